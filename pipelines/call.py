@@ -9,23 +9,22 @@ the conversation.
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipecat.frames.frames import Frame
-
 from configs.deployment import Deployment
-from core.call_events import ReplyFinished, ReplyProgressed
+from core.call_events import AnswerHeard, CallAnswered, CallEnding, ReplyFinished, ReplyProgressed
 from core.client_rules import ClientRules, prompt_of
 from core.newest import Newest
 from core.timeline import HeardMark, HeardReply
 from models.tools import Tool
+from pipelines.pipeline_input import PipelineInput
 from processors.dialogue.commit_gate import Answers
 from processors.front_end.hosted import HostedFrontEnd
-from processors.fusion.perception import AnnotationFrame
 from processors.playout.heard import PlayoutSettings
 from processors.playout.playout import Playout
+from processors.turns.floor import Floor
 from protocols.surface import UnitMouth, Wish
 from runtime.event_stream import CallEvents
 from session_store.conversation import Conversation
@@ -98,6 +97,9 @@ class Call:
             takes that of the pipeline.
         client: of a socket.
         rules: what the client may change; None: those of an anonymous one.
+        events: what happens in the call, where a part of it is there before it; None: a new stream.
+        floor: the same.
+        ends_on_goodbye, answers, tools, voicemail: see the attributes.
 
     Attributes:
         call_id: unique.
@@ -111,21 +113,13 @@ class Call:
             control.
         on_far_end: takes every packet of the bot's audio as it leaves, with its rate, while there is echo
             control that is told of them.
-        report: takes what specialists outside of the pipeline report, while the call runs.
-        end_turn: has the caller's turn be over with what was understood, while the call runs.
-        finish_turn: the same with what is still being understood, where the pipeline waits for it.
-        on_waiting: to be told when the caller waits for somebody who is not the bot, and when no more, while
-            the call runs: nobody asks whether they are there.
-        on_turn_started: told that the caller's turn begins; must not block.
-        on_turn: told what the caller has said when their turn is over, nothing where it was none; must not
-            block.
+        input: where frames from outside enter the pipeline, while it runs.
+        floor: whether the bot holds the floor.
         ends_on_goodbye: a caller who takes leave has ended the call, where the deployment says so.
-        is_answering: whether an answer is owed, or on its way; of the pipeline.
         answers: what the call says to a turn by itself, in place of the model; None: nothing.
         tools: that the call itself has, beside the deployment's and the client's.
         client: how the client of a socket wants the conversation to be; see ``Client``.
         end: why the call is over, in a word and a sentence, where it was not the caller who ended it.
-        on_closing: waits until the server stops, and has the call end then; a task of the call.
         voicemail: what happens when a machine answers; None where nobody asks who does.
         answered_by: who did: "person", "nobody" (who said a word) or "voicemail"; None while nobody knows.
     """
@@ -142,32 +136,34 @@ class Call:
         output_rate_hz: int | None = None,
         client: "Client | None" = None,
         rules: ClientRules | None = None,
+        events: CallEvents | None = None,
+        floor: Floor | None = None,
+        ends_on_goodbye: bool = True,
+        answers: Answers | None = None,
+        tools: Sequence[Tool] = (),
+        voicemail: VoicemailSettings | None = None,
     ) -> None:
         self.rules = rules or ClientRules()
         self.conversation = conversation
         self.transport = transport
         self.call_id = uuid.uuid4().hex
-        self.turns = TurnLog()
-        self.events = CallEvents()
+        self.events = events or CallEvents()
+        self.floor = floor or Floor(self.events)
+        self.input = PipelineInput()
+        stream = self.events
+        # Not a method of the call: the log would hold it.
+        self.turns = TurnLog(
+            on_answer=lambda latency_ms: stream.publish(AnswerHeard(stream.now_ms(), latency_ms))
+        )
         self.peer_cancels_echo = peer_cancels_echo
         self.front_end: HostedFrontEnd | None = None
         self.self_voice: SelfVoice | None = None
         self.own_words: OwnWords | None = None
         self.on_far_end: Callable[[bytes, int], None] | None = None
-        self.report: Callable[[Frame], Awaitable[None]] | None = None
-        self.end_turn: Callable[[], Awaitable[None]] | None = None
-        self.finish_turn: Callable[[], Awaitable[None]] | None = None
-        self.on_waiting: Callable[[bool], None] | None = None
-        self.on_turn_started: Callable[[], None] | None = None
-        self.on_turn: Callable[[str], None] | None = None
-        self.ends_on_goodbye = True
-        self.is_answering: Callable[[], bool] = lambda: False
-        self.answers: Answers | None = None
-        self.tools: Sequence[Tool] = ()
+        self.ends_on_goodbye = ends_on_goodbye
+        self.answers, self.tools, self.voicemail = answers, tools, voicemail
         self.client = client or Client()
         self.end = "stopped", ""
-        self.on_closing: Callable[[], Coroutine[Any, Any, None]] | None = None
-        self.voicemail: VoicemailSettings | None = None
         self.answered_by: str | None = None
         self._heard: deque[HeardReply] = deque(maxlen=MAX_UNTOLD)
         # Keys of what clients said of their replies.
@@ -182,15 +178,17 @@ class Call:
         self.playout.rate_hz = output_rate_hz or 0
         self.events.subscribe(ReplyProgressed, self._on_progress)
         self.events.subscribe(ReplyFinished, self._on_reply)
+        self.events.subscribe(CallAnswered, self._on_answered)
+        self.events.subscribe(CallEnding, self._on_ending)
 
     def release(self) -> None:
         """Drop the references to a pipeline that has ended. What was recorded stays."""
         self.close_front_end()
         self.front_end = self.self_voice = self.own_words = None
-        self.on_far_end = self.report = self.end_turn = self.finish_turn = None
-        self.on_waiting = self.on_turn_started = self.on_turn = self.answers = None
-        self.on_closing = None
-        self.is_answering = lambda: False
+        self.on_far_end = self.answers = None
+        self.tools = ()
+        self.input.close()
+        self.floor.close()
         self.playout.release()
         self.events.close()
         client = self.client
@@ -208,10 +206,11 @@ class Call:
         if self.on_far_end is not None:
             self.on_far_end(pcm, self.playout.rate_hz)
 
-    async def perceived(self, frame: AnnotationFrame) -> None:
-        """A specialist outside of the pipeline reports; before the call runs and behind its end, in vain."""
-        if self.report is not None:
-            await self.report(frame)
+    def _on_answered(self, event: CallAnswered) -> None:
+        self.answered_by = event.by
+
+    def _on_ending(self, event: CallEnding) -> None:
+        self.end = event.reason, event.message
 
     def drain_heard(self) -> list[HeardReply]:
         """Replies that are over and that the other side was not told about."""

@@ -30,25 +30,20 @@ from pipecat.frames.frames import (
     Frame,
     InterruptionFrame,
     LLMContextFrame,
-    TranscriptionFrame,
     TTSSpeakFrame,
-    VADUserStartedSpeakingFrame,
-    VADUserStoppedSpeakingFrame,
 )
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
-from pipecat.processors.aggregators.llm_response_universal import AssistantTurnStoppedMessage
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
 
+from core.call_events import AnswerHeard, CallEnding, FinalWords, VoiceEnded, VoiceStarted
 from core.errors import CapacityError, ConfigError
-from core.timeline import Source
 from models.omni import OmniHost, Preparation, Vote
-from models.omni.two_tier.dialogue import Asked
 from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting, Told
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierSettings
 from models.stt import Transcript
-from pipelines.call import OPENING, Call, told_to
+from pipelines.call import Call, told_to
 from pipelines.client_tools import offered_tools
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
@@ -62,14 +57,19 @@ from pipelines.lifetime import (
     hold,
     idle_keeper,
     introduce,
-    record_turns,
     voice_activity,
 )
 from pipelines.realtime import run_realtime
-from processors.dialogue.commit_gate import CommitGate
+from pipelines.stages import (
+    commit_gate,
+    gain_of,
+    perception_of,
+    speculation_of,
+    voice_detector,
+    wait_guard,
+)
+from pipelines.turn_records import TurnRecords
 from processors.dialogue.durable_tools import DurableTools
-from processors.dialogue.speculation import Speculation
-from processors.dialogue.wait_guard import WaitGuard
 from processors.duplex.beside import TurnsBeside
 from processors.duplex.contents import Contents
 from processors.duplex.dialogue import CallDialogue
@@ -77,23 +77,22 @@ from processors.duplex.omni import DuplexOmniProcessor
 from processors.duplex.questions import Questions
 from processors.duplex.ticker import Tick
 from processors.duplex.turns import IS_WRITTEN, DuplexTurns
-from processors.front_end.vad import SharedVadAnalyzer
-from processors.fusion.perception import Perception
 from processors.playout.assistant import HeardAssistantAggregator
-from processors.speech.engine_tts import EngineTtsService
+from processors.playout.playout import guard_protected
 from processors.taps.notice import NoticeTap
-from processors.taps.turn_marks import TurnMarks
-from processors.turns.endpoint import word_confidences
-from processors.turns.idle import QUEUE, IdleKeeper
+from processors.taps.response_events import ResponseEvents
+from processors.turns.idle import IdleKeeper
 from processors.turns.stop_words import StopWords
+from processors.turns.turn_events import publish_arrival, publish_bot_turns
 from protocols.surface import Wish
 from runtime.event_stream import CallEvents
+from serving.gateway.usage import UsageLimits
 from serving.pool.omni import FINAL, PooledConversation, PooledOmni
 from serving.pool.pool import NotPlaced
 from serving.scheduler.wants import Task
 from telemetry.ticks import SUFFIX, TickLog
+from telemetry.turn_events import TurnLogWriter
 from telemetry.turns import TurnLog
-from transports.gain import SetsGain
 from turn_taking.asking_back import AskingBack
 from turn_taking.self_voice import SelfVoice
 
@@ -211,6 +210,7 @@ async def run_duplex(
                 engines, transport, call, tools=tools, idle=idle, log=log, rtvi=rtvi
             )
             await hold(
+                engines,
                 worker,
                 transport,
                 call,
@@ -272,135 +272,48 @@ async def _build(
     log: TickLog | None,
     rtvi: bool,
 ) -> tuple[PipelineWorker, list[Coroutine[Any, Any, None]]]:
-    deployment = engines.deployment
-    hearing, duplex, conversation = deployment.hearing, deployment.duplex, call.conversation
-    turns = call.turns
+    deployment, events, usage = engines.deployment, call.events, engines.answering.usage
+    duplex = deployment.duplex
     is_two_tier = [isinstance(host, TwoTierHost) for host in engines.omni]
     context = LLMContext()
     echo, stt, tts, thinking = await asyncio.gather(
-        open_echo_control(engines, transport, call),
+        # A word is best heard in one signal: what echo control passes on switches between two.
+        open_echo_control(
+            engines, transport, call, on_cancelled=stop_words.hear if stop_words is not None else None
+        ),
         engines.build_stt(),
         engines.build_tts(),
         engines.answering.build(tools=tools, context=context, rules=call.rules),
     )
-    turns.on_answer = engines.on_answer
-    marks = TurnMarks(turns)
-    asks_back = all(is_two_tier) and hearing.ask_back is not None
-    asking = AskingBack(hearing.ask_back) if asks_back else None
-
-    def on_perceived(frame: Frame) -> None:
-        marks.typing(frame)
-        idle.on_frame(frame)
-        if spotter is not None:
-            spotter.on_frame(frame, over_bot=omni.is_speaking or omni.is_voice_on)
-        if isinstance(frame, TranscriptionFrame):
-            turns.words_arrived()
-            if asking is not None:
-                asking.on_words(frame.text, word_confidences(frame))
-
-    perception = Perception(
-        conversation,
-        call_id=call.call_id,
-        settings=hearing.perception,
-        latencies=engines.latencies,
-        engines={Source.STT: hearing.stt.name},
-        notice=on_perceived,
-    )
-    guard, usage = deployment.thinking.guard, engines.answering.usage
+    TurnLogWriter(call.turns, events, words=FinalWords)
+    events.subscribe(AnswerHeard, lambda event: engines.on_answer(event.latency_ms))
+    perception = perception_of(engines, call, deployment.hearing.stt.name)
+    thought = NoticeTap(lambda frame: on_thought(frame))
 
     def is_asked(frame: LLMContextFrame) -> bool:
         """Whether the deployment's model answers: an engine of its own words has heard the question."""
         return omni.wants_content or IS_WRITTEN in frame.metadata
 
-    def on_wait(waiting: bool) -> None:
-        idle.on_waiting(waiting)
-        if not waiting:
-            omni.on_settled()
-
-    has_no_turns = asyncio.Event()
-
-    def take_turn(question: LLMContextFrame) -> bool:
-        """Count a turn of the caller. An engine of its own words answers by itself, until the call ends."""
-        is_taken = usage.try_take(call.rules.counted)
-        # What has ended the call already says why: its grants, for example, which give no turns either.
-        if not is_taken and not is_asked(question) and call.end[0] == "stopped":
-            has_no_turns.set()
-        return is_taken
-
-    async def end_without_turns() -> None:
-        await has_no_turns.wait()
-        # After what the gate says in place of an answer.
-        await _end_soon(worker, call, LIMITED, OVER_LIMIT, is_failure=False)
-
-    waits = WaitGuard(
-        guard.waiting, apology=guard.apology, on_mask=turns.masked, on_wait=on_wait, is_asked=is_asked
+    allowance = _Allowance(call, usage, is_asked)
+    waits = wait_guard(
+        engines, call, thought.push_frame, is_asked=is_asked, is_covered=lambda: omni.wants_content
     )
-    gate = CommitGate(
-        conversation,
-        context,
-        transport=call.transport,
-        settings=deployment.remembering.gate,
-        perceive=perception.take,
-        waits_again=waits.wait_again,
-        asking=asking,
-        answers=call.answers,
-        on_unasked=lambda: speculation.withdraw(),
-        take_turn=take_turn,
-        has_turn=lambda: usage.has_request(call.rules.counted),
-        own_instructions=(OPENING,),
-    )
-    speculation = Speculation(
-        gate.foreseen,
-        voice=tts if isinstance(tts, EngineTtsService) else None,
-        clauses=deployment.speaking.delivery.clauses,
-        on_ahead=turns.answered_ahead,
-    )
+    asks_back = all(is_two_tier) and deployment.hearing.ask_back is not None
+    asking = AskingBack(deployment.hearing.ask_back) if asks_back else None
+    gate = commit_gate(engines, call, context, perception, asking, take_turn=allowance.take_turn)
+    speculation = speculation_of(engines, call, gate, tts)
+    responses = ResponseEvents(events)
 
     def on_thought(frame: Frame) -> None:
-        marks.thinking(frame)
-        if isinstance(frame, TTSSpeakFrame) and not omni.captures:
+        if isinstance(frame, TTSSpeakFrame) and guards_protected and not omni.captures:
             # What an engine is to say for the voice it protects itself.
-            call.playout.guard(frame)
-        waits.answering(frame)
+            guard_protected(frame)
+        responses.publish(frame)
         contents.thought(frame)
         if isinstance(frame, InterruptionFrame):
             user.interruption_passed()
 
-    thought = NoticeTap(on_thought)
-    waits.speak_through(thought.push_frame)
-
-    def on_guess(text: str | None) -> None:
-        if text is None:
-            speculation.withdraw()
-        else:
-            speculation.guess(text)
-
-    def on_asked(asked: Asked) -> None:
-        turns.user_turn_ended(silence_ms=asked.silence_ms, completeness=asked.completeness)
-        turns.user_said(asked.text)
-        idle.on_turn_ended(asked.text)
-        if call.on_turn is not None:
-            call.on_turn(asked.text)
-        if omni.wants_content:
-            waits.turn_ended(silence_ms=asked.silence_ms)
-
-    def on_forgotten() -> None:
-        perception.forget_words()
-        if asking is not None:
-            asking.forget()
-
-    def on_turn() -> None:
-        idle.on_turn_started()
-        if call.on_turn_started is not None:
-            call.on_turn_started()
-
-    def on_void() -> None:
-        idle.on_turn_ended("")
-        if call.on_turn is not None:
-            call.on_turn("")
-        on_forgotten()
-
-    words, clock = call.own_words, conversation.clock
+    words, clock = call.own_words, call.conversation.clock
 
     def tell(heard: Told) -> None:
         if beside is not None and not omni.wants_content:
@@ -408,97 +321,64 @@ async def _build(
         else:
             omni.on_words(heard)
 
-    spotter = _Spotter(stop_words, tell) if stop_words is not None else None
     user = DuplexTurns(
         context,
+        events,
         on_words=tell,
+        speak=thought.push_frame,
         are_own=(lambda text: words.explains(text, clock.now_us() // 1000)) if words is not None else None,
-        foresee=on_guess,
-        on_turn=on_turn,
-        on_asked=on_asked,
-        on_void=on_void,
-        on_forgotten=on_forgotten,
     )
-    user.speak_through(thought.push_frame)
     dialogue = CallDialogue(user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
     contents = Contents(engines.output_rate_hz, dialogue.arrived)
-    in_queue = InQueue(duplex.queue_phrase, duplex.queue_again_s, partial(idle.on_waiting, why=QUEUE))
+    in_queue = InQueue(duplex.queue_phrase, duplex.queue_again_s, events)
     hosts = [_of_call(host, dialogue, call, in_queue, has_echo=bool(echo)) for host in engines.omni]
     beside = (
         None
         if all(is_two_tier)
-        else _beside(engines, transport, call.events, user, lambda: not omni.wants_content)
+        else _beside(engines, transport, events, user, lambda: not omni.wants_content)
     )
     yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop
-    call.playout.guards_protected = beside is not None and yields_to_stop
-    votes, write = _Votes(turns), _ticks_to(log)
+    guards_protected = beside is not None and yields_to_stop
+    votes, write = _Votes(call.turns), _ticks_to(log)
 
     def on_tick(tick: Tick) -> None:
         write(tick)
         votes.take(tick)
 
-    async def given_up(error: Exception) -> None:
-        if not isinstance(error, CapacityError):
-            await _end_soon(worker, call, "error", "no engine goes on")
-            return
-        data = {"kind": "queue", "position": 0, "wait_s": None, "refused": str(error)}
-        await worker.queue_frame(RTVIServerMessageFrame(data=data))
-        is_final = isinstance(error, NotPlaced) and error.reason in FINAL
-        refusal = f"Sorry, {error}." if is_final else duplex.refusal
-        if call.client.greets and refusal:
-            await worker.queue_frame(TTSSpeakFrame(refusal, append_to_context=False))
-        await _end_soon(worker, call, reason_refused(error), str(error))
-
-    _, entry, exit_ = call.playout.taps(on_speech=marks.speaking)
+    _, entry, exit_ = call.playout.taps()
     omni = DuplexOmniProcessor(
         hosts,
+        events,
         prepare=lambda: _preparation(engines, call),
         playout=call.playout,
         contents=contents,
         holds_first=is_two_tier[0],
         settings=duplex.ticks,
         executors=engines.executors.omni,
-        apologise=lambda: thought.push_frame(TTSSpeakFrame(guard.apology, append_to_context=False)),
-        on_given_up=given_up,
-        on_pause_expired=lambda: _end_soon(worker, call, "timeout", "it was paused for too long"),
+        apologise=lambda: thought.push_frame(
+            TTSSpeakFrame(deployment.thinking.guard.apology, append_to_context=False)
+        ),
+        on_given_up=lambda error: _give_up(call, error, duplex.refusal),
+        on_pause_expired=lambda: _end_soon(call, "timeout", "it was paused for too long"),
         on_tick=on_tick,
         tells_units=call.client.tells_units,
         mouth=call.client.mouth,
     )
+    if stop_words is not None:
+        _Spotter(events, stop_words, tell, lambda: omni.is_speaking or omni.is_voice_on)
 
     if call.client.tells_units and not echo:
         omni.hear_directly()
         call.client.ears = omni
 
-    async def end_turn() -> None:
-        omni.end_turn()
-        if beside is not None:
-            beside.end_turn()
-
-    idle.end_turn = call.end_turn = end_turn
-    idle.holds_reply = lambda: omni.is_speaking
-    call.is_answering = idle.is_answering
+    call.floor.add_holder(lambda: omni.is_speaking)
     assistant = HeardAssistantAggregator(context, None)
-
-    def hear(pcm: bytes) -> None:
-        turns.heard(pcm)
-        if beside is not None:
-            beside.hear(pcm)
-        if stop_words is not None and not echo:
-            stop_words.hear(pcm)
-
-    if echo and stop_words is not None:
-        # A word is best heard in one signal: what echo control passes on switches between two.
-        echo[0].on_cancelled = stop_words.hear
-    vad = SharedVadAnalyzer(
-        engines.vad,
-        executor=engines.executors.vad,
-        params=hearing.voice.params(),
-        on_onset=idle.on_onset,
-        pause_ms=hearing.voice.pause_ms,
-        on_audio=hear,
-        hosted=call.front_end,
-    )
+    listeners = [
+        call.turns.heard,
+        *([] if beside is None else [beside.hear]),
+        *([] if echo or stop_words is None else [stop_words.hear]),
+    ]
+    vad = voice_detector(engines, call, listeners)
     worker = call_worker(
         [
             transport.input(),
@@ -527,22 +407,15 @@ async def _build(
         refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
         take_typed=call.conversation.take_typed,
     )
-    call.report = worker.queue_frame
+    call.input.open(worker.queue_frame)
     greet(worker, transport, call, deployment.bot)
-    record_turns(worker, assistant, call, rtvi=rtvi)
-
-    @transport.event_handler("on_client_connected")
-    async def on_connected(_transport: BaseTransport, _client: object) -> None:
-        idle.on_connected()
-
-    @assistant.event_handler("on_assistant_turn_stopped")
-    async def on_bot_turn(_aggregator: Any, message: AssistantTurnStoppedMessage) -> None:
-        if asking is not None:
-            asking.on_bot_said(message.content)
+    TurnRecords(call, sends=rtvi and call.client.reads_rtvi)
+    publish_arrival(events, transport)
+    publish_bot_turns(events, assistant, call.input.flush)
 
     if rtvi:
-        introduce(worker, conversation)
-    watching: list[Coroutine[Any, Any, None]] = [end_without_turns()]
+        introduce(worker, call.conversation)
+    watching: list[Coroutine[Any, Any, None]] = [allowance.run()]
     if beside is not None:
         watching.append(beside.run())
     if rtvi and call.client.reads_rtvi:
@@ -557,6 +430,47 @@ async def _build(
             _look_for_own_voice(call.self_voice, lambda: omni.is_speaking or omni.is_voice_on, tell)
         )
     return worker, watching
+
+
+class _Allowance:
+    """Counts the turns of a client. An engine of its own words answers by itself, until the call ends.
+
+    Args:
+        call: whose client.
+        usage: of the process.
+        is_asked: whether the deployment's model answers a question.
+    """
+
+    def __init__(self, call: Call, usage: UsageLimits, is_asked: Callable[[LLMContextFrame], bool]) -> None:
+        self._call, self._usage, self._is_asked = call, usage, is_asked
+        self._is_used_up = asyncio.Event()
+
+    def take_turn(self, question: LLMContextFrame) -> bool:
+        """Count a turn of the caller; false where there is none left."""
+        is_taken = self._usage.try_take(self._call.rules.counted)
+        # What has ended the call already says why: its grants, for example, which give no turns either.
+        if not is_taken and not self._is_asked(question) and self._call.end[0] == "stopped":
+            self._is_used_up.set()
+        return is_taken
+
+    async def run(self) -> None:
+        """End the call when its client has no turns left."""
+        await self._is_used_up.wait()
+        # After what the gate says in place of an answer.
+        await _end_soon(self._call, LIMITED, OVER_LIMIT, is_failure=False)
+
+
+async def _give_up(call: Call, error: Exception, refusal: str) -> None:
+    if not isinstance(error, CapacityError):
+        await _end_soon(call, "error", "no engine goes on")
+        return
+    data = {"kind": "queue", "position": 0, "wait_s": None, "refused": str(error)}
+    await call.input.queue(RTVIServerMessageFrame(data=data))
+    is_final = isinstance(error, NotPlaced) and error.reason in FINAL
+    said = f"Sorry, {error}." if is_final else refusal
+    if call.client.greets and said:
+        await call.input.queue(TTSSpeakFrame(said, append_to_context=False))
+    await _end_soon(call, reason_refused(error), str(error))
 
 
 async def _preparation(engines: Engines, call: Call) -> Preparation:
@@ -586,28 +500,35 @@ def _accepted(engines: Engines, wish: Wish) -> dict[str, Any]:
 
 
 class _Spotter:
-    """A short voice over the bot is listened to for commands when it has ended."""
+    """Listens to a short voice over the bot for commands when it has ended."""
 
-    def __init__(self, stop_words: StopWords, tell: Callable[[Told], None]) -> None:
+    def __init__(
+        self,
+        events: CallEvents,
+        stop_words: StopWords,
+        tell: Callable[[Told], None],
+        is_over_bot: Callable[[], bool],
+    ) -> None:
         self._stop_words = stop_words
         self._tell = tell
+        self._is_over_bot = is_over_bot
         self._number = 0
+        events.subscribe(VoiceStarted, self._on_voice_started)
+        events.subscribe(VoiceEnded, self._on_voice_ended)
 
-    def on_frame(self, frame: Frame, *, over_bot: bool) -> None:
-        """A frame of voice activity."""
-        if isinstance(frame, VADUserStartedSpeakingFrame) and over_bot:
-            self._stop_words.on_voice_started(int(frame.start_secs * 1000))
-        elif isinstance(frame, VADUserStoppedSpeakingFrame):
-            self._number += 1
-            number, loop = self._number, asyncio.get_running_loop()
-            stopped_s = loop.time()
+    def _on_voice_started(self, event: VoiceStarted) -> None:
+        if self._is_over_bot():
+            self._stop_words.on_voice_started(event.voiced_ms)
 
-            def on_spotted(heard: Transcript) -> None:
-                if loop.time() - stopped_s <= COMMAND_LATE_S:
-                    self._tell(Spotted(number, heard.text, heard.floor_log_odds))
+    def _on_voice_ended(self, _event: VoiceEnded) -> None:
+        self._number += 1
+        spotted = partial(self._on_spotted, self._number, asyncio.get_running_loop().time())
+        if self._stop_words.on_voice_stopped(spotted):
+            self._tell(Spotting(self._number))
 
-            if self._stop_words.on_voice_stopped(on_spotted):
-                self._tell(Spotting(number))
+    def _on_spotted(self, number: int, stopped_s: float, heard: Transcript) -> None:
+        if asyncio.get_running_loop().time() - stopped_s <= COMMAND_LATE_S:
+            self._tell(Spotted(number, heard.text, heard.floor_log_odds))
 
 
 async def _look_for_own_voice(
@@ -636,11 +557,6 @@ def _beside(
     is_on: Callable[[], bool],
 ) -> TurnsBeside:
     hearing, duplex = engines.deployment.hearing, engines.deployment.duplex
-
-    def set_gain_db(gain_db: float) -> None:
-        if isinstance(transport, SetsGain):
-            transport.set_gain_db(gain_db)
-
     return TurnsBeside(
         events,
         user,
@@ -652,7 +568,7 @@ def _beside(
         turn_executor=engines.executors.turn,
         yields=duplex.yields == "policy",
         is_on=is_on,
-        set_gain_db=set_gain_db,
+        set_gain_db=gain_of(transport),
     )
 
 
@@ -661,12 +577,10 @@ def reason_refused(error: CapacityError) -> str:
     return error.reason.value if isinstance(error, NotPlaced) else "service_unavailable"
 
 
-async def _end_soon(
-    worker: PipelineWorker, call: Call, reason: str, message: str, *, is_failure: bool = True
-) -> None:
+async def _end_soon(call: Call, reason: str, message: str, *, is_failure: bool = True) -> None:
     logger.log("ERROR" if is_failure else "INFO", f"the call ends: {message}")
-    call.end = reason, message
-    await worker.queue_frame(EndFrame())
+    call.events.publish(CallEnding(call.events.now_ms(), reason, message))
+    await call.input.queue(EndFrame())
 
 
 def _ticks_to(log: TickLog | None) -> Callable[[Tick], None]:

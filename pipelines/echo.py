@@ -15,6 +15,7 @@ caller's part of it is opened here and left on the call as ``front_end``, for th
 """
 
 import asyncio
+from collections.abc import Callable
 
 from loguru import logger
 
@@ -49,8 +50,21 @@ def wants_echo_control(mode: EchoMode, transport: str, *, peer_cancels: bool | N
     return transport not in WITHOUT_A_ROOM
 
 
-async def open_echo_control(engines: Engines, transport: object, call: Call) -> list[EchoProcessor]:
-    """The processor for directly behind the microphone, or none."""
+async def open_echo_control(
+    engines: Engines,
+    transport: object,
+    call: Call,
+    *,
+    on_cancelled: Callable[[bytes], None] | None = None,
+) -> list[EchoProcessor]:
+    """Return the processor for directly after the microphone, or none.
+
+    Args:
+        engines: of the process.
+        transport: tells what is played, or not.
+        call: which gets what tells its bot's voice from a caller's.
+        on_cancelled: see ``EchoProcessor``.
+    """
     hearing = engines.deployment.hearing
     engine = engines.echo
     call.front_end = engines.open_front_end()
@@ -76,7 +90,9 @@ async def open_echo_control(engines: Engines, transport: object, call: Call) -> 
     call.events.subscribe(WordsSpoken, lambda event: words.said(event.text, clock.now_us() // 1000))
     # On the loop's clock and not the session's, which is the wall's: audio is placed to the sample, and a
     # device's thread can read the loop's.
-    processor = EchoProcessor(control, executor=executor, self_voice=call.self_voice)
+    processor = EchoProcessor(
+        control, executor=executor, self_voice=call.self_voice, on_cancelled=on_cancelled
+    )
     if isinstance(transport, TellsTaken):
         transport.tell_taken(processor.played)
     else:

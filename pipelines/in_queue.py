@@ -7,13 +7,14 @@ That a caller gets no worker at all is told with the end of the call, by others.
 
 import asyncio
 import math
-from collections.abc import Callable
 from contextlib import suppress
 
 from pipecat.frames.frames import TTSSpeakFrame
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 
+from core.call_events import Wait, WaitBegan, WaitEnded
+from runtime.event_stream import CallEvents
 from serving.pool.pool import NotPlaced
 from serving.scheduler.wants import Place
 
@@ -24,9 +25,9 @@ QUEUE_TOLD_S, QUEUE_SAID_S = 0.5, 10.0
 class InQueue:
     """Where a caller stands who waits for a worker: shown by a client, said by the voice."""
 
-    def __init__(self, phrase: str, again_s: float, on_waiting: Callable[[bool], None]) -> None:
+    def __init__(self, phrase: str, again_s: float, events: CallEvents) -> None:
         self._phrase, self._again_s = phrase, again_s
-        self._on_waiting = on_waiting
+        self._events = events
         self._news = asyncio.Event()
         self._place: Place | None = None
         self._waits = False
@@ -37,7 +38,8 @@ class InQueue:
         self._place = place
         if self._waits is not (place is not None):
             self._waits = place is not None
-            self._on_waiting(self._waits)
+            kind = WaitBegan if self._waits else WaitEnded
+            self._events.publish(kind(self._events.now_ms(), Wait.QUEUE))
         # That it gets none is told with the end of the call.
         if not isinstance(news, NotPlaced):
             self._news.set()

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any
 
 from loguru import logger
@@ -11,7 +10,6 @@ from pipecat.audio.vad.vad_analyzer import VADAnalyzer
 from pipecat.frames.frames import EndFrame, TTSSpeakFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
-from pipecat.processors.aggregators.llm_response_universal import AssistantTurnStoppedMessage
 from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMessageFrame
@@ -19,11 +17,12 @@ from pipecat.transports.base_transport import BaseTransport
 from pipecat.workers.runner import WorkerRunner
 
 from configs.deployment import Bot
+from core.call_events import CallEnding
 from pipelines.call import Call
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from pipelines.release import release_call
 from processors.dialogue.rtvi import CheckedRtvi
-from processors.turns.idle import PERSON, IdleKeeper
+from processors.turns.idle import IdleKeeper
 from protocols.surface import SHUTDOWN, STOPPING
 from session_store.conversation import Conversation
 from transports.client_delay import TellsClientDelay, TellsUnplayed
@@ -45,20 +44,13 @@ def idle_keeper(engines: Engines, call: Call) -> IdleKeeper:
     settings = None if call.transport in WITHOUT_A_PERSON or not call.client.prompts else bot.idle
     if settings is not None and not call.ends_on_goodbye:
         settings = settings.model_copy(update={"hang_up_on_farewell": False})
-    keeper = IdleKeeper(
+    return IdleKeeper(
         call.events,
         settings,
+        floor=call.floor,
         timeout_ms=bot.idle_timeout_ms,
         idle_ms=call.turns.idle_ms,
     )
-
-    async def leave_when_closing() -> None:
-        await engines.shutdown.closing.wait()
-        call.end = SHUTDOWN, STOPPING[1]
-        keeper.leave(bot.shutdown_phrase)
-
-    call.on_closing = leave_when_closing
-    return keeper
 
 
 def call_worker(
@@ -117,6 +109,7 @@ def voice_activity(analyzer: VADAnalyzer) -> VADProcessor:
 
 
 async def hold(
+    engines: Engines,
     worker: PipelineWorker,
     transport: BaseTransport,
     call: Call,
@@ -131,6 +124,7 @@ async def hold(
     """Hold one call until it ends, whatever ends it.
 
     Args:
+        engines: of the process.
         worker: of its pipeline.
         transport: Pipecat's or ours.
         call: its records.
@@ -152,11 +146,10 @@ async def hold(
     async def on_gone(_transport: BaseTransport, _client: object) -> None:
         await runner.cancel(reason="the caller is gone")
 
-    call.on_waiting = partial(idle.on_waiting, why=PERSON)
     call.joined()
     try:
         try:
-            watching = _enders(idle, worker, call, rtvi=rtvi, finished=finished)
+            watching = _enders(engines, idle, worker, call, rtvi=rtvi, finished=finished)
             await _run_beside(runner, [*watching, *beside])
         finally:
             if last is not None:
@@ -179,16 +172,24 @@ async def _run_beside(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any,
 
 
 def _enders(
-    idle: IdleKeeper, worker: PipelineWorker, call: Call, *, rtvi: bool, finished: asyncio.Event | None
+    engines: Engines,
+    idle: IdleKeeper,
+    worker: PipelineWorker,
+    call: Call,
+    *,
+    rtvi: bool,
+    finished: asyncio.Event | None,
 ) -> list[Coroutine[Any, Any, None]]:
-    """Return what ends a call: silence, a session that is gone, grants that end, and ``finished``."""
+    """Return what ends a call: silence, a session that is gone, grants that end, a server that stops, and
+    ``finished``.
+    """
     watching = [
         idle.run(worker.queue_frame),
+        call.input.run(),
         _end_when_lost(call.conversation, worker, rtvi=rtvi),
         _end_when_expired(call, worker, rtvi=rtvi),
+        _leave_when_closing(engines, idle, call, worker, rtvi=rtvi),
     ]
-    if call.on_closing is not None:
-        watching.append(_tell_closing(call.on_closing, worker, rtvi=rtvi))
     return [*watching, _end_when(finished, worker)] if finished else watching
 
 
@@ -197,10 +198,12 @@ async def _end_when(finished: asyncio.Event, worker: PipelineWorker) -> None:
     await worker.queue_frame(EndFrame())
 
 
-async def _tell_closing(
-    on_closing: Callable[[], Awaitable[None]], worker: PipelineWorker, *, rtvi: bool
+async def _leave_when_closing(
+    engines: Engines, idle: IdleKeeper, call: Call, worker: PipelineWorker, *, rtvi: bool
 ) -> None:
-    await on_closing()
+    await engines.shutdown.closing.wait()
+    call.events.publish(CallEnding(call.events.now_ms(), SHUTDOWN, STOPPING[1]))
+    idle.leave(engines.deployment.bot.shutdown_phrase)
     if rtvi:
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": SHUTDOWN}))
 
@@ -223,7 +226,7 @@ async def _end_when_expired(call: Call, worker: PipelineWorker, *, rtvi: bool) -
         return
     await asyncio.sleep(max(0.0, expires_s - time.time()))
     logger.info("the call ends: the grants of its client have ended")
-    call.end = EXPIRED
+    call.events.publish(CallEnding(call.events.now_ms(), *EXPIRED))
     if rtvi:
         kind, reason = EXPIRED
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
@@ -258,10 +261,15 @@ def greeting_of(call: Call, bot: Bot) -> TTSSpeakFrame | None:
     return spoken
 
 
-def greet(worker: PipelineWorker, transport: BaseTransport, call: Call, bot: Bot) -> None:
-    """Greet once: a peer that reconnects in the middle of the conversation is not greeted again."""
+def greet(
+    worker: PipelineWorker, transport: BaseTransport, call: Call, bot: Bot, *, greets: bool = True
+) -> None:
+    """Greet once: a peer that reconnects in the middle of the conversation is not greeted again.
+
+    ``greets``: unless another stage does.
+    """
     greeting = greeting_of(call, bot)
-    greeted = not call.client.greets
+    greeted = not call.client.greets or not greets
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
@@ -269,22 +277,3 @@ def greet(worker: PipelineWorker, transport: BaseTransport, call: Call, bot: Bot
         if greeting is not None and not greeted:
             greeted = True
             await worker.queue_frame(greeting)
-
-
-def record_turns(worker: PipelineWorker, assistant: FrameProcessor, call: Call, *, rtvi: bool) -> None:
-    """Close the record of a turn when the bot has been heard, and tell the other side."""
-    turns = call.turns
-
-    @assistant.event_handler("on_assistant_turn_stopped")
-    async def on_bot_turn(_aggregator: Any, message: AssistantTurnStoppedMessage) -> None:
-        turns.bot_said(message.content, interrupted=message.interrupted)
-        turns.close()
-        records = [record.as_message() for record in turns.drain()]
-        replies = call.drain_heard()
-        if message.content and not any(reply.in_context for reply in replies):
-            # Not for the voice (a client that reads): nothing of it was played, all of it was shown.
-            call.wrote(message.content, interrupted=message.interrupted)
-        heard = [reply.as_message() for reply in replies]
-        if rtvi and call.client.reads_rtvi:
-            for data in [*heard, *records]:
-                await worker.queue_frame(RTVIServerMessageFrame(data=data))

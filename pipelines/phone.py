@@ -14,23 +14,23 @@ import os
 from collections.abc import Callable
 from functools import lru_cache, partial
 
-from pipecat.frames.frames import Frame
-
 from audio.speech_level import SpeechLevel, active_level_dbm0
-from core.call_events import ReplyFinished
 from core.errors import ConfigError
 from core.media import pcm16_to_float
 from pipelines.call import Call, playout_settings
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from pipelines.phone_control import SUMMARY_S, SUMMARY_TOKENS, Desk, PhoneControl, PhoneFacts
 from pipelines.pipeline import Pipeline
+from processors.turns.floor import Floor
 from protocols.twilio_media import RATE_HZ
+from runtime.event_stream import CallEvents
 from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from session_store.conversation import Conversation
 from transports.twilio.rest import Account, TwilioRest
 from transports.twilio.stream import PhoneStream
 from transports.twilio.transport import PhoneTransport, phone_params
+from turn_taking.voicemail import VoicemailSettings
 
 TRANSPORT = "phone"
 PLAYED_OUT_S = 5.0
@@ -67,6 +67,19 @@ async def hold_phone(
     """
     # What is not heard of for longer has ended the stream.
     stall_ms = round(stream.settings.silent_s * 1000) + STALL_MS
+    events = CallEvents()
+    floor = Floor(events)
+    control = PhoneControl(
+        events,
+        desk,
+        facts,
+        settings,
+        summarize=partial(conversation.summary, max_tokens=SUMMARY_TOKENS, within_s=SUMMARY_S),
+        gone=stream.gone,
+        is_talking=lambda: bool(call.playout.books.open_ids) or floor.is_answering(),
+        has_open_code=has_open_code,
+        say=lambda frame: call.input.queue(frame),
+    )
     call = Call(
         conversation,
         TRANSPORT,
@@ -77,34 +90,13 @@ async def hold_phone(
         peer_cancels_echo=False,
         output_rate_hz=RATE_HZ,
         rules=engines.answering.rules(),
+        events=events,
+        floor=floor,
+        ends_on_goodbye=settings.ends_on_goodbye,
+        answers=control.answer,
+        tools=control.tools() if engines.answering.calls_tools else (),
+        voicemail=_voicemail(engines, facts),
     )
-    call.ends_on_goodbye = settings.ends_on_goodbye
-    control = PhoneControl(
-        desk,
-        facts,
-        settings,
-        summarize=partial(conversation.summary, max_tokens=SUMMARY_TOKENS, within_s=SUMMARY_S),
-        gone=stream.gone,
-        is_talking=lambda: bool(call.playout.books.open_ids) or call.is_answering(),
-        has_open_code=has_open_code,
-    )
-    call.on_turn_started, call.on_turn = control.on_turn_started, control.on_turn
-    call.answers = control.answer
-    call.events.subscribe(ReplyFinished, control.on_reply_finished)
-    if engines.answering.calls_tools:
-        call.tools = control.tools()
-
-    async def say(frame: Frame) -> None:
-        if call.report is not None:
-            await call.report(frame)
-
-    def on_waiting(waiting: bool) -> None:
-        if call.on_waiting is not None:
-            call.on_waiting(waiting)
-
-    control.say, control.on_waiting = say, on_waiting
-    if facts.direction == "outbound" and engines.deployment.phone is not None:
-        call.voicemail = engines.deployment.phone.voicemail
     transport = PhoneTransport(
         stream,
         phone_params(INPUT_RATE_HZ),
@@ -125,6 +117,12 @@ async def hold_phone(
     if not stream.gone.is_set() and not (leaving is not None and leaving.is_set()):
         await stream.played_out(PLAYED_OUT_S)
         await desk.hang_up(facts.call_sid)
+
+
+def _voicemail(engines: Engines, facts: PhoneFacts) -> VoicemailSettings | None:
+    """Return what happens when a machine answers a call that we placed."""
+    phone = engines.deployment.phone
+    return phone.voicemail if facts.direction == "outbound" and phone is not None else None
 
 
 def open_desk(phone: PhoneRoutesSettings | None) -> PhoneDesk:

@@ -28,9 +28,18 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 
-from core.call_events import ReplyFinished
+from core.call_events import (
+    ReplyFinished,
+    TurnEnded,
+    TurnStarted,
+    TurnTranscribed,
+    Wait,
+    WaitBegan,
+    WaitEnded,
+)
 from core.errors import AgentError, EngineError
 from models.tools import Tool
+from runtime.event_stream import CallEvents
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from turn_taking.caller_intents import is_farewell, requests_human
 
@@ -79,6 +88,7 @@ class PhoneControl:
     """Of one call.
 
     Args:
+        events: of the call. That the caller waits for a person is published, and that they do no more.
         desk: what carries out wishes.
         facts: of the call.
         settings: of telephone calls.
@@ -86,16 +96,16 @@ class PhoneControl:
         gone: set when the caller has hung up.
         is_talking: whether something of the bot is on, or owed.
         has_open_code: whether keys may be those of a code (``phone.call_codes``), which somebody reads.
+        say: puts a frame into the pipeline, while the call runs.
 
     Attributes:
         finished: the call is to end behind what is being said.
-        say: takes frames for the pipeline, while the call runs.
-        on_waiting: told when the caller waits for a person, and when no more.
         outcome: of the newest transfer; empty before one.
     """
 
     def __init__(
         self,
+        events: CallEvents,
         desk: Desk,
         facts: PhoneFacts,
         settings: PhoneRoutesSettings,
@@ -104,13 +114,13 @@ class PhoneControl:
         gone: asyncio.Event | None = None,
         is_talking: Callable[[], bool] = lambda: False,
         has_open_code: Callable[[], bool] = lambda: False,
+        say: Callable[[Frame], Awaitable[None]],
     ) -> None:
         self._is_talking = is_talking
         self._has_open_code = has_open_code
         self._gone = gone or asyncio.Event()
         self.finished = asyncio.Event()
-        self.say: Callable[[Frame], Awaitable[None]] | None = None
-        self.on_waiting: Callable[[bool], None] | None = None
+        self._events, self._say = events, say
         self.outcome = ""
         self._desk, self._facts, self._settings = desk, facts, settings
         self._summarize = summarize
@@ -122,6 +132,10 @@ class PhoneControl:
         self._leave_at_s: float | None = None
         self._keys_at_s: float | None = None
         self._interrupt = False
+        events.subscribe(TurnStarted, self._on_turn_started)
+        events.subscribe(TurnEnded, self._on_turn_ended)
+        events.subscribe(TurnTranscribed, self._on_turn_transcribed)
+        events.subscribe(ReplyFinished, self._on_reply_finished)
 
     @property
     def _is_passing_on(self) -> bool:
@@ -180,13 +194,21 @@ class PhoneControl:
         self._keys_at_s = self._now_s() + (0 if key == "#" else pause_s)
         self._news.set()
 
-    def on_turn_started(self) -> None:
+    def _on_turn_started(self, _event: TurnStarted) -> None:
         """The caller begins to speak: nobody ends the call now."""
         self._is_speaking = True
 
-    def on_turn(self, text: str) -> None:
-        """The caller has said this; nothing, where it was a noise."""
+    def _on_turn_ended(self, event: TurnEnded) -> None:
         self._is_speaking = False
+        self._take_turn(event.text)
+
+    def _on_turn_transcribed(self, event: TurnTranscribed) -> None:
+        # The words of a turn may come in the middle of the next one, which says what follows.
+        if not self._is_speaking:
+            self._take_turn(event.text)
+
+    def _take_turn(self, text: str) -> None:
+        """The caller has said this; nothing, where it was a noise."""
         if text.strip():
             self._is_leaving = self._settings.ends_on_goodbye and is_farewell(text)
         self._leave_at_s = self._now_s() + ANSWER_S if self._is_leaving else None
@@ -206,8 +228,7 @@ class PhoneControl:
         self._news.set()
         return self._connecting
 
-    def on_reply_finished(self, event: ReplyFinished) -> None:
-        """A reply is over."""
+    def _on_reply_finished(self, event: ReplyFinished) -> None:
         reply = event.heard
         if self._is_leaving and reply.is_known and reply.in_context and not reply.truncated:
             self._leave_at_s = self._now_s() + GRACE_S
@@ -323,12 +344,11 @@ class PhoneControl:
         return f"A caller would like to talk to you. Press any key to take the call. {told}".strip()
 
     def _waits(self, waiting: bool) -> None:
-        if self.on_waiting is not None:
-            self.on_waiting(waiting)
+        kind = WaitBegan if waiting else WaitEnded
+        self._events.publish(kind(self._events.now_ms(), Wait.PERSON))
 
     async def _push(self, frame: Frame) -> None:
-        if self.say is not None:
-            await self.say(frame)
+        await self._say(frame)
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

@@ -15,7 +15,7 @@ gone: an apology, and the call ends.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -23,27 +23,22 @@ from loguru import logger
 from pipecat.frames.frames import (
     EndFrame,
     ErrorFrame,
-    Frame,
     LLMRunFrame,
-    TranscriptionFrame,
     TTSSpeakFrame,
-    VADUserStartedSpeakingFrame,
-    VADUserStoppedSpeakingFrame,
 )
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.aggregators.llm_response_universal import (
     LLMUserAggregator,
     LLMUserAggregatorParams,
-    UserTurnMessageAddedMessage,
 )
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.turns.user_start import ExternalUserTurnStartStrategy, VADUserTurnStartStrategy
 from pipecat.turns.user_stop import ExternalUserTurnStopStrategy, SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
+from core.call_events import CallEnding, FinalWords, TurnEnded, TurnTranscribed
 from core.errors import ConfigError
-from core.timeline import Source
 from pipelines.call import Call
 from pipelines.echo import open_echo_control
 from pipelines.engines import CLOUD_VOICE_RATE_HZ, Engines
@@ -55,22 +50,22 @@ from pipelines.lifetime import (
     hold,
     idle_keeper,
     introduce,
-    record_turns,
     voice_activity,
 )
+from pipelines.stages import perception_of, voice_detector
+from pipelines.turn_records import TurnRecords
 from processors.duplex.realtime import AnswerWatch, CallerTurns, RealtimeReplies, ServiceGate, TypedWords
 from processors.duplex.services import Opening, RealtimeRow, Turns, Typing
-from processors.front_end.vad import SharedVadAnalyzer
-from processors.fusion.perception import Perception
 from processors.playout.assistant import HeardAssistantAggregator
-from processors.taps.turn_marks import TurnMarks
 from processors.turns.idle import IdleKeeper
-from telemetry.turns import TurnLog
+from processors.turns.turn_events import publish_arrival, publish_bot_turns, publish_service_turns
+from runtime.event_stream import CallEvents
+from telemetry.turn_events import TurnLogWriter
 
 # Behind the end of a voice, where nobody else tells: about what providers wait.
 TURN_SILENCE_S = 0.6
 # From an error of the service to the end of the call, for what it has written down meanwhile.
-LATE_WORDS_S = 1.0
+LATE_WORDS_MS = 1_000
 
 GREET = (
     "The call begins now, and the person on the line has said nothing yet. Greet them with these words: {}"
@@ -152,6 +147,7 @@ async def run_realtime(
         call.close_front_end()
         raise
     await hold(
+        engines,
         built.worker,
         transport,
         call,
@@ -190,7 +186,7 @@ async def build_realtime(
 ) -> Built:
     """The pipeline of one call. Loads no model; what the service builds is built in a thread."""
     deployment = engines.deployment
-    bot, hearing, conversation, turns = deployment.bot, deployment.hearing, call.conversation, call.turns
+    bot, conversation = deployment.bot, call.conversation
     usage = engines.answering.usage
     start = beginning(
         row.opening,
@@ -204,60 +200,22 @@ async def build_realtime(
         asyncio.to_thread(row.build, engines.answering.shared, system_instruction=start.instructions),
     )
     context = LLMContext(messages=cast(list[LLMContextMessage], list(start.messages)))
-    marks = TurnMarks(turns)
-    perception = Perception(
-        conversation,
-        call_id=call.call_id,
-        settings=hearing.perception,
-        latencies=engines.latencies,
-        engines={Source.STT: row.name},
-        notice=lambda frame: on_perceived(frame),
-    )
-    caller = CallerTurns(conversation, transport=call.transport, perceive=perception.take)
-    watch = AnswerWatch(
-        deployment.duplex.answer_ms, on_waiting=idle.on_waiting, is_speaking=lambda: replies.is_speaking
-    )
-
-    def on_perceived(frame: Frame) -> None:
-        idle.on_frame(frame)
-        if isinstance(frame, VADUserStartedSpeakingFrame):
-            caller.on_voice_started(round(frame.start_secs * 1000))
-        elif isinstance(frame, VADUserStoppedSpeakingFrame):
-            caller.on_voice_stopped()
-        elif isinstance(frame, TranscriptionFrame):
-            turns.words_arrived()
-            caller.on_words()
-            watch.on_words()
-
-    def on_typed(text: str) -> None:
-        turns.user_typed(text)
-        idle.on_turn_ended(text)
-        caller.take(text, typed=True)
-        watch.on_turn_ended()
-        watch.on_words()
-
+    events = call.events
+    TurnLogWriter(call.turns, events, words=FinalWords)
+    perception = perception_of(engines, call, row.name)
+    caller = CallerTurns(conversation, events, transport=call.transport, perceive=perception.take)
+    watch = AnswerWatch(deployment.duplex.answer_ms, events, is_speaking=lambda: replies.is_speaking)
     gate = ServiceGate(takes_contexts=start.is_sent)
-    typed = TypedWords(row.typing, hand_on=gate.push_frame, on_typed=on_typed)
-    replies = RealtimeReplies(
-        call.playout, continuous=row.continuous, on_speaks=watch.on_answer, notice=marks.thinking
-    )
-    thought, entry, exit_ = call.playout.taps(on_speech=marks.speaking)
-    idle.holds_reply = lambda: replies.is_speaking
-    call.is_answering = idle.is_answering
+    typed = TypedWords(row.typing, hand_on=gate.push_frame, events=events)
+    replies = RealtimeReplies(call.playout, continuous=row.continuous, on_speaks=watch.on_answer)
+    thought, entry, exit_ = call.playout.taps()
+    call.floor.add_holder(lambda: replies.is_speaking)
     user = LLMUserAggregator(
         context,
         params=LLMUserAggregatorParams(user_turn_strategies=_strategies(row.turns), empty_user_turn=None),
     )
     assistant = HeardAssistantAggregator(context, user)
-    vad = SharedVadAnalyzer(
-        engines.vad,
-        executor=engines.executors.vad,
-        params=hearing.voice.params(),
-        on_onset=idle.on_onset,
-        pause_ms=hearing.voice.pause_ms,
-        on_audio=turns.heard,
-        hosted=call.front_end,
-    )
+    vad = voice_detector(engines, call, [call.turns.heard])
 
     def take_typed(text: str) -> float:
         """Count a text; the service answers it, so one that is taken is a turn."""
@@ -296,19 +254,22 @@ async def build_realtime(
         ),
         refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
     )
-    call.report = worker.queue_frame
-    record_turns(worker, assistant, call, rtvi=rtvi)
-    ending = _Ending(worker, gate, deployment.thinking.guard.apology)
+    call.input.open(worker.queue_frame)
+    TurnRecords(call, sends=rtvi and call.client.reads_rtvi)
+    ending = _Ending(worker, gate, events, deployment.thinking.guard.apology)
 
-    def on_spoken() -> None:
+    def on_spoken(_event: TurnEnded) -> None:
         # Speech goes to the service as it comes, which answers it by itself: without the call nothing does.
         if not usage.try_take(call.rules.counted) and call.end[0] == "stopped":
-            call.end = LIMITED, OVER_LIMIT
+            events.publish(CallEnding(events.now_ms(), LIMITED, OVER_LIMIT))
             ending.over(
                 "its client has no turns left", says=deployment.remembering.gate.over_limit, is_failure=False
             )
 
-    _follow(user, caller, idle, turns, watch, call, on_spoken)
+    events.subscribe(TurnEnded, on_spoken)
+    publish_arrival(events, transport)
+    publish_service_turns(events, user, call.input.flush)
+    publish_bot_turns(events, assistant, call.input.flush)
 
     @service.event_handler("on_error")
     async def on_error(_service: Any, error: ErrorFrame) -> None:
@@ -319,7 +280,6 @@ async def build_realtime(
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
         nonlocal begun
-        idle.on_connected()
         if begun:
             return
         begun = True
@@ -339,12 +299,13 @@ class _Ending:
     Args:
         worker: of the pipeline.
         gate: in front of the service.
+        events: of the call.
         apology: what is said of a failure.
     """
 
-    def __init__(self, worker: PipelineWorker, gate: ServiceGate, apology: str) -> None:
+    def __init__(self, worker: PipelineWorker, gate: ServiceGate, events: CallEvents, apology: str) -> None:
         self._worker = worker
-        self._gate = gate
+        self._gate, self._events = gate, events
         self._apology = self._says = apology
         self._is_over = asyncio.Event()
 
@@ -375,56 +336,11 @@ class _Ending:
         await self._is_over.wait()
         await self._say(self._says)
         # Words on their way would come after the end; what is said takes longer than that.
-        await asyncio.sleep(LATE_WORDS_S)
+        await self._events.wait_for(TurnTranscribed, within_ms=LATE_WORDS_MS)
         await self._worker.queue_frame(EndFrame())
 
     async def _say(self, text: str) -> None:
         await self._worker.queue_frame(TTSSpeakFrame(text, append_to_context=False))
-
-
-def _follow(
-    user: LLMUserAggregator,
-    caller: CallerTurns,
-    idle: IdleKeeper,
-    turns: TurnLog,
-    watch: AnswerWatch,
-    call: Call,
-    on_spoken: Callable[[], None],
-) -> None:
-    """Keep the session, the turn log and the silences in step with the caller's turns.
-
-    ``on_spoken`` is called at the end of each turn; must not block.
-    """
-
-    in_turn = False
-
-    @user.event_handler("on_user_turn_started")
-    async def on_started(_aggregator: Any, _strategy: Any) -> None:
-        nonlocal in_turn
-        in_turn = True
-        idle.on_turn_started()
-        if call.on_turn_started is not None:
-            call.on_turn_started()
-
-    @user.event_handler("on_user_turn_stopped")
-    async def on_stopped(_aggregator: Any, _strategy: Any, _message: Any) -> None:
-        turns.user_turn_ended(silence_ms=0, completeness=None)
-        nonlocal in_turn
-        in_turn = False
-        watch.on_turn_ended()
-        idle.on_turn_ended("")
-        if call.on_turn is not None:
-            call.on_turn("")
-        on_spoken()
-
-    @user.event_handler("on_user_turn_message_added")
-    async def on_message(_aggregator: Any, message: UserTurnMessageAddedMessage) -> None:
-        turns.user_said(message.content)
-        idle.on_turn_ended(message.content)
-        # The words of a turn may come in the middle of the next one, which says what follows.
-        if call.on_turn is not None and not in_turn:
-            call.on_turn(message.content)
-        caller.take(message.content)
 
 
 def _strategies(turns: Turns) -> UserTurnStrategies:

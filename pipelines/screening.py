@@ -1,53 +1,82 @@
 """Who answered a call that we placed: the parts of a cascade that find out, where the call wants them.
 
-A call says that it does (``Call.voicemail``). What is found is written on the call (``Call.answered_by``) and
-with its end into the session.
+A call says that it does (``Call.voicemail``). Who answered is an event (``CallAnswered``), and is written
+with the end of the call into the session.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from pipecat.classifiers.base_classifier import BaseClassifier
+from pipecat.processors.frame_processor import FrameProcessor
 
 from core.errors import AgentError
 from pipelines.call import Call
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from pipelines.lifetime import greeting_of
-from processors.turns.voicemail import MACHINE, ModelClassifier, VoicemailScreen
-
-# Why a person who has just answered is not asked whether they are there.
-SCREENING = "screening"
+from processors.turns.voicemail import ModelClassifier, VoicemailScreen
 
 
-async def open_screen(
-    engines: Engines, call: Call, on_screening: Callable[[bool], None]
-) -> VoicemailScreen | None:
-    """The screen of a call; None where it has none.
+def _nothing_is_held() -> bool:
+    return False
 
-    Args:
-        engines: of the process.
-        call: whose greeting is said by the screen.
-        on_screening: told that nothing may be said, and that it may; must not block.
+
+def _begin_nothing() -> None:
+    """There is nothing to find out."""
+
+
+@dataclass(frozen=True)
+class Screening:
+    """The places of a screen in a pipeline; empty where a call has none.
+
+    Attributes:
+        ear: directly after the transport.
+        detector: after the recogniser.
+        hold: after the commit gate.
+        gate: after the voice.
+        begin: publishes that nothing may be said yet.
+        holds: whether questions are held.
+        is_on: the call has a screen, which greets.
+        background: tasks of the call.
     """
+
+    ear: tuple[FrameProcessor, ...] = ()
+    detector: tuple[FrameProcessor, ...] = ()
+    hold: tuple[FrameProcessor, ...] = ()
+    gate: tuple[FrameProcessor, ...] = ()
+    begin: Callable[[], None] = _begin_nothing
+    holds: Callable[[], bool] = _nothing_is_held
+    is_on: bool = False
+    background: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
+
+
+async def open_screening(engines: Engines, call: Call) -> Screening:
+    """Return the screen of a call; an empty one where the call has none."""
     settings = call.voicemail
     if settings is None:
-        return None
+        return Screening()
     classifier: BaseClassifier | None = None
     # Without its model a call is judged by rules.
     with suppress(AgentError):
         model = await engines.answering.judging()
         classifier = ModelClassifier(model, answer_ms=settings.answer_ms) if model is not None else None
-    greeting = greeting_of(call, engines.deployment.bot)
-    call.client.greets = False
-
-    def on_answered(by: str) -> None:
-        call.answered_by = by
-        on_screening(by == MACHINE)
-        if by == MACHINE:
-            left = "and was left a message" if settings.message is not None else "and was left no message"
-            call.end = MACHINE, f"a machine answered {left}"
-
-    on_screening(True)
-    return VoicemailScreen(
-        settings, classifier=classifier, greeting=greeting, rate_hz=INPUT_RATE_HZ, on_answered=on_answered
+    screen = VoicemailScreen(
+        settings,
+        classifier=classifier,
+        greeting=greeting_of(call, engines.deployment.bot),
+        rate_hz=INPUT_RATE_HZ,
+        events=call.events,
+    )
+    return Screening(
+        ear=(screen.ear,),
+        detector=(screen.detector,),
+        hold=(screen.hold,),
+        gate=(screen.gate,),
+        begin=screen.begin,
+        holds=lambda: screen.hold.holds,
+        is_on=True,
+        background=(partial(screen.run, call.input.queue),),
     )

@@ -25,7 +25,7 @@ from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.services.settings import LLMSettings
 from pipecat.transports.base_transport import TransportParams
 
-from core.call_events import ReplyFinished
+from core.call_events import ReplyFinished, TurnEnded, TurnEndRequested
 from core.client_rules import ClientRules, prompt_of
 from core.errors import AgentError, EngineError
 from models.tools import EffectUnknownError
@@ -67,7 +67,7 @@ from transports.websocket.transport import PictureLimits, SocketTransport
 # Calls of tools that wait for the client at a time.
 MOST_ASKED = 16
 # A turn that a client has declared over and in which no voice was found by then had none.
-VOID_S = 2.0
+VOID_MS = 2_000
 
 
 class _Actor:
@@ -167,20 +167,19 @@ class _Actor:
             self._asked.pop(call_id, None)
 
     async def _end_turn(self) -> None:
-        call, transport = self._call, self.transport
-        end_turn = call.finish_turn or call.end_turn
-        if end_turn is None or transport is None:
+        events, transport = self._call.events, self.transport
+        if transport is None or not events.has_subscribers(TurnEndRequested):
+            # A realtime service ends turns by itself.
             return
-        await end_turn()
+        events.publish(TurnEndRequested(events.now_ms(), waits_for_words=True))
         if self._watch is not None:
             self._watch.cancel()
         self._watch = asyncio.create_task(self._unless_over(transport), name="turn.watch")
 
     async def _unless_over(self, transport: SocketTransport) -> None:
         """What a client has said is over is over, a voice in it or not."""
-        before = transport.turns_over
-        await asyncio.sleep(VOID_S)
-        if transport.turns_over == before and not transport.caller_speaks:
+        ended = await self._call.events.wait_for(TurnEnded, within_ms=VOID_MS)
+        if ended is None and not transport.caller_speaks:
             self._tell(CallerStopped())
 
     @property
@@ -244,8 +243,7 @@ class _Actor:
             self.transport.tell(happening)
 
     async def _report(self, frame: Any) -> None:
-        if self._call.report is not None:
-            await self._call.report(frame)
+        await self._call.input.queue(frame)
 
 
 async def hold_surface(
@@ -338,10 +336,9 @@ async def hold_surface(
         await run(engines, transport, call)
     finally:
         await actor.close()
-        if conversation.lost.is_set():
-            call.end = "session_lost", str(conversation.loss)
-        if call.end[0] != "stopped":
-            session.over(*call.end)
+        end = ("session_lost", str(conversation.loss)) if conversation.lost.is_set() else call.end
+        if end[0] != "stopped":
+            session.over(*end)
 
 
 def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:

@@ -104,6 +104,10 @@ class CallEvents:
         self._subscriptions.append((kind, subscriber))
         self._resolved.clear()
 
+    def has_subscribers(self, kind: type[CallEvent]) -> bool:
+        """Return whether any stage would receive an event of this class."""
+        return bool(self._subscribers_of(kind))
+
     def open_queue(self, *kinds: type[CallEvent], size: int) -> EventQueue[CallEvent]:
         """Return a queue that receives every event of these classes from now on."""
         queue: EventQueue[CallEvent] = EventQueue(size)

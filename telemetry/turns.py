@@ -90,12 +90,10 @@ class TurnLog:
     Args:
         rate_hz: of the caller's audio.
         keep: turns that are remembered.
-        now_us: wall clock. steady_us: a clock that nobody sets.
-
-    Attributes:
         on_answer: notified of the milliseconds between the caller's last sound and the first of an answer;
             not of a phrase that covers the wait for one, and not of an answer that waited for a tool. Must
             not block.
+        now_us: wall clock. steady_us: a clock that nobody sets.
     """
 
     def __init__(
@@ -103,6 +101,7 @@ class TurnLog:
         *,
         rate_hz: int = 16_000,
         keep: int = 500,
+        on_answer: Callable[[int], None] = lambda _latency_ms: None,
         now_us: Callable[[], int] | None = None,
         steady_us: Callable[[], int] | None = None,
     ) -> None:
@@ -121,7 +120,7 @@ class TurnLog:
         self._active_us = self._steady_us()
         # Since the caller's turn was over.
         self._tools_called = False
-        self.on_answer: Callable[[int], None] = lambda _: None
+        self._on_answer = on_answer
 
     @property
     def finished(self) -> Iterable[TurnRecord]:
@@ -179,15 +178,17 @@ class TurnLog:
         """The answer of the current turn had been begun before it was over."""
         self._current.answered_ahead = True
 
+    def resumed(self) -> None:
+        """The current turn is the rest of a reply that was cut for nothing."""
+        self._current.resumed = True
+
     def interruption(self, act: str, **facts: object) -> dict[str, object]:
-        """What was decided about a voice over the bot, as a message for the client.
+        """Return what was decided about a voice over the bot, as a message for the client.
 
         Args:
             act: "duck", "restore", "cut" or "resume".
             facts: JSON values that belong to it.
         """
-        if act == "resume":
-            self._current.resumed = True
         return {"kind": "barge_in", "act": act, "at_us": self._now_us(), **facts}
 
     def user_said(self, text: str) -> None:
@@ -215,7 +216,7 @@ class TurnLog:
         if "tts_first_audio" in marks_us and "playout" not in marks_us and is_loud_pcm16(pcm):
             marks_us["playout"] = self._now_us()
             if "speech_end" in marks_us and not self._current.masked and not self._tools_called:
-                self.on_answer(max(0, marks_us["playout"] - marks_us["speech_end"]) // 1000)
+                self._on_answer(max(0, marks_us["playout"] - marks_us["speech_end"]) // 1000)
 
     def idle_ms(self) -> int:
         """How long neither side has made a sound or written."""

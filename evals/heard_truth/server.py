@@ -88,16 +88,18 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
         on_packet=playout.played,
     )
     endpoint = EndpointStopStrategy(
-        endpoint_policy(hearing.endpoint), completeness=engines.turn, executor=engines.executors.turn
+        endpoint_policy(hearing.endpoint),
+        completeness=engines.turn,
+        executor=engines.executors.turn,
+        events=events,
     )
     vad = SharedVadAnalyzer(
         engines.vad,
         executor=engines.executors.vad,
         params=hearing.voice.params(),
-        on_pause=endpoint.on_pause,
-        on_onset=endpoint.on_onset,
+        events=events,
         pause_ms=hearing.voice.pause_ms,
-        on_audio=endpoint.hear,
+        listeners=[endpoint.hear],
     )
     context = LLMContext()
     user, _ = LLMContextAggregatorPair(

@@ -25,6 +25,7 @@ import numpy as np
 import soxr
 from pipecat.audio.vad.vad_analyzer import VADState
 
+from core.call_events import VoicePaused, VoiceSuspected
 from core.errors import AgentError
 from core.media import PCM_FULL_SCALE, float_to_pcm16
 from evals.command import machine, positive
@@ -37,6 +38,7 @@ from models.turn import TURN, TurnCompleteness, TurnEstimate
 from models.vad import VAD, VoiceActivityDetector
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
 from processors.perception.engine_stt import EngineSttSettings
+from runtime.event_stream import CallEvents
 from turn_taking.endpointing import Endpointer, EndpointSettings
 
 RATE_HZ = 16_000
@@ -83,17 +85,20 @@ async def hear(
     heard, settings = Heard(utterance), VadSettings()
     onset_ms, now_ms = 0, 0
 
-    def on_onset() -> None:
+    def on_onset(_event: VoiceSuspected) -> None:
         nonlocal onset_ms
         onset_ms = now_ms
+
+    events = CallEvents()
+    events.subscribe(VoiceSuspected, on_onset)
+    events.subscribe(VoicePaused, lambda _event: heard.pauses.append(now_ms))
 
     analyzer = SharedVadAnalyzer(
         vad,
         executor=None,
         params=settings.params(),
         pause_ms=settings.pause_ms,
-        on_onset=on_onset,
-        on_pause=lambda: heard.pauses.append(now_ms),
+        events=events,
     )
     analyzer.set_sample_rate(RATE_HZ)
     speaks, fed = False, 0

@@ -25,6 +25,7 @@ from models.omni.phases import Call, Phases, checked_audio
 from processors.duplex.omni import DuplexOmniProcessor, DuplexSettings
 from processors.duplex.ticker import Tick, TickSettings
 from runtime.engine_thread import EngineThread
+from runtime.event_stream import CallEvents
 
 RATE_HZ = 16_000
 FRAME_MS = 20
@@ -186,6 +187,7 @@ async def hold(mock: Mock, duration_s: float, *, offset_s: float = 0.0, deferred
 
     omni = DuplexOmniProcessor(
         [MockHost(mock)],
+        CallEvents(),
         prepare=_prepare,
         settings=settings,
         executors=(lambda: EngineThread("omni")) if mock.sleeps else Here,

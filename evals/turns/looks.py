@@ -27,6 +27,7 @@ import numpy as np
 from pipecat.audio.vad.vad_analyzer import VADState
 
 from audio.gain import RampedGain
+from core.call_events import VoiceSuspected
 from core.errors import AgentError, ConfigError
 from core.media import float_to_pcm16, pcm16_to_float
 from evals.command import exit_code, machine, positive
@@ -50,6 +51,7 @@ from models.stt.moonshine_network import MoonshineNetwork
 from models.stt.moonshine_tiny import MoonshineTinySettings
 from models.vad import VAD, VoiceActivityDetector
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
+from runtime.event_stream import CallEvents
 from runtime.replaced_file import replace_file
 from turn_taking.barge_in_settings import BargeInSettings
 
@@ -131,13 +133,14 @@ def _first_voice(reply: Reply, voices: Sequence[tuple[int, np.ndarray]]) -> tupl
 async def _voices(script: YieldScript, vad: VoiceActivityDetector) -> list[tuple[int, np.ndarray]]:
     """Return where each voice began by voice activity, and the canceller's signal around that."""
     room, settings, control = script.room(), VadSettings(), EchoControl(canceller=WebRtcEcho())
-    gain = RampedGain()
+    gain, events = RampedGain(), CallEvents()
+    events.subscribe(VoiceSuspected, lambda _event: gain.set_db(BargeInSettings().duck_db))
     analyzer = SharedVadAnalyzer(
         vad,
         executor=None,
         params=settings.params(),
         pause_ms=settings.pause_ms,
-        on_onset=lambda: gain.set_db(BargeInSettings().duck_db),
+        events=events,
     )
     analyzer.set_sample_rate(RATE_HZ)
     cancelled: list[np.ndarray] = []

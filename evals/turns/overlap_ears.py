@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from pipecat.audio.vad.vad_analyzer import VADState
 
+from core.call_events import VoicePaused, VoiceSuspected
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from evals.echo.rooms import RATE_HZ
 from evals.turns import audio
@@ -33,6 +34,7 @@ from models.vad import VAD
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
 from processors.perception.engine_stt import EngineSttSettings
 from processors.turns.stop_words import BEFORE_MS, LONGEST_MS
+from runtime.event_stream import CallEvents
 from turn_taking.self_voice import SelfVoice, SelfVoiceSettings
 from turn_taking.usual_level import UsualLevel
 
@@ -146,13 +148,15 @@ class _Chain:
         self._settings, self._stt_settings = VadSettings(), EngineSttSettings()
         self._words = _Engine(chosen.stt.open_stream())
         self._commands = _Engine(chosen.commands.open_stream())
+        events = CallEvents()
+        events.subscribe(VoiceSuspected, lambda _event: self._note("on_maybe_voice"))
+        events.subscribe(VoicePaused, lambda _event: self._note("on_maybe_quiet"))
         self._analyzer = SharedVadAnalyzer(
             chosen.vad,
             executor=None,
             params=self._settings.params(),
             pause_ms=self._settings.pause_ms,
-            on_onset=lambda: self._note("on_maybe_voice"),
-            on_pause=lambda: self._note("on_maybe_quiet"),
+            events=events,
         )
         self._analyzer.set_sample_rate(RATE_HZ)
         self._now_ms = 0

@@ -8,10 +8,10 @@ said on other transports, replies as far as they were heard, older turns in shor
 Waiting happens in the processor's own queue of ordered frames: audio and interruptions pass by; what the
 caller hears meanwhile is the affair of ``wait_guard``. An interruption cancels the wait, not the commit: the
 turn stays in the session; the next one is asked with it, and when none comes (somebody only coughed) it is
-asked by itself once it is durable; ``waits_again`` says that somebody waits for that. A turn that cannot be
-committed is not asked: the caller hears a refusal, or, when another process claimed the session, the call
-ends (``Conversation.lost``). Words of a turn that was not over when the call ended are committed and not
-asked: whoever comes back has said them.
+asked by itself once it is durable; ``QuestionReopened`` says that the caller waits for that. A turn that
+cannot be committed is not asked: the caller hears a refusal, or, when another process claimed the session,
+the call ends (``Conversation.lost``). Words of a turn that was not over when the call ended are committed and
+not asked: whoever comes back has said them.
 
 A turn of which it is not sure what was said (``turn_taking.asking_back``) is committed like any other and not
 asked: the caller is asked back instead, as part of the conversation. A caller who says yes has the turn
@@ -52,9 +52,11 @@ from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMes
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pydantic import BaseModel, ConfigDict
 
+from core.call_events import BotTurnEnded, FinalWords, QuestionDropped, QuestionReopened, WordsDiscarded
 from core.errors import AgentError
 from processors.dialogue.engine_llm import text_of
 from processors.fusion.perception import Perceived
+from runtime.event_stream import CallEvents
 from session_store.conversation import Conversation
 from turn_taking.asking_back import AskBack, AskingBack, Confirmed
 
@@ -98,13 +100,12 @@ class CommitGate(FrameProcessor):
     Args:
         conversation: the session.
         context: of the aggregators; its messages are replaced by the session's view.
+        events: of the call.
         transport: how the person talks, for the record.
         settings: see the model.
         perceive: what was perceived of the turn.
-        waits_again: told that a turn whose wait was interrupted is still to be asked; must not block.
         asking: which turns are asked back, or None for never.
         answers: what the call says to a turn by itself, or None for never.
-        on_unasked: told that a turn is not asked, whatever was guessed of it; must not block.
         take_turn: counts a question of the client; false when it may not be asked. None: never limited.
         has_turn: whether ``take_turn`` would be true. None: always.
         own_instructions: texts that may stand in the context as messages of the system or a developer.
@@ -114,14 +115,13 @@ class CommitGate(FrameProcessor):
         self,
         conversation: Conversation,
         context: LLMContext,
+        events: CallEvents,
         *,
         transport: str,
         settings: CommitGateSettings | None = None,
         perceive: Perceive | None = None,
-        waits_again: Callable[[], None] | None = None,
         asking: AskingBack | None = None,
         answers: Answers | None = None,
-        on_unasked: Callable[[], None] | None = None,
         take_turn: Callable[[LLMContextFrame], bool] | None = None,
         has_turn: Callable[[], bool] | None = None,
         own_instructions: Sequence[str] = (),
@@ -132,10 +132,9 @@ class CommitGate(FrameProcessor):
         self._transport = transport
         self._settings = settings or CommitGateSettings()
         self._perceive = perceive
-        self._waits_again = waits_again
+        self._events = events
         self._asking = asking
         self._answers = answers
-        self._on_unasked = on_unasked
         self._take_turn = take_turn
         self._has_turn = has_turn
         self._own_instructions = own_instructions
@@ -152,6 +151,10 @@ class CommitGate(FrameProcessor):
         self._over = False
         self._pinned: list[LLMContextMessage] = []
         self._known = 0
+        if asking is not None:
+            events.subscribe(FinalWords, self._on_final_words)
+            events.subscribe(WordsDiscarded, self._on_words_discarded)
+            events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
         self.rebuild()
 
     def rebuild(self, behind: Sequence[LLMContextMessage] = ()) -> None:
@@ -160,6 +163,18 @@ class CommitGate(FrameProcessor):
         view = [*self._pinned, *messages]
         self._context.set_messages([*view, *(each for each in behind if not self._is_foreign(each))])
         self._known = len(view)
+
+    def _on_final_words(self, event: FinalWords) -> None:
+        if self._asking is not None:
+            self._asking.on_words(event.text, event.confidences)
+
+    def _on_words_discarded(self, _event: WordsDiscarded) -> None:
+        if self._asking is not None:
+            self._asking.forget()
+
+    def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
+        if self._asking is not None:
+            self._asking.on_bot_said(event.text)
 
     def foreseen(self, said: str, *, is_whole: bool = True) -> LLMContext | None:
         """The question that would pass if the turn ended now with these words; None when none would.
@@ -251,8 +266,7 @@ class CommitGate(FrameProcessor):
 
     async def _say_instead(self, text: str) -> None:
         """In place of the model's answer, as part of the conversation."""
-        if self._on_unasked is not None:
-            self._on_unasked()
+        self._events.publish(QuestionDropped(self._events.now_ms()))
         await self.push_frame(TTSSpeakFrame(text, append_to_context=True))
 
     def _turn_before(self) -> LLMContext:
@@ -359,8 +373,7 @@ class CommitGate(FrameProcessor):
             await asyncio.sleep(LATER_S)
             somebody_speaks = not self._quiet.is_set()
         if self._unasked is commit and not commit.done():
-            if self._waits_again is not None:
-                self._waits_again()
+            self._events.publish(QuestionReopened(self._events.now_ms()))
             await asyncio.wait({commit})
         if self._unasked is not commit:
             return

@@ -59,9 +59,11 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.utils.utils import obj_id
 
+from core.call_events import AnsweredAhead, GuessWithdrawn, QuestionDropped, TurnContinued, TurnGuessed
 from models.tts.clauses import ClauseSettings, ClauseSplitter
 from processors.dialogue.engine_llm import ReadAheadFrame
 from processors.dialogue.reply_guard import REPLY_FRAMES
+from runtime.event_stream import CallEvents
 
 # Longer than any pause that ends a turn, and than most outages of a store.
 HOLD_S = 30.0
@@ -126,22 +128,22 @@ class Speculation:
     """Of one call. Put ``around`` the processors that think.
 
     Args:
+        events: of the call.
         foresee: the question that the gate would let through if the turn had these words; None when there is
             none to be expected.
         foresee_part: the same of words behind which the turn goes on; None where nothing is read ahead.
         voice: prepares the first clause, or None.
         clauses: where clauses end, as the voice has it.
-        on_ahead: told when a question had its answer already; must not block.
     """
 
     def __init__(
         self,
+        events: CallEvents,
         foresee: Callable[[str], LLMContext | None],
         *,
         foresee_part: Callable[[str], LLMContext | None] | None = None,
         voice: PreparesSpeech | None = None,
         clauses: ClauseSettings | None = None,
-        on_ahead: Callable[[], None] | None = None,
     ) -> None:
         self.head = SpeculationHead(self)
         self.tail = SpeculationTail(self)
@@ -149,7 +151,7 @@ class Speculation:
         self._foresee_part = foresee_part
         self._voice = voice
         self._clauses = clauses
-        self._on_ahead = on_ahead
+        self._events = events
         self._guess: _Guess | None = None
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -172,6 +174,19 @@ class Speculation:
         # The service has not been told that the turn is over.
         self._end_is_due = False
         self._over = False
+        events.subscribe(TurnGuessed, self._on_turn_guessed)
+        events.subscribe(TurnContinued, self._on_turn_continued)
+        events.subscribe(GuessWithdrawn, self._on_guess_void)
+        events.subscribe(QuestionDropped, self._on_guess_void)
+
+    def _on_turn_guessed(self, event: TurnGuessed) -> None:
+        self.guess(event.text)
+
+    def _on_turn_continued(self, event: TurnContinued) -> None:
+        self.read_ahead(event.text)
+
+    def _on_guess_void(self, _event: GuessWithdrawn | QuestionDropped) -> None:
+        self.withdraw()
 
     def around(self, thinking: list[FrameProcessor]) -> list[FrameProcessor]:
         """Head, what thinks, tail."""
@@ -342,8 +357,7 @@ class Speculation:
 
     async def _release(self, guess: _Guess) -> None:
         """What was held goes on, in order; what comes meanwhile goes behind it."""
-        if self._on_ahead is not None:
-            self._on_ahead()
+        self._events.publish(AnsweredAhead(self._events.now_ms()))
         while guess.held:
             await self.tail.say(guess.held.popleft())
         if guess.expiry is not None:

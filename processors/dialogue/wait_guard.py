@@ -1,8 +1,8 @@
 """Tells a caller who waits for an answer that somebody is still there, and at last that nothing came.
 
 Stands in front of the commit gate, because what it covers begins there: a session store that is away, then a
-model, its fallback and its tools. It sees each question on its way in and each interruption; ``answering`` is
-shown what comes out behind the model, and the first word there ends the wait. A response that ends without
+model, its fallback and its tools. It sees each question on its way in and each interruption; what comes out
+of the model are events, and the first word there ends the wait. A response that ends without
 one (a model that failed and has no fallback) ends it too, with the apology: silence would sound like a broken
 line. Phrases go into the pipeline behind the model, through ``say``: the gate and the model are busy, and so
 are their queues. What is said and when is ``wait_watch``.
@@ -18,20 +18,30 @@ from pipecat.frames.frames import (
     CancelFrame,
     EndFrame,
     Frame,
-    FunctionCallsStartedFrame,
     InterruptionFrame,
     LLMContextFrame,
-    LLMFullResponseEndFrame,
-    LLMFullResponseStartFrame,
-    LLMTextFrame,
     TTSSpeakFrame,
 )
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
+from core.call_events import (
+    PhraseInserted,
+    QuestionReopened,
+    ResponseEnded,
+    ResponseStarted,
+    ResponseText,
+    ToolsCalled,
+    TurnEndDecided,
+    Wait,
+    WaitBegan,
+    WaitEnded,
+    WaitMasked,
+)
 from core.clock import Clock
 from processors.dialogue.engine_llm import text_of
 from processors.dialogue.wait_watch import Phrase, WaitSettings, WaitWatch
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from turn_taking.masking import Masking
 
@@ -43,10 +53,11 @@ class WaitGuard(FrameProcessor):
 
     Args:
         settings: see ``WaitSettings``.
+        events: of the call. That an answer is owed is published, and that it is no more: its first word is
+            there, or it does not come.
         apology: said when the wait is given up, or nothing was answered.
-        on_mask: told that a phrase covers the silence of this turn; must not block.
-        on_wait: told that an answer is owed, and that it is no more: its first word is there, or it does not
-            come; must not block.
+        say: puts phrases into the pipeline, after the model and before the voice.
+        is_covered: whether the silence after a turn is covered at all.
         is_asked: whether the model behind is asked this; otherwise nobody waits for it.
         clock: for tests.
 
@@ -57,18 +68,19 @@ class WaitGuard(FrameProcessor):
     def __init__(
         self,
         settings: WaitSettings,
+        events: CallEvents,
         *,
         apology: str,
-        on_mask: Callable[[], None] | None = None,
-        on_wait: Callable[[bool], None] | None = None,
+        say: Say,
+        is_covered: Callable[[], bool] = lambda: True,
         is_asked: Callable[[LLMContextFrame], bool] = lambda _frame: True,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(enable_direct_mode=True)
         self._settings = settings
         self._masking = Masking(settings.masking) if settings.masking is not None else None
-        self._on_mask = on_mask
-        self._on_wait = on_wait
+        self._events = events
+        self._is_covered = is_covered
         self._is_asked = is_asked
         # Since when the caller is silent, from the end of the turn to its question.
         self._quiet_since_ms: int | None = None
@@ -80,16 +92,19 @@ class WaitGuard(FrameProcessor):
             Phrase.APOLOGY: apology,
         }
         self._clock: Clock = clock or LoopClock()
-        self._say: Say | None = None
+        self._say = say
         self._watch: WaitWatch | None = None
         self.cut_off = False
         # A model was asked in this wait, and what is known of its response.
         self._asked = self._responding = self._tools = False
         self._timer: asyncio.Task[None] | None = None
-
-    def speak_through(self, say: Say) -> None:
-        """Where phrases enter the pipeline: behind the model, in front of the voice."""
-        self._say = say
+        events.subscribe(TurnEndDecided, self._on_turn_end_decided)
+        events.subscribe(QuestionReopened, self._on_question_reopened)
+        events.subscribe(ResponseStarted, self._on_response_started)
+        events.subscribe(ResponseText, self._on_response_text)
+        events.subscribe(ResponseEnded, self._on_response_ended)
+        events.subscribe(ToolsCalled, self._on_tools_called)
+        events.subscribe(PhraseInserted, self._on_phrase_inserted)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
@@ -102,36 +117,40 @@ class WaitGuard(FrameProcessor):
                 self._end()
         await self.push_frame(frame, direction)
 
-    def turn_ended(self, *, silence_ms: int) -> None:
-        """The caller's turn is over, after so much silence. Its question follows."""
-        self._quiet_since_ms = self._clock.now_ms() - silence_ms
+    def _on_turn_end_decided(self, event: TurnEndDecided) -> None:
+        """The question of the turn follows."""
+        if self._is_covered():
+            self._quiet_since_ms = event.at_ms - event.silence_ms
 
-    def wait_again(self) -> None:
-        """A question that somebody interrupted before the model had it still waits."""
+    def _on_question_reopened(self, _event: QuestionReopened) -> None:
         self._begin()
 
-    def answering(self, frame: Frame) -> None:
-        """A frame behind the model, in either direction."""
+    def _on_response_started(self, event: ResponseStarted) -> None:
+        if self._watch is not None:
+            self._asked, self._responding, self._tools = True, True, False
+            self._watch.on_model_asked(event.at_ms)
+
+    def _on_tools_called(self, _event: ToolsCalled) -> None:
+        self._tools = self._tools or self._watch is not None
+
+    def _on_response_text(self, event: ResponseText) -> None:
+        if self._watch is not None and event.text.strip():
+            if self._masking is not None:
+                self._masking.on_answer(event.at_ms - self._asked_ms)
+            self._end()
+
+    def _on_response_ended(self, _event: ResponseEnded) -> None:
         if self._watch is None:
             return
-        if isinstance(frame, LLMFullResponseStartFrame):
-            self._asked, self._responding, self._tools = True, True, False
-            self._watch.on_model_asked(self._clock.now_ms())
-        elif isinstance(frame, FunctionCallsStartedFrame):
-            self._tools = True
-        elif isinstance(frame, LLMTextFrame):
-            if frame.text.strip():
-                if self._masking is not None:
-                    self._masking.on_answer(self._clock.now_ms() - self._asked_ms)
-                self._end()
-        elif isinstance(frame, LLMFullResponseEndFrame):
-            # A response that calls tools ends without a word; the answer is another one. The end of one that
-            # was interrupted may come late, into the next wait.
-            if self._responding and not self._tools:
-                self._end()
-                self._timer = self.create_task(self._tell(Phrase.APOLOGY), name=f"{self}::apology")
-            self._responding = False
-        elif isinstance(frame, TTSSpeakFrame):
+        # A response that calls tools ends without a word; the answer is another one. The end of one that was
+        # interrupted may come late, into the next wait.
+        if self._responding and not self._tools:
+            self._end()
+            self._timer = self.create_task(self._tell(Phrase.APOLOGY), name=f"{self}::apology")
+        self._responding = False
+
+    def _on_phrase_inserted(self, _event: PhraseInserted) -> None:
+        if self._watch is not None:
             # The gate refused the turn, and says so.
             self._end()
 
@@ -156,14 +175,13 @@ class WaitGuard(FrameProcessor):
         self._watch = watch
         self.cut_off = self._asked = self._responding = self._tools = False
         self._timer = self.create_task(self._keep_company(watch), name=f"{self}::wait")
-        if self._on_wait is not None:
-            self._on_wait(True)
+        self._events.publish(WaitBegan(self._events.now_ms(), Wait.ANSWER))
 
     def _end(self) -> None:
         # Not awaited: it may be asked for in the middle of anybody's frame, and the task holds nothing.
         waited, self._watch = self._watch is not None, None
-        if waited and self._on_wait is not None:
-            self._on_wait(False)
+        if waited:
+            self._events.publish(WaitEnded(self._events.now_ms(), Wait.ANSWER))
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
@@ -180,11 +198,11 @@ class WaitGuard(FrameProcessor):
     async def _tell(self, phrase: Phrase) -> None:
         if phrase is Phrase.MASK:
             text = self._masking.phrase(self._said) if self._masking is not None else ""
-            if text and self._on_mask is not None:
-                self._on_mask()
+            if text:
+                self._events.publish(WaitMasked(self._events.now_ms()))
         else:
             text = self._phrases[phrase]
-        if text and self._say is not None:
+        if text:
             await self._say(TTSSpeakFrame(text, append_to_context=False))
 
 

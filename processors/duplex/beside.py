@@ -18,7 +18,14 @@ from concurrent.futures import Executor
 
 from loguru import logger
 
-from core.call_events import ClauseAnnounced, ReplyAnnounced, ReplyFinished, ReplyProgressed, ReplyStarted
+from core.call_events import (
+    ClauseAnnounced,
+    ReplyAnnounced,
+    ReplyFinished,
+    ReplyProgressed,
+    ReplyStarted,
+    TurnEndRequested,
+)
 from core.errors import AgentError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.omni.two_tier.dialogue import Asked
@@ -94,6 +101,7 @@ class TurnsBeside:
         self._wake = asyncio.Event()
         self._speaking = False
         self._ends_turn = False
+        events.subscribe(TurnEndRequested, self._on_turn_end_requested)
         events.subscribe(ReplyAnnounced, self._on_reply_announced)
         events.subscribe(ClauseAnnounced, self._on_clause_announced)
         events.subscribe(ReplyStarted, self._on_reply_started)
@@ -112,8 +120,7 @@ class TurnsBeside:
         """What the recogniser understood."""
         self._ears.on_words(words)
 
-    def end_turn(self) -> None:
-        """The turn is over with what was understood: a voice never ends."""
+    def _on_turn_end_requested(self, _event: TurnEndRequested) -> None:
         self._ends_turn = True
 
     async def run(self) -> None:

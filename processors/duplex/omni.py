@@ -59,6 +59,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from audio.paced_output import PacedOutput
 from audio.resample import Resampler
+from core.call_events import TurnEndRequested, Wait, WaitEnded
 from core.clock import Clock
 from core.errors import AgentError, CapacityError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
@@ -71,6 +72,7 @@ from processors.duplex.voice import EngineVoice, VoiceSettings
 from processors.playout.playout import Playout
 from protocols.surface import Faltered, Happening, Ready, UnitMouth, UnitOver
 from runtime.engine_thread import EngineThread
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 
 # An answer that is longer is cut where the call ends.
@@ -123,6 +125,7 @@ class DuplexOmniProcessor(FrameProcessor):
 
     Args:
         hosts: engines, the ones behind the first for when it fails.
+        events: of the call.
         prepare: how a conversation begins, with what was said so far; asked anew for each engine and context.
         playout: its books take what is said, as it is written.
         contents: for an engine with a large tier in the pipeline: what the voice makes goes there.
@@ -146,6 +149,7 @@ class DuplexOmniProcessor(FrameProcessor):
     def __init__(
         self,
         hosts: Sequence[OmniHost],
+        events: CallEvents,
         *,
         prepare: Callable[[], Awaitable[Preparation]],
         playout: Playout | None = None,
@@ -202,6 +206,8 @@ class DuplexOmniProcessor(FrameProcessor):
         self._camera = Camera(self._settings.camera, show=self._show)
         self._pause_watch: asyncio.Task[None] | None = None
         self.ticks = 0
+        events.subscribe(WaitEnded, self._on_wait_ended)
+        events.subscribe(TurnEndRequested, self._on_turn_end_requested)
 
     @property
     def is_speaking(self) -> bool:
@@ -260,13 +266,12 @@ class DuplexOmniProcessor(FrameProcessor):
         else:
             self._yields = self._drops_unit = True
 
-    def on_settled(self) -> None:
+    def _on_wait_ended(self, event: WaitEnded) -> None:
         """The answer that was owed begins, or does not come."""
-        if isinstance(self._engine, HearsWords):
+        if event.reason is Wait.ANSWER and isinstance(self._engine, HearsWords):
             self._engine.on_settled()
 
-    def end_turn(self) -> None:
-        """The caller's turn is over with what was understood."""
+    def _on_turn_end_requested(self, _event: TurnEndRequested) -> None:
         if isinstance(self._engine, EndsTurns):
             self._engine.end_turn()
 

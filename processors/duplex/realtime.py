@@ -41,6 +41,17 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from audio.audible import is_loud_pcm16
+from core.call_events import (
+    FinalWords,
+    TextTyped,
+    TurnEnded,
+    TurnTranscribed,
+    VoiceEnded,
+    VoiceStarted,
+    Wait,
+    WaitBegan,
+    WaitEnded,
+)
 from core.clock import Clock
 from core.errors import AgentError
 from core.media import PCM_BYTES_PER_SAMPLE
@@ -49,6 +60,8 @@ from processors.duplex.services import Typing
 from processors.fusion.perception import Perceived
 from processors.playout.assistant import HEARD_LATER
 from processors.playout.playout import Playout
+from processors.taps.response_events import ResponseEvents
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from session_store.conversation import Conversation
 
@@ -77,7 +90,7 @@ class TypedWords(FrameProcessor):
     Args:
         typing: how the service takes them.
         hand_on: pushes a frame behind the aggregator.
-        on_typed: told the words; must not block.
+        events: of the call.
     """
 
     def __init__(
@@ -85,12 +98,12 @@ class TypedWords(FrameProcessor):
         typing: Typing,
         *,
         hand_on: Callable[[Frame], Awaitable[None]],
-        on_typed: Callable[[str], None],
+        events: CallEvents,
     ) -> None:
         super().__init__(enable_direct_mode=True)
         self._typing = typing
         self._hand_on = hand_on
-        self._on_typed = on_typed
+        self._events = events
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
@@ -107,7 +120,7 @@ class TypedWords(FrameProcessor):
             logger.warning("typed words reached a service that has no way in for them")
             return
         for text in typed:
-            self._on_typed(text)
+            self._events.publish(TextTyped(self._events.now_ms(), text))
         if self._typing is Typing.MESSAGES:
             await self._hand_on(frame)
         else:
@@ -150,7 +163,6 @@ class RealtimeReplies(FrameProcessor):
         playout: the clock of the call.
         continuous: the service sends one stream, silence included.
         on_speaks: the first sound of a reply is here; must not block.
-        notice: shown every frame; must not block.
     """
 
     def __init__(
@@ -159,13 +171,12 @@ class RealtimeReplies(FrameProcessor):
         *,
         continuous: bool = False,
         on_speaks: Callable[[], None] | None = None,
-        notice: Callable[[Frame], None] | None = None,
     ) -> None:
         super().__init__(enable_direct_mode=True)
         self._playout = playout
         self._continuous = continuous
         self._on_speaks = on_speaks
-        self._notice = notice
+        self._responses = ResponseEvents(playout.events)
         self._reply_id: str | None = None
         self._sounds = False
         self._text = ""
@@ -184,8 +195,7 @@ class RealtimeReplies(FrameProcessor):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
-        if self._notice is not None:
-            self._notice(frame)
+        self._responses.publish(frame)
         if direction is not FrameDirection.DOWNSTREAM:
             await self.push_frame(frame, direction)
         elif isinstance(frame, InterruptionFrame):
@@ -305,11 +315,14 @@ class CallerTurns:
 
     Args:
         conversation: the session.
+        events: of the call.
         transport: how the caller talks, for the record.
         perceive: what was perceived of the turn.
     """
 
-    def __init__(self, conversation: Conversation, *, transport: str, perceive: Perceive) -> None:
+    def __init__(
+        self, conversation: Conversation, events: CallEvents, *, transport: str, perceive: Perceive
+    ) -> None:
         self._conversation = conversation
         self._transport = transport
         self._perceive = perceive
@@ -318,30 +331,35 @@ class CallerTurns:
         self._voice_us: int | None = None
         self._voice_ended_us: int | None = None
         self._words_us: int | None = None
+        events.subscribe(VoiceStarted, self._on_voice_started)
+        events.subscribe(VoiceEnded, self._on_voice_ended)
+        events.subscribe(FinalWords, self._on_final_words)
+        events.subscribe(TextTyped, self._on_text_typed)
+        events.subscribe(TurnTranscribed, self._on_turn_transcribed)
 
-    def on_voice_started(self, start_ms: int) -> None:
-        """A voice began ``start_ms`` ago."""
+    def _on_voice_started(self, event: VoiceStarted) -> None:
         now_us = self._conversation.clock.now_us()
         ended_us = self._voice_ended_us
         if self._voice_us is None or (ended_us is not None and now_us - ended_us > FORGOTTEN_MS * 1000):
-            self._voice_us = now_us - start_ms * 1000
+            self._voice_us = now_us - event.voiced_ms * 1000
         self._voice_ended_us = None
 
-    def on_voice_stopped(self) -> None:
-        """The voice ended."""
+    def _on_voice_ended(self, _event: VoiceEnded) -> None:
         self._voice_ended_us = self._conversation.clock.now_us()
 
-    def on_words(self) -> None:
-        """Words of the turn were written down."""
+    def _on_final_words(self, _event: FinalWords) -> None:
         if self._words_us is None:
             self._words_us = self._voice_us
         self._voice_us = None
 
-    def take(self, text: str, *, typed: bool = False) -> None:
-        """The turn is whole; ``typed``: no voice said it."""
-        began_us = None
-        if not typed:
-            began_us, self._words_us = self._words_us, None
+    def _on_text_typed(self, event: TextTyped) -> None:
+        self._take(event.text, None)
+
+    def _on_turn_transcribed(self, event: TurnTranscribed) -> None:
+        began_us, self._words_us = self._words_us, None
+        self._take(event.text, began_us)
+
+    def _take(self, text: str, began_us: int | None) -> None:
         if text.strip():
             task = asyncio.create_task(self._commit(text, began_us), name="caller_turns.commit")
             self._tasks.add(task)
@@ -380,7 +398,7 @@ class AnswerWatch:
 
     Args:
         answer_ms: how long an answer may take.
-        on_waiting: an answer is owed, or is no more; must not block.
+        events: of the call. That an answer is owed is published, and that it is no more.
         is_speaking: whether the service speaks: what is said meanwhile is waited for behind it.
         clock: for tests.
     """
@@ -388,13 +406,13 @@ class AnswerWatch:
     def __init__(
         self,
         answer_ms: int,
+        events: CallEvents,
         *,
-        on_waiting: Callable[[bool], None],
         is_speaking: Callable[[], bool] = lambda: False,
         clock: Clock | None = None,
     ) -> None:
         self._answer_ms = answer_ms
-        self._on_waiting = on_waiting
+        self._events = events
         self._is_speaking = is_speaking
         # When words came before the end of their turn was told.
         self._words_ms: int | None = None
@@ -403,6 +421,13 @@ class AnswerWatch:
         self._answered = False
         self._missing = 0
         self._news = asyncio.Event()
+        events.subscribe(FinalWords, lambda _event: self.on_words())
+        events.subscribe(TurnEnded, lambda _event: self.on_turn_ended())
+        events.subscribe(TextTyped, self._on_text_typed)
+
+    def _on_text_typed(self, _event: TextTyped) -> None:
+        self.on_turn_ended()
+        self.on_words()
 
     def on_turn_ended(self) -> None:
         """The caller fell silent: whatever was said until now is no answer to it."""
@@ -420,7 +445,7 @@ class AnswerWatch:
     def _expect(self) -> None:
         self._words_ms = None
         self._due_ms = self._clock.now_ms() + self._answer_ms
-        self._on_waiting(True)
+        self._events.publish(WaitBegan(self._events.now_ms(), Wait.ANSWER))
         self._news.set()
 
     def on_answer(self) -> None:
@@ -428,7 +453,7 @@ class AnswerWatch:
         self._answered, self._missing, self._words_ms = True, 0, None
         if self._due_ms is not None:
             self._due_ms = None
-            self._on_waiting(False)
+            self._events.publish(WaitEnded(self._events.now_ms(), Wait.ANSWER))
             self._news.set()
 
     async def run(self, apologise: Callable[[bool], Awaitable[None]]) -> None:
@@ -442,7 +467,7 @@ class AnswerWatch:
             if left_ms is not None and left_ms <= 0:
                 self._due_ms = None
                 self._missing += 1
-                self._on_waiting(False)
+                self._events.publish(WaitEnded(self._events.now_ms(), Wait.ANSWER))
                 await apologise(self._missing >= MOST_UNANSWERED)
                 continue
             with suppress(TimeoutError):

@@ -9,8 +9,9 @@ question behind it as an ``LLMContextFrame``, which the commit gate makes durabl
 interruption of whatever is being made when a turn turns out to be meant. The engine has fallen silent by
 itself at that time.
 
-A guess goes to ``foresee``. What is to be said goes to ``speak``, which is behind the model: the gate and the
-model may be at work. It goes when an interruption that was sent before it has passed there.
+A guess, the begin and the end of a turn are events. What is to be said goes to ``speak``, which is behind the
+model: the gate and the model may be at work. It goes when an interruption that was sent before it has passed
+there.
 
 What somebody writes is asked for the deployment's own model (``IS_WRITTEN``), whatever engine speaks: a
 speech model reads nothing.
@@ -41,9 +42,18 @@ from pipecat.frames.frames import (
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
+from core.call_events import (
+    GuessWithdrawn,
+    TurnEndDecided,
+    TurnEnded,
+    TurnGuessed,
+    TurnStarted,
+    WordsDiscarded,
+)
 from models.omni.two_tier.dialogue import Asked
 from models.omni.two_tier.ears import Told, Words
 from models.stt import Transcript
+from runtime.event_stream import CallEvents
 
 WAITING = 256
 # Key of a context's metadata: somebody wrote it.
@@ -59,44 +69,32 @@ class DuplexTurns(FrameProcessor):
 
     Args:
         context: of who thinks.
+        events: of the call.
         on_words: takes the recogniser's words for the engine; must not block.
+        speak: puts phrases into the pipeline, after the model and before the voice.
         are_own: whether words are what the bot said a moment ago, and are nobody's.
-        foresee: takes guesses; must not block.
-        on_turn: told that a turn begins; must not block.
-        on_asked: told that a turn is over, before its question goes on; must not block.
-        on_void: told that a turn is over and had no words; must not block.
-        on_forgotten: told that what was understood last was not meant; must not block.
     """
 
     def __init__(
         self,
         context: LLMContext,
+        events: CallEvents,
         *,
         on_words: Callable[[Told], None],
+        speak: Callable[[Frame], Awaitable[None]],
         are_own: Callable[[str], bool] | None = None,
-        foresee: Callable[[str | None], None] = lambda _text: None,
-        on_turn: Callable[[], None] = lambda: None,
-        on_asked: Callable[[Asked], None] = lambda _asked: None,
-        on_void: Callable[[], None] = lambda: None,
-        on_forgotten: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._context = context
         self._on_words = on_words
         self._are_own = are_own
-        self._foresee = foresee
-        self._tell_turn, self._tell_asked, self._tell_void = on_turn, on_asked, on_void
-        self._tell_forgotten = on_forgotten
+        self._events = events
         self._passed = asyncio.Event()
-        self._speak: Callable[[Frame], Awaitable[None]] = self.push_frame
+        self._speak = speak
         self._steps: deque[Step] = deque()
         self._wake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._is_open = False
-
-    def speak_through(self, speak: Callable[[Frame], Awaitable[None]]) -> None:
-        """Where phrases enter the pipeline: behind the model, in front of the voice."""
-        self._speak = speak
 
     async def cleanup(self) -> None:
         await super().cleanup()
@@ -129,7 +127,7 @@ class DuplexTurns(FrameProcessor):
 
     def _hear(self, frame: TranscriptionFrame | InterimTranscriptionFrame) -> None:
         if self._are_own is not None and self._are_own(frame.text):
-            self._tell_forgotten()
+            self._discard_words()
             return
         confidences: tuple[float, ...] = ()
         if isinstance(frame.result, Transcript):
@@ -142,7 +140,8 @@ class DuplexTurns(FrameProcessor):
         """See ``Steps``."""
 
         async def step() -> None:
-            self._foresee(text)
+            now_ms = self._events.now_ms()
+            self._events.publish(GuessWithdrawn(now_ms) if text is None else TurnGuessed(now_ms, text))
 
         if len(self._steps) < WAITING:
             self._do(step)
@@ -167,7 +166,7 @@ class DuplexTurns(FrameProcessor):
         """See ``Steps``."""
 
         async def step() -> None:
-            self._tell_forgotten()
+            self._discard_words()
 
         self._do(step)
 
@@ -200,7 +199,7 @@ class DuplexTurns(FrameProcessor):
     async def _begin(self) -> None:
         if not self._is_open:
             self._is_open = True
-            self._tell_turn()
+            self._events.publish(TurnStarted(self._events.now_ms()))
             await self.push_frame(UserStartedSpeakingFrame())
 
     async def _end(self) -> None:
@@ -210,12 +209,18 @@ class DuplexTurns(FrameProcessor):
 
     async def _void(self) -> None:
         await self._end()
-        self._tell_void()
+        self._events.publish(TurnEnded(self._events.now_ms(), ""))
+        self._discard_words()
+
+    def _discard_words(self) -> None:
+        self._events.publish(WordsDiscarded(self._events.now_ms()))
 
     async def _ask(self, asked: Asked) -> None:
         await self._begin()
         await self._end()
-        self._tell_asked(asked)
+        now_ms = self._events.now_ms()
+        self._events.publish(TurnEndDecided(now_ms, asked.silence_ms, asked.completeness))
+        self._events.publish(TurnEnded(now_ms, asked.text))
         self._context.add_message({"role": "user", "content": asked.text})
         await self._run()
 

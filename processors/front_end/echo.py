@@ -56,7 +56,7 @@ class EchoProcessor(FrameProcessor):
     ) -> None:
         super().__init__(enable_direct_mode=True)
         self._control = control
-        self.on_cancelled = on_cancelled
+        self._on_cancelled = on_cancelled
         self._executor = executor
         self._self_voice = self_voice
         self._clock: Clock = clock or LoopClock()
@@ -135,11 +135,11 @@ class EchoProcessor(FrameProcessor):
             logger.debug(f"{self}: {knowledge.value}{where}")
 
     def _show(self, pcm: bytes) -> None:
-        if self.on_cancelled is not None:
-            self.on_cancelled(pcm)
+        if self._on_cancelled is not None:
+            self._on_cancelled(pcm)
 
     async def _process(self, pcm: bytes) -> Piece:
-        at_us, wants_cancelled = self._clock.now_us(), self.on_cancelled is not None
+        at_us, wants_cancelled = self._clock.now_us(), self._on_cancelled is not None
         if isinstance(self._control, HostedFrontEnd):
             return await self._control.process(pcm, at_us, wants_cancelled=wants_cancelled)
         work = partial(controlled, self._control, pcm, at_us, wants_cancelled=wants_cancelled)

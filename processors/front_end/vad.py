@@ -11,19 +11,21 @@ with a caller of whom nothing was heard.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
 from loguru import logger
 from pipecat.audio.vad.vad_analyzer import VADAnalyzer, VADParams, VADState
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.call_events import CallEvent, VoicePaused, VoiceResumed, VoiceSuspected
 from core.errors import ConfigError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.omni.two_tier.ears import EarSettings
 from models.vad import VoiceActivityDetector
 from models.vad.meter import VoiceMeter, Window
 from processors.front_end.hosted import HostedFrontEnd
+from runtime.event_stream import CallEvents
 from turn_taking.voice_gate import GateEvent, GateState, VoiceGate
 
 # Pipecat maps loudness from -110 to -10 dB onto 0..1; its ``min_volume`` is read on the same scale.
@@ -35,6 +37,11 @@ _STATES = {
     GateState.STARTING: VADState.STARTING,
     GateState.SPEAKING: VADState.SPEAKING,
     GateState.STOPPING: VADState.STOPPING,
+}
+_EVENTS: dict[GateEvent, type[CallEvent]] = {
+    GateEvent.ONSET: VoiceSuspected,
+    GateEvent.PAUSED: VoicePaused,
+    GateEvent.RESUMED: VoiceResumed,
 }
 
 
@@ -76,14 +83,12 @@ class SharedVadAnalyzer(VADAnalyzer):
         detector: shared weights.
         executor: where inference runs, shared by all calls; None runs it on the loop.
         params: thresholds and times; the defaults are those of ``VadSettings``.
-        on_pause: told once when ``pause_ms`` of quiet have passed inside speech, before it has ended: the
-            moment to begin what will be needed if it does. Called on the loop; must not block.
-        pause_ms: see there.
-        on_resume: told when the speech goes on behind such a pause. Called on the loop; must not block.
-        on_onset: told when the first window of a possible speech was heard. Called on the loop; must not
-            block.
-        on_audio: shown every piece of the caller's audio before it is judged, so that whoever keeps it has
-            all that a later ``on_pause`` is about. Called on the loop; must not block.
+        events: of the call. The first window of a possible voice, a pause inside of a voice and its end are
+            published at once; that a voice has begun or ended is Pipecat's to say, in a frame.
+        pause_ms: quiet inside of a voice that is published, before the voice has ended: the moment to begin
+            what will be needed if it does.
+        listeners: given every piece of the caller's audio before it is judged, so that they have all that a
+            later event is about. Called on the loop; must not block.
         hosted: measures in the detector's place; closed with the analyzer.
     """
 
@@ -93,18 +98,14 @@ class SharedVadAnalyzer(VADAnalyzer):
         *,
         executor: Executor | None,
         params: VADParams | None = None,
-        on_pause: Callable[[], None] | None = None,
+        events: CallEvents | None = None,
         pause_ms: int = 96,
-        on_resume: Callable[[], None] | None = None,
-        on_onset: Callable[[], None] | None = None,
-        on_audio: Callable[[bytes], None] | None = None,
+        listeners: Sequence[Callable[[bytes], None]] = (),
         hosted: HostedFrontEnd | None = None,
     ) -> None:
         self._hosted, self._is_over = hosted, False
-        self._on_audio = on_audio
-        self._on_onset = on_onset
-        self._on_pause = on_pause
-        self._on_resume = on_resume
+        self._listeners = tuple(listeners)
+        self._events = events or CallEvents()
         self._pause_ms = pause_ms
         super().__init__(sample_rate=detector.rate_hz, params=params or VadSettings().params())
         self._detector = detector
@@ -194,8 +195,8 @@ class SharedVadAnalyzer(VADAnalyzer):
         Raises:
             EngineError: the detector failed.
         """
-        if self._on_audio:
-            self._on_audio(buffer)
+        for listen in self._listeners:
+            listen(buffer)
         self._pending += buffer
         whole = len(self._pending) - len(self._pending) % self._window_bytes
         if not whole:
@@ -203,14 +204,14 @@ class SharedVadAnalyzer(VADAnalyzer):
         windows = bytes(self._pending[:whole])
         del self._pending[:whole]
         for probability, power in await self._measured(windows):
-            self._tell(self._gate.on_window(probability, power))
+            self._publish(self._gate.on_window(probability, power))
         return _STATES[self._gate.state]
 
     async def cleanup(self) -> None:
         self._is_over = True
         await super().cleanup()
         # They hold what decides about turns, and that holds this.
-        self._on_audio = self._on_onset = self._on_pause = self._on_resume = None
+        self._listeners = ()
         if self._hosted is not None:
             self._hosted.close()
 
@@ -230,15 +231,7 @@ class SharedVadAnalyzer(VADAnalyzer):
     def _measure(self, pcm: bytes) -> list[Window]:
         return self._meter.measure(pcm)
 
-    def _tell(self, event: GateEvent | None) -> None:
-        told = (
-            {
-                GateEvent.ONSET: self._on_onset,
-                GateEvent.PAUSED: self._on_pause,
-                GateEvent.RESUMED: self._on_resume,
-            }.get(event)
-            if event is not None
-            else None
-        )
-        if told is not None:
-            told()
+    def _publish(self, event: GateEvent | None) -> None:
+        kind = _EVENTS.get(event) if event is not None else None
+        if kind is not None:
+            self._events.publish(kind(self._events.now_ms()))

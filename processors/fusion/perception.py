@@ -18,7 +18,7 @@ words of the turn's record, which whoever takes the turn names, with what was pe
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
@@ -33,6 +33,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.call_events import WordsDiscarded
 from core.timeline import (
     Annotation,
     EnrichedToken,
@@ -43,8 +44,10 @@ from core.timeline import (
 )
 from models.stt import Transcript
 from processors.dialogue.engine_llm import text_of
+from processors.fusion.perceived_events import PerceivedEvents
 from processors.fusion.said import as_said
 from processors.perception.engine_stt import BEGAN_S
+from runtime.event_stream import CallEvents
 from sequencer.calibration import LearntLatencies
 from sequencer.fusion import Fused, Fusion, FusionSettings
 from sequencer.merge import Committed, Sequencer, SequencerSettings
@@ -150,7 +153,7 @@ class Perception(FrameProcessor):
         settings: see the model.
         latencies: what earlier calls have learnt, and where this one leaves what it has.
         engines: what reports in each stream; one that is not named begins anew in each call.
-        notice: shown every frame; must not block.
+        events: of the call; voices, words and typed text are published as they come.
     """
 
     def __init__(
@@ -161,10 +164,12 @@ class Perception(FrameProcessor):
         settings: PerceptionSettings | None = None,
         latencies: LearntLatencies | None = None,
         engines: Mapping[Source, str] = MappingProxyType({}),
-        notice: Callable[[Frame], None] | None = None,
+        events: CallEvents | None = None,
     ) -> None:
         super().__init__(enable_direct_mode=True)
-        self._notice = notice
+        events = events or CallEvents()
+        self._notices = PerceivedEvents(events)
+        events.subscribe(WordsDiscarded, self._on_words_discarded)
         self._settings = settings or PerceptionSettings()
         self._conversation = conversation
         self._clock = conversation.clock
@@ -198,8 +203,7 @@ class Perception(FrameProcessor):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
-        if self._notice is not None:
-            self._notice(frame)
+        self._notices.publish(frame)
         if isinstance(frame, StartFrame):
             for stream in OWN_STREAMS:
                 self._join(stream)
@@ -241,8 +245,8 @@ class Perception(FrameProcessor):
         adds = len({token.speaker_id for token in shown}) > 1 or any(tags(t, rendering) for t in shown)
         return Perceived(render(shown, rendering) if adds else "", [_as_json(token) for token in tokens])
 
-    def forget_words(self) -> None:
-        """What was said since the last turn is nobody's: the next turn does not have it."""
+    def _on_words_discarded(self, _event: WordsDiscarded) -> None:
+        """The next turn does not have what was said since the last one."""
         self._said.clear()
 
     def _turn(self) -> list[EnrichedToken]:

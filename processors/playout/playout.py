@@ -61,6 +61,8 @@ from core.call_events import (
     ReplyProgressed,
     ReplyStarted,
     ReplyWritten,
+    SpeechMade,
+    SpeechStarted,
     WordsSpoken,
 )
 from core.clock import Clock
@@ -70,6 +72,7 @@ from core.timeline import HeardMark, HeardReply
 from processors.playout.assistant import HEARD_LATER, HeardText, heard_texts
 from processors.playout.heard import HeardClock, PlayoutSettings
 from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
+from processors.taps.response_events import ResponseEvents
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 
@@ -85,8 +88,6 @@ _PROTECTED = "protected"
 _CANCELLED = 64
 # Texts on their way to the aggregator. More than one waits only when the loop is late.
 _TEXTS = 8
-
-Notice = Callable[[Frame], None]
 
 
 @dataclass(slots=True)
@@ -140,23 +141,18 @@ class Playout:
         self.contexts: dict[str, _Context] = {}
         self.rate_hz = 0
         self.late_frames = 0
-        # Whoever decides about interruptions keeps protected replies from them.
-        self.guards_protected = False
         self._texts: dict[str, HeardText] = {}
         self._news = asyncio.Event()
         # Set with the next packet, while somebody waits for it.
         self._packet: asyncio.Event | None = None
 
-    def taps(
-        self, *, on_thought: Notice | None = None, on_speech: Notice | None = None
-    ) -> tuple["ThoughtTap", "PlayoutEntry", "PlayoutExit"]:
-        """The three processors: in front of the voice, in front of the output and behind it.
+    def taps(self, *, guards_protected: bool = False) -> tuple["ThoughtTap", "PlayoutEntry", "PlayoutExit"]:
+        """Return the three processors: in front of the voice, in front of the output and after it.
 
         Args:
-            on_thought: shown every frame in front of the voice; must not block.
-            on_speech: the same in front of the output.
+            guards_protected: the stage that decides about interruptions keeps protected speech from them.
         """
-        return ThoughtTap(self, on_thought), PlayoutEntry(self, on_speech), PlayoutExit(self)
+        return ThoughtTap(self, guards_protected), PlayoutEntry(self), PlayoutExit(self)
 
     def release(self) -> None:
         """Drop the references to the call and its pipeline, which has ended: every reply was reported."""
@@ -218,11 +214,6 @@ class Playout:
         """The same of a client that flushes: see ``HeardClock.set_unplayed_ms``."""
         self.books.set_unplayed_ms(unplayed_ms)
 
-    def guard(self, frame: TTSSpeakFrame) -> None:
-        """Protected speech on its way to the voice: where somebody guards it, what interrupts it counts."""
-        if self.guards_protected and not frame.interruptible:
-            frame.interruptible, frame.text_type = True, _PROTECTED
-
     def wake(self) -> None:
         """There may be something to tell."""
         self._news.set()
@@ -261,6 +252,14 @@ class Playout:
         return [text for text in self._texts.values() if not text.taken]
 
 
+def guard_protected(frame: TTSSpeakFrame) -> None:
+    """Make protected speech interruptible for Pipecat: another stage guards it, and what comes nevertheless
+    counts.
+    """
+    if not frame.interruptible:
+        frame.interruptible, frame.text_type = True, _PROTECTED
+
+
 def reply_named(frame: Frame) -> str | None:
     """The reply that a frame of the model's begins or ends, behind the entry."""
     named = frame.metadata.get(_REPLY_ID)
@@ -270,16 +269,15 @@ def reply_named(frame: Frame) -> str | None:
 class ThoughtTap(FrameProcessor):
     """In front of the voice: names the model's replies and reads what it writes."""
 
-    def __init__(self, playout: Playout, notice: Notice | None = None) -> None:
+    def __init__(self, playout: Playout, guards_protected: bool) -> None:
         super().__init__(enable_direct_mode=True)
-        self._playout = playout
-        self._notice = notice
+        self._playout, self._guards_protected = playout, guards_protected
+        self._responses = ResponseEvents(playout.events)
         self._reply_id: str | None = None
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
-        if self._notice is not None:
-            self._notice(frame)
+        self._responses.publish(frame)
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, LLMTextFrame):
                 if self._reply_id is not None and not frame.skip_tts:
@@ -288,8 +286,8 @@ class ThoughtTap(FrameProcessor):
                 self._reply_id = None
                 if not frame.skip_tts:
                     self._reply_id = self._playout.open_reply(frame)
-            elif isinstance(frame, TTSSpeakFrame):
-                self._playout.guard(frame)
+            elif isinstance(frame, TTSSpeakFrame) and self._guards_protected:
+                guard_protected(frame)
             elif isinstance(frame, (LLMFullResponseEndFrame, InterruptionFrame)):
                 if isinstance(frame, LLMFullResponseEndFrame) and self._reply_id is not None:
                     self._playout.close_text(self._reply_id)
@@ -302,10 +300,9 @@ class ThoughtTap(FrameProcessor):
 class PlayoutEntry(FrameProcessor):
     """In front of the output: what there is to be heard, and no late audio of a cancelled reply."""
 
-    def __init__(self, playout: Playout, notice: Notice | None = None) -> None:
+    def __init__(self, playout: Playout) -> None:
         super().__init__(enable_direct_mode=True)
         self._playout = playout
-        self._notice = notice
         self._books = playout.books
         self._contexts = playout.contexts
         # In the order of their cancellation; a dict for its quick look-up.
@@ -320,14 +317,20 @@ class PlayoutEntry(FrameProcessor):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
-        if self._notice is not None:
-            self._notice(frame)
+        self._publish_speech(frame)
         if direction is FrameDirection.DOWNSTREAM:
             if self._is_late(frame):
                 self._playout.late_frames += 1
                 return
             self._note(frame)
         await self.push_frame(frame, direction)
+
+    def _publish_speech(self, frame: Frame) -> None:
+        events = self._playout.events
+        if isinstance(frame, TTSStartedFrame):
+            events.publish(SpeechStarted(events.now_ms()))
+        elif isinstance(frame, TTSAudioRawFrame):
+            events.publish(SpeechMade(events.now_ms()))
 
     def _is_late(self, frame: Frame) -> bool:
         """Whether the frame belongs to a reply that was cancelled."""

@@ -1,9 +1,8 @@
 """The bot's "mhm" while the caller talks: the Pipecat shell of ``turn_taking.backchannel``.
 
-In: voices and words on their way to the user aggregator (``on_frame``), the caller's turns, the first sign
-of a voice (``on_onset``), how complete a pause sounds and when the turn would end (from the end of turn),
-what becomes of every reply and whether an answer is owed (``on_waiting``). Out: short pieces of plain audio
-for the output.
+In, as events: voices and words, the caller's turns, the first sign of a voice, how complete a pause sounds
+and when the turn would end, what becomes of every reply and what the caller waits for. Out: short pieces of
+plain audio for the output.
 
 It is plain audio, not speech: no reply begins with it, so nothing is recorded, interrupted or said on,
 barge-in does not arm, and the turn goes on. It comes from the audio that the voice keeps (``PhraseCache``): a
@@ -23,16 +22,26 @@ from contextlib import suppress
 
 import numpy as np
 from loguru import logger
-from pipecat.frames.frames import (
-    Frame,
-    InterimTranscriptionFrame,
-    OutputAudioRawFrame,
-    TranscriptionFrame,
-    VADUserStartedSpeakingFrame,
-    VADUserStoppedSpeakingFrame,
-)
+from pipecat.frames.frames import Frame, OutputAudioRawFrame
 
-from core.call_events import ReplyAnnounced, ReplyFinished, ReplyOpened, ReplyStarted
+from core.call_events import (
+    FinalWords,
+    PartialWords,
+    PauseJudged,
+    ReplyAnnounced,
+    ReplyFinished,
+    ReplyOpened,
+    ReplyStarted,
+    TurnEndDue,
+    TurnEnded,
+    TurnStarted,
+    VoiceEnded,
+    VoiceStarted,
+    VoiceSuspected,
+    Wait,
+    WaitBegan,
+    WaitEnded,
+)
 from core.clock import Clock
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from runtime.event_stream import CallEvents
@@ -42,6 +51,8 @@ from turn_taking.backchannel import Backchannel, BackchannelPolicy
 Say = Callable[[Frame], Awaitable[None]]
 
 AGAIN_MS = 200
+# Who waits for these is not hummed at.
+BUSY = {Wait.ANSWER, Wait.SCREENING}
 # Two chunks of the output (40 ms each), so that nothing of a hum is left in its buffer for the reply.
 PIECE_MS = 80
 AHEAD_MS = 80
@@ -56,6 +67,7 @@ class BackchannelKeeper:
         policy: when, and which.
         sound: the kept audio of a phrase, 16-bit mono; None when it is not kept.
         rate_hz: of that audio.
+        say: puts the audio into the pipeline, in front of the output.
         clock: for tests.
     """
 
@@ -66,28 +78,37 @@ class BackchannelKeeper:
         *,
         sound: Callable[[str], bytes | None],
         rate_hz: int,
+        say: Say,
         clock: Clock | None = None,
     ) -> None:
         self._policy = policy
         self._sound = sound
         self._rate_hz = rate_hz
         self._clock: Clock = clock or LoopClock()
-        self._say: Say | None = None
+        self._say = say
         self._wake = asyncio.Event()
         self._finals = ""
         self._in_turn = False
-        self._waiting = False
+        # What the caller waits for.
+        self._waits: set[Wait] = set()
         self._open: set[str] = set()
         self._not_before_ms = 0
         # Whether a voice may have begun since the last hum did.
         self._may_speak = False
+        events.subscribe(VoiceSuspected, self._on_voice_suspected)
+        events.subscribe(VoiceStarted, self._on_voice_started)
+        events.subscribe(VoiceEnded, self._on_voice_ended)
+        events.subscribe(PartialWords, self._on_partial_words)
+        events.subscribe(FinalWords, self._on_final_words)
+        events.subscribe(PauseJudged, self._on_pause_judged)
+        events.subscribe(TurnEndDue, self._on_turn_end_due)
+        events.subscribe(TurnStarted, self._on_turn_started)
+        events.subscribe(TurnEnded, self._on_turn_ended)
+        events.subscribe(WaitBegan, self._on_wait_began)
+        events.subscribe(WaitEnded, self._on_wait_ended)
         for begins in (ReplyOpened, ReplyAnnounced, ReplyStarted):
             events.subscribe(begins, self._on_reply_begins)
         events.subscribe(ReplyFinished, self._on_reply_finished)
-
-    def speak_through(self, say: Say) -> None:
-        """Where the audio enters the pipeline: in front of the output."""
-        self._say = say
 
     async def run(self) -> None:
         """Keep the deadlines while the call lasts."""
@@ -112,8 +133,8 @@ class BackchannelKeeper:
         self._wake.clear()
 
     async def _hum(self, decision: Backchannel) -> None:
-        say, pcm = self._say, self._sound(decision.text)
-        if say is None or not pcm:
+        pcm = self._sound(decision.text)
+        if not pcm:
             logger.debug(f"{type(self).__name__}: the audio of {decision.text!r} is not kept")
             return
         self._may_speak = False
@@ -121,7 +142,7 @@ class BackchannelKeeper:
         for number, piece in enumerate(self._pieces(pcm)):
             await self._clock.sleep_until_ms(began_ms + number * PIECE_MS - AHEAD_MS)
             stops = self._may_speak or not self._in_turn or self._is_busy
-            await say(
+            await self._say(
                 OutputAudioRawFrame(
                     audio=self._faded(piece) if stops else piece, sample_rate=self._rate_hz, num_channels=1
                 )
@@ -143,45 +164,41 @@ class BackchannelKeeper:
 
     # What the caller does.
 
-    def on_frame(self, frame: Frame) -> None:
-        """A frame on its way to the user aggregator."""
-        now_ms = self._clock.now_ms()
-        if isinstance(frame, VADUserStartedSpeakingFrame):
-            self._may_speak = True
-            self._policy.on_voice_started(now_ms, voiced_ms=int(frame.start_secs * 1000))
-        elif isinstance(frame, VADUserStoppedSpeakingFrame):
-            self._policy.on_voice_stopped(now_ms, silence_ms=int(frame.stop_secs * 1000))
-        elif isinstance(frame, TranscriptionFrame):
-            self._finals = f"{self._finals} {frame.text}".strip()
-            self._policy.on_text(self._finals)
-        elif isinstance(frame, InterimTranscriptionFrame):
-            self._policy.on_text(f"{self._finals} {frame.text}".strip())
-        else:
-            return
-        self._wake.set()
-
-    def on_onset(self) -> None:
-        """A voice may have begun; voice activity is making sure."""
+    def _on_voice_started(self, event: VoiceStarted) -> None:
         self._may_speak = True
-        self._not_before_ms = self._clock.now_ms() + AGAIN_MS
-
-    def on_completeness(self, probability: float) -> None:
-        """How complete the turn sounds in this pause, 0..1."""
-        self._policy.on_completeness(probability)
+        self._policy.on_voice_started(event.at_ms, voiced_ms=event.voiced_ms)
         self._wake.set()
 
-    def on_endpoint_due(self, due_ms: int | None) -> None:
-        """When the turn ends if the caller stays silent; None while that is not known."""
-        self._policy.on_endpoint_due(due_ms)
+    def _on_voice_ended(self, event: VoiceEnded) -> None:
+        self._policy.on_voice_stopped(event.at_ms, silence_ms=event.silence_ms)
         self._wake.set()
 
-    def on_turn_started(self) -> None:
-        """The caller's turn begins."""
+    def _on_final_words(self, event: FinalWords) -> None:
+        self._finals = f"{self._finals} {event.text}".strip()
+        self._policy.on_text(self._finals)
+        self._wake.set()
+
+    def _on_partial_words(self, event: PartialWords) -> None:
+        self._policy.on_text(f"{self._finals} {event.text}".strip())
+        self._wake.set()
+
+    def _on_voice_suspected(self, event: VoiceSuspected) -> None:
+        self._may_speak = True
+        self._not_before_ms = event.at_ms + AGAIN_MS
+
+    def _on_pause_judged(self, event: PauseJudged) -> None:
+        self._policy.on_completeness(event.completeness)
+        self._wake.set()
+
+    def _on_turn_end_due(self, event: TurnEndDue) -> None:
+        self._policy.on_endpoint_due(event.due_ms)
+        self._wake.set()
+
+    def _on_turn_started(self, _event: TurnStarted) -> None:
         self._in_turn = True
         self._wake.set()
 
-    def on_turn_ended(self) -> None:
-        """The caller's turn is over."""
+    def _on_turn_ended(self, _event: TurnEnded) -> None:
         self._in_turn = False
         self._finals = ""
         self._policy.on_turn_ended()
@@ -191,11 +208,15 @@ class BackchannelKeeper:
 
     @property
     def _is_busy(self) -> bool:
-        return self._waiting or bool(self._open)
+        return bool(self._waits) or bool(self._open)
 
-    def on_waiting(self, waiting: bool) -> None:
-        """An answer is owed, or is no more."""
-        self._waiting = waiting
+    def _on_wait_began(self, event: WaitBegan) -> None:
+        if event.reason in BUSY:
+            self._waits.add(event.reason)
+            self._tell()
+
+    def _on_wait_ended(self, event: WaitEnded) -> None:
+        self._waits.discard(event.reason)
         self._tell()
 
     def _on_reply_begins(self, event: ReplyOpened | ReplyAnnounced | ReplyStarted) -> None:

@@ -1,11 +1,10 @@
 """Who interrupts whom: the Pipecat shell of ``turn_taking.barge_in``, and the start of every user turn.
 
-In: voice activity and transcripts, as the user aggregator shows them to a start strategy; the first sign of a
-voice and of its end straight from the detector (``on_onset``, ``on_pause``); early looks at how a voice
-sounds (``looks``); what becomes of every reply
-(events of the playout clock); that an answer is owed (``on_waiting``). Out: the start of
-the caller's turn, at once while no reply is on or on its way, and when the machine says ``Cut`` otherwise;
-the bot's volume; and behind an interruption for nothing the rest of the reply.
+In: voice activity and transcripts, as the user aggregator shows them to a start strategy; early looks at how
+a voice sounds (``looks``); and as events the first sign of a voice and of its end, what becomes of every
+reply, that an answer is owed. Out: the start of the caller's turn, at once while no reply is on or on its
+way, and when the machine says ``Cut`` otherwise; the bot's volume; after an interruption for nothing the rest
+of the reply; and every decision as an event.
 
 One flush: a turn that starts has the user aggregator broadcast Pipecat's ``InterruptionFrame``, and each
 holder of pending output drops its own. Nothing else here drops anything.
@@ -45,13 +44,25 @@ from pipecat.turns.user_start.base_user_turn_start_strategy import BaseUserTurnS
 from pipecat.utils.time import time_now_iso8601
 
 from core.call_events import (
+    CallEvent,
     ClauseAnnounced,
     ReplyAnnounced,
+    ReplyCut,
+    ReplyDucked,
     ReplyFinished,
     ReplyOpened,
     ReplyProgressed,
+    ReplyRestored,
+    ReplyResumed,
     ReplyStarted,
     ReplyWritten,
+    ToolsCalled,
+    VoicePaused,
+    VoiceSuspected,
+    Wait,
+    WaitBegan,
+    WaitEnded,
+    WordsDiscarded,
 )
 from core.clock import Clock
 from core.timeline import HeardReply
@@ -84,10 +95,6 @@ OWN_VOICE_MS = 320
 ECHO_OVER_MS = 200
 
 
-def _nothing() -> None:
-    """Nobody wants to know."""
-
-
 class BargeInStartStrategy(BaseUserTurnStartStrategy):
     """The only start strategy of ``LLMUserAggregatorParams.user_turn_strategies``.
 
@@ -96,14 +103,13 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         events: of the call.
         endpoint: what ends the turns that begin here.
         set_gain_db: the bot's volume; must not block.
-        forget_words: what was understood since the last turn is nobody's; must not block.
+        interrupt: interrupts the bot inside of an open turn: the aggregator's ``broadcast_interruption``.
         heard_ms: how much of the caller's audio voice activity has judged; None takes it for in time.
         level_db: how loud the present voice has been so far, dBFS; None where nobody measures it.
         is_own: whether what was heard last is the bot's own voice; None when that is not known.
         are_own: whether words are what the bot said a moment ago.
         stop_words: listens for them in voices over a reply; closed with the strategy.
         looks: looks at the beginnings of voices over a reply; closed with the strategy.
-        report: told about every decision; must not block. What it returns is pushed into the pipeline.
     """
 
     def __init__(
@@ -113,21 +119,21 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         *,
         endpoint: EndpointStopStrategy,
         set_gain_db: Callable[[float], None],
-        forget_words: Callable[[], None] = _nothing,
+        interrupt: Callable[[], Awaitable[None]],
         heard_ms: Callable[[], int] | None = None,
         level_db: Callable[[], float | None] | None = None,
         is_own: Callable[[], bool | None] | None = None,
         are_own: Callable[[str], bool] | None = None,
         stop_words: StopWords | None = None,
         looks: VoiceLooks | None = None,
-        report: Callable[[Decision], Frame | None] | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
         self._machine = machine
         self._endpoint = endpoint
         self._set_gain_db = set_gain_db
-        self._forget_words = forget_words
+        self._events = events
+        self._interrupt = interrupt
         self._heard_ms = heard_ms
         self._level_db = level_db
         self._usual = UsualLevel()
@@ -135,13 +141,10 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._are_own = are_own
         self._stop_words = stop_words
         self._looks = looks
-        self._report = report
         self._clock: Clock = clock or LoopClock()
-        self._interrupt: Callable[[], Awaitable[None]] | None = None
         self._timer: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._todo: deque[Decision] = deque()
-        self._reports: deque[Frame] = deque()
         # The endpointer has heard a voice that was not meant.
         self._is_stale = False
         # The caller speaks; final words have come since, and when voice activity reported the last end.
@@ -188,6 +191,11 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._lost: list[HeardReply] = []
         self._lost_answer = False
         self._books = asyncio.Event()
+        events.subscribe(VoiceSuspected, self._on_voice_suspected)
+        events.subscribe(VoicePaused, self._on_voice_paused)
+        events.subscribe(WaitBegan, self._on_wait_began)
+        events.subscribe(WaitEnded, self._on_wait_ended)
+        events.subscribe(ToolsCalled, self._on_tools_called)
         events.subscribe(ReplyOpened, self._on_reply_opened)
         events.subscribe(ReplyWritten, self._on_reply_written)
         events.subscribe(ReplyAnnounced, self._on_reply_announced)
@@ -195,10 +203,6 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         events.subscribe(ReplyStarted, self._on_reply_started)
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
         events.subscribe(ReplyFinished, self._on_reply_finished)
-
-    def interrupt_through(self, interrupt: Callable[[], Awaitable[None]]) -> None:
-        """What interrupts the bot inside of an open turn: the aggregator's ``broadcast_interruption``."""
-        self._interrupt = interrupt
 
     @property
     def holds_reply(self) -> bool:
@@ -237,13 +241,11 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
     # What the caller does.
 
-    def on_onset(self) -> None:
-        """A voice may have begun; voice activity is making sure."""
+    def _on_voice_suspected(self, _event: VoiceSuspected) -> None:
         self._follow_audio()
         self._note(self._machine.on_maybe_voice(self._clock.now_ms()))
 
-    def on_pause(self) -> None:
-        """The voice has paused and may have ended; voice activity is making sure."""
+    def _on_voice_paused(self, _event: VoicePaused) -> None:
         self._machine.on_maybe_quiet(self._clock.now_ms())
 
     async def process_frame(self, frame: Frame) -> ProcessFrameResult:
@@ -448,19 +450,20 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
     # What the bot does.
 
-    def on_waiting(self, waiting: bool) -> None:
-        """An answer is owed, or is no more."""
-        self._waiting, self._tools_run = waiting, False
-        now_ms = self._clock.now_ms()
-        if waiting:
+    def _on_wait_began(self, event: WaitBegan) -> None:
+        if event.reason is Wait.ANSWER:
+            self._waiting, self._tools_run = True, False
             self._answer_id = self._new_id("answer")
-            self._note(self._machine.on_reply(now_ms, self._answer_id))
-        else:
-            self._note(self._machine.on_bot_stopped(now_ms, self._answer_id))
+            self._note(self._machine.on_reply(self._clock.now_ms(), self._answer_id))
+
+    def _on_wait_ended(self, event: WaitEnded) -> None:
+        if event.reason is Wait.ANSWER:
+            self._waiting, self._tools_run = False, False
+            self._note(self._machine.on_bot_stopped(self._clock.now_ms(), self._answer_id))
             self._announce_next()
 
-    def on_tools_called(self) -> None:
-        """The answer is behind tools that run now, whatever was said before them."""
+    def _on_tools_called(self, _event: ToolsCalled) -> None:
+        """The answer follows tools that run now, whatever was said before them."""
         self._tools_run = True
         if not self._waiting:
             self._answer_id = self._new_id("answer")
@@ -572,7 +575,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
                 # Nobody is to end the turn with them before the command is said.
                 await self._endpoint.forget()
             await self.trigger_user_turn_started()
-        elif self._interrupt is not None:
+        else:
             self._is_void = False
             await self._interrupt()
             await self._endpoint.take_up()
@@ -627,15 +630,12 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             # The stop strategy is shown them next.
             self._words.metadata[NOT_MEANT] = True
         await self.trigger_reset_aggregation()
-        self._forget_words()
+        self._events.publish(WordsDiscarded(self._events.now_ms()))
         await self._endpoint.forget()
 
     def _tell(self, decision: Decision) -> None:
         logger.debug(f"{self}: {decision}")
-        report = self._report(decision) if self._report is not None else None
-        if report is not None:
-            self._reports.append(report)
-            self._wake.set()
+        self._events.publish(_event_of(decision))
 
     def _new_id(self, kind: str) -> str:
         """Of a reply that has none yet."""
@@ -670,8 +670,6 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             if self._is_stale:
                 self._is_stale = False
                 await self._endpoint.forget()
-            while self._reports:
-                await self.push_frame(self._reports.popleft())
 
     def _follow_audio(self) -> None:
         self._noticed_ms = self._clock.now_ms(), self._heard_ms() if self._heard_ms is not None else 0
@@ -710,3 +708,15 @@ def _confidences(text: str, result: object) -> tuple[float, ...]:
         return tuple(word.confidence for word in result.words)
     # A partial of an engine of ours has no words and no confidence: it confirms nothing.
     return (result.confidence,)
+
+
+def _event_of(decision: Decision) -> CallEvent:
+    match decision:
+        case Duck(at_ms=at_ms):
+            return ReplyDucked(at_ms)
+        case Restore(at_ms=at_ms):
+            return ReplyRestored(at_ms)
+        case Cut(at_ms=at_ms, reason=reason, voice_ms=voice_ms):
+            return ReplyCut(at_ms, reason.value, voice_ms)
+        case Resume(at_ms=at_ms, from_word=from_word):
+            return ReplyResumed(at_ms, from_word)

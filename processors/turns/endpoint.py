@@ -10,16 +10,16 @@ times a second, and arrive later than the pause it is about. Out: the end of the
 runs in a shared executor, never on the loop; its task and the deadline timer belong to the strategy and end
 with it. A slow or failing model costs its hint, not the turn: the wait then is the longer one.
 
-The model takes 40 to 90 ms, so it is asked early, when a pause has just begun (``on_pause``): a clear yes is
-at hand when voice activity confirms the silence. Anything else is asked again then, with the silence in its
-ears, and that answer counts. (A run that believed the lower of the two, with a higher threshold and a longer
-hanging wait, had 4 cut-ins in 40 turns instead of 7 and a median of 769 ms instead of 577; the three changes
-were not measured apart.) A policy may have it asked again while the turn stays open (``next_look_ms``), and
-may want the end of the pitch, or of the whole voice, beside it: that is measured by the same thread.
+The model takes 40 to 90 ms, so it is asked early, when a pause has just begun (``VoicePaused``): a clear yes
+is at hand when voice activity confirms the silence. Anything else is asked again then, with the silence in
+its ears, and that answer counts. (A run that believed the lower of the two, with a higher threshold and a
+longer hanging wait, had 4 cut-ins in 40 turns instead of 7 and a median of 769 ms instead of 577; the three
+changes were not measured apart.) A policy may have it asked again while the turn stays open
+(``next_look_ms``), and may want the end of the pitch, or of the whole voice, beside it: that is measured by
+the same thread.
 """
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import Executor
 
 import numpy as np
@@ -35,13 +35,28 @@ from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.turns.types import ProcessFrameResult
 from pipecat.turns.user_stop.base_user_turn_stop_strategy import BaseUserTurnStopStrategy
 
+from core.call_events import (
+    BotTurnEnded,
+    GuessWithdrawn,
+    PauseJudged,
+    TurnContinued,
+    TurnEndDecided,
+    TurnEndDue,
+    TurnEndRequested,
+    TurnGuessed,
+    VoicePaused,
+    VoiceResumed,
+    VoiceSuspected,
+    WordsAccepted,
+)
 from core.clock import Clock
 from core.errors import EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.stt import Transcript
 from models.turn import TurnCompleteness, TurnEstimate
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
-from turn_taking.endpointing import Endpoint, EndpointPolicy
+from turn_taking.endpointing import EndpointPolicy
 from turn_taking.evidence_pitch import Contour, final_contour
 from turn_taking.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
 from turn_taking.speculation import Guesser
@@ -63,15 +78,8 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         endpointer: the policy, owned by this call.
         completeness: the shared model, or None to decide by time and words alone.
         executor: where the model runs; shared by all calls.
-        on_endpoint: told about every decision, for telemetry; must not block.
-        on_words: told when final words arrive, for telemetry; must not block.
+        events: of the call.
         guesser: says what a pause may be the end of, or None to guess nothing.
-        on_words_so_far: told what an open turn has said while it goes on; must not block.
-        on_guess: told the text that the turn would have if it ended now, None when that has become void; must
-            not block.
-        on_completeness: told how complete a pause sounds, whenever that is known; must not block.
-        on_due: told when the turn ends if the caller stays silent, None while that is not known; must not
-            block.
     """
 
     def __init__(
@@ -80,32 +88,21 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         *,
         completeness: TurnCompleteness | None,
         executor: Executor,
-        on_endpoint: Callable[[Endpoint], None] | None = None,
-        on_words: Callable[[], None] | None = None,
+        events: CallEvents,
         guesser: Guesser | None = None,
-        on_guess: Callable[[str | None], None] | None = None,
-        on_words_so_far: Callable[[str], None] | None = None,
-        on_completeness: Callable[[float], None] | None = None,
-        on_due: Callable[[int | None], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
         self._endpointer = endpointer
         self._model = completeness
         self._executor = executor
-        self._on_endpoint = on_endpoint
-        self._on_words = on_words
-        self._guesser = guesser if on_guess is not None else None
-        self._on_guess = on_guess
-        self._on_words_so_far = on_words_so_far
-        self._on_completeness = on_completeness
-        self._on_due = on_due
-        # A turn is open: what is understood outside of one is nobody's question.
-        self._in_turn = False
+        self._events = events
+        self._guesser = guesser
         self._clock = clock or LoopClock()
         self._audio = bytearray()
         self._voice = False
-        # A turn is open; it was open for nothing and ends without an answer when the voice does.
+        # A turn is open: what is understood outside of one is nobody's question. It was open for nothing and
+        # ends without an answer when the voice does.
         self._in_turn = False
         self._is_abandoned = False
         self._timer: asyncio.Task[None] | None = None
@@ -115,16 +112,29 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._has_voice_end = False
         # The caller has said that the turn is over; what ends it when no words come any more.
         self._finisher: asyncio.Task[None] | None = None
+        # Ends the turn because another stage has requested it.
+        self._ender: asyncio.Task[None] | None = None
+        self._is_set_up = False
         self._rate_hz = 16_000
+        events.subscribe(VoiceSuspected, self._on_voice_suspected)
+        events.subscribe(VoicePaused, self._on_voice_paused)
+        events.subscribe(VoiceResumed, self._on_voice_resumed)
+        events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
+        events.subscribe(TurnEndRequested, self._on_turn_end_requested)
 
     async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own base
         await super().setup(setup)
         self._rate_hz = setup.audio_in_sample_rate
+        self._is_set_up = True
 
     async def cleanup(self) -> None:
         await super().cleanup()
+        self._is_set_up = False
         await self._drop_conclusions()
         await self._cancel_finisher()
+        ender, self._ender = self._ender, None
+        if ender is not None and not ender.done():
+            await self.task_manager.cancel_task(ender)
 
     async def handle_user_turn_started(self) -> None:
         self._in_turn = True
@@ -147,8 +157,8 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             self._early = None
             self._has_voice_end = False
             self._endpointer.on_voice_started(self._clock.now_ms())
-            if self._guesser is not None and self._guesser.on_voice() and self._on_guess is not None:
-                self._on_guess(None)
+            if self._guesser is not None and self._guesser.on_voice():
+                self._withdraw_guess()
             await self._drop_conclusions()
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
             self._voice = False
@@ -164,8 +174,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             self._endpointer.on_transcript(
                 self._clock.now_ms(), frame.text, last_word_confidence=_last_word_confidence(frame)
             )
-            if self._on_words:
-                self._on_words()
+            self._events.publish(WordsAccepted(self._events.now_ms()))
             if self._guesser is not None:
                 self._tell(self._guesser.on_final(frame.text))
                 self._tell_so_far()
@@ -196,28 +205,33 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if not self._in_turn:
             await self.forget()
             return
-        if self._guesser is not None and self._guesser.on_abandoned() and self._on_guess is not None:
-            self._on_guess(None)
+        if self._guesser is not None and self._guesser.on_abandoned():
+            self._withdraw_guess()
         self._endpointer.reset()
         await self._drop_conclusions()
         self._is_abandoned = True
         if not self._voice:
             await self.trigger_user_turn_stopped()
 
-    async def end_turn(self) -> None:
-        """The open turn has lasted too long: it ends now, with what was understood."""
+    def _on_turn_end_requested(self, event: TurnEndRequested) -> None:
+        if self._is_set_up:
+            work = self._finish_turn() if event.waits_for_words else self._end_turn()
+            self._ender = self.task_manager.create_task(work, f"{self}::end")
+
+    async def _end_turn(self) -> None:
+        """End the open turn now, with what was understood."""
         if self._in_turn:
             await self.trigger_user_turn_stopped()
 
-    async def finish_turn(self) -> None:
-        """The caller says that the turn is over: it ends with the words that are on their way."""
+    async def _finish_turn(self) -> None:
+        """End the turn with the words that are on their way."""
         await self._cancel_finisher()
         self._finisher = self.task_manager.create_task(self._finish(), f"{self}::finish")
 
     async def _finish(self) -> None:
         await self._clock.sleep_until_ms(self._clock.now_ms() + FINISH_MS)
         self._finisher = None
-        await self.end_turn()
+        await self._end_turn()
 
     async def _cancel_finisher(self) -> None:
         finisher, self._finisher = self._finisher, None
@@ -233,12 +247,11 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if len(self._audio) > keep:
             del self._audio[: len(self._audio) - keep]
 
-    def on_onset(self) -> None:
-        """A voice may have begun; voice activity is making sure."""
+    def _on_voice_suspected(self, _event: VoiceSuspected) -> None:
         self._endpointer.on_maybe_voice(self._clock.now_ms())
 
-    def on_pause(self) -> None:
-        """The voice has paused and may have ended: ask the model while voice activity makes sure."""
+    def _on_voice_paused(self, _event: VoicePaused) -> None:
+        """Ask the model while voice activity makes sure."""
         if self._guesser is not None and self._voice:
             self._tell(self._guesser.on_pause())
         if self._model is None or not self._voice:
@@ -250,25 +263,25 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             self._inference.cancel()
         self._start_inference(self._model)
 
-    def on_resume(self) -> None:
-        """The voice goes on behind such a pause."""
+    def _on_voice_resumed(self, _event: VoiceResumed) -> None:
         if self._guesser is not None:
             self._guesser.on_resume()
 
     def _tell(self, guess: str | None) -> None:
-        if guess is not None and self._on_guess is not None:
-            self._on_guess(guess)
+        if guess is not None:
+            self._events.publish(TurnGuessed(self._events.now_ms(), guess))
+
+    def _withdraw_guess(self) -> None:
+        self._events.publish(GuessWithdrawn(self._events.now_ms()))
 
     def _tell_so_far(self) -> None:
-        if self._guesser is None or self._on_words_so_far is None:
-            return
-        said = self._guesser.so_far
+        said = self._guesser.so_far if self._guesser is not None else None
         if said is not None:
-            self._on_words_so_far(said)
+            self._events.publish(TurnContinued(self._events.now_ms(), said))
 
-    def on_bot_said(self, text: str) -> None:
-        """The bot's last words: what the caller is answering."""
-        self._endpointer.on_bot_said(text)
+    def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
+        """The bot's last words are what the caller answers."""
+        self._endpointer.on_bot_said(event.text)
 
     async def _conclude_pause(self) -> None:
         if self._model is None:
@@ -327,15 +340,13 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
 
     def _complete(self, estimate: TurnEstimate) -> None:
         self._endpointer.on_completeness(estimate.complete, filler_log_odds=estimate.filler_log_odds)
-        if self._on_completeness is not None:
-            self._on_completeness(estimate.complete)
+        self._events.publish(PauseJudged(self._events.now_ms(), estimate.complete))
 
     async def _rearm(self) -> None:
         await self._cancel_timer()
         deadline_ms = self._endpointer.next_deadline_ms()
         is_due = deadline_ms is not None and self._in_turn and not self._is_abandoned
-        if self._on_due is not None:
-            self._on_due(deadline_ms if is_due else None)
+        self._events.publish(TurnEndDue(self._events.now_ms(), deadline_ms if is_due else None))
         if deadline_ms is None or not is_due:
             return
         if deadline_ms <= self._clock.now_ms():
@@ -368,8 +379,11 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             # The deadline was rounded below the clock's resolution: ask again at the new one.
             await self._rearm()
             return
-        if self._on_endpoint:
-            self._on_endpoint(endpoint)
+        self._events.publish(
+            TurnEndDecided(
+                self._events.now_ms(), endpoint.silence_ms, endpoint.completeness, endpoint.kind.value
+            )
+        )
         await self.trigger_user_turn_stopped()
 
     async def _drop_conclusions(self) -> None:
@@ -395,11 +409,3 @@ def _last_word_confidence(frame: TranscriptionFrame) -> float:
     if isinstance(transcript, Transcript) and transcript.words:
         return transcript.words[-1].confidence
     return 1.0
-
-
-def word_confidences(frame: TranscriptionFrame) -> tuple[float, ...] | None:
-    """How well each word was understood; None from a recogniser that does not say."""
-    transcript = frame.result
-    if not isinstance(transcript, Transcript) or len(transcript.words) != len(frame.text.split()):
-        return None
-    return tuple(word.confidence for word in transcript.words)

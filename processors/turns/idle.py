@@ -1,8 +1,7 @@
 """Keeps a silent call company, and ends it: the Pipecat shell of ``turn_taking.idle``.
 
-In: the frames on their way to the user aggregator (``on_frame``: voices, typed text), the caller's turns, the
-first sign of a voice (``on_onset``), what becomes of every reply and whether an answer is
-owed (``on_waiting``). Out: prompts and the goodbye as speech for the pipeline, the end of a turn in which
+In, as events: voices and the first sign of one, typed text, the caller's turns, what becomes of every reply,
+what the caller waits for. Out: prompts and the goodbye as speech for the pipeline, the end of a turn in which
 a voice never ends, and the end of the call in good order, behind what is being said.
 
 A prompt interrupts nobody: it is decided while no turn is open, no answer owed (a tool that runs included),
@@ -28,15 +27,30 @@ from pipecat.frames.frames import (
     EndFrame,
     Frame,
     InterruptionFrame,
-    LLMMessagesAppendFrame,
     TTSSpeakFrame,
-    VADUserStartedSpeakingFrame,
-    VADUserStoppedSpeakingFrame,
 )
 
-from core.call_events import ReplyAnnounced, ReplyFinished, ReplyOpened, ReplyProgressed, ReplyStarted
+from core.call_events import (
+    CallerJoined,
+    ReplyAnnounced,
+    ReplyFinished,
+    ReplyOpened,
+    ReplyProgressed,
+    ReplyStarted,
+    TextTyped,
+    TurnEnded,
+    TurnEndRequested,
+    TurnStarted,
+    TurnTranscribed,
+    VoiceEnded,
+    VoiceStarted,
+    VoiceSuspected,
+    Wait,
+    WaitBegan,
+    WaitEnded,
+)
 from core.clock import Clock
-from processors.dialogue.engine_llm import text_of
+from processors.turns.floor import Floor
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from turn_taking.idle import Goodbye, HangUp, IdleSettings, IdleWatch, Prompt, TurnLimit
@@ -49,19 +63,8 @@ AGAIN_MS = 500
 PATIENCE_MS = 2_000
 # From a farewell to its first sign, and from there to its end.
 BEGINS_MS, FAREWELL_MS = 2_000, 15_000
-# Why a caller waits: an answer is owed, every line is taken, or a person's telephone rings.
-ANSWER, QUEUE, PERSON = "answer", "queue", "person"
 # Who waits for these makes no sound, and is there.
-SILENT = {QUEUE, PERSON}
-
-
-def _nobody() -> bool:
-    """Nothing else is known to be on."""
-    return False
-
-
-async def _no_turn() -> None:
-    """There is no turn to end."""
+SILENT = {Wait.QUEUE, Wait.PERSON}
 
 
 class IdleKeeper:
@@ -70,13 +73,10 @@ class IdleKeeper:
     Args:
         events: of the call.
         settings: of the policy, or None to leave the silences alone.
+        floor: whether a reply is on, on its way or about to be resumed.
         timeout_ms: neither side has made a sound: the call ends.
         idle_ms: how long neither side has made a sound.
         clock: for tests.
-
-    Attributes:
-        holds_reply: whether a reply is on, on its way or about to be said on, as barge-in knows it.
-        end_turn: ends the caller's turn with what was understood.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class IdleKeeper:
         events: CallEvents,
         settings: IdleSettings | None,
         *,
+        floor: Floor,
         timeout_ms: int,
         idle_ms: Callable[[], int],
         clock: Clock | None = None,
@@ -94,18 +95,27 @@ class IdleKeeper:
         self._timeout_ms = timeout_ms
         self._idle_ms = idle_ms
         self._clock: Clock = clock or LoopClock()
-        self.holds_reply: Callable[[], bool] = _nobody
-        self.end_turn: Callable[[], Awaitable[None]] = _no_turn
+        self._events, self._floor = events, floor
         self._wake = asyncio.Event()
         self._open: set[str] = set()
         # Why the caller is not to be asked whether they are there.
-        self._waits: set[str] = set()
+        self._waits: set[Wait] = set()
         self._in_turn = False
         # What is said before the call ends; None: it goes on.
         self._farewell: str | None = None
         self._not_before_ms = 0
         # The caller had no reason to make a sound until then.
         self._waited_until_ms = 0
+        events.subscribe(CallerJoined, self._on_caller_joined)
+        events.subscribe(VoiceSuspected, self._on_voice_suspected)
+        events.subscribe(VoiceStarted, self._on_voice_started)
+        events.subscribe(VoiceEnded, self._on_voice_ended)
+        events.subscribe(TextTyped, self._on_text_typed)
+        events.subscribe(TurnStarted, self._on_turn_started)
+        events.subscribe(TurnEnded, self._on_turn_ended)
+        events.subscribe(TurnTranscribed, self._on_turn_ended)
+        events.subscribe(WaitBegan, self._on_wait_began)
+        events.subscribe(WaitEnded, self._on_wait_ended)
         for begins in (ReplyOpened, ReplyAnnounced, ReplyStarted):
             events.subscribe(begins, self._on_reply_begins)
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
@@ -164,7 +174,7 @@ class IdleKeeper:
 
     def _speaks_now(self) -> bool:
         # An answer that is owed would begin after the farewell, and be cut.
-        return bool(self._open) or self.holds_reply() or ANSWER in self._waits
+        return bool(self._open) or self._floor.holds_reply() or Wait.ANSWER in self._waits
 
     async def _until(self, is_so: Callable[[], bool], *, by_ms: int) -> None:
         """Return when it is so, or at ``by_ms``."""
@@ -197,68 +207,63 @@ class IdleKeeper:
             await say(TTSSpeakFrame(decision.text, append_to_context=True))
         elif isinstance(decision, TurnLimit):
             logger.info(f"a voice has not ended for {decision.voice_ms} ms: its turn ends here")
-            await self.end_turn()
+            self._events.publish(TurnEndRequested(now_ms, waits_for_words=False))
         return isinstance(decision, HangUp)
 
     def _is_busy(self) -> bool:
-        return bool(self._waits) or self._in_turn or self.holds_reply()
-
-    def is_answering(self) -> bool:
-        """Whether an answer is owed, a tool that runs included, or on its way."""
-        return ANSWER in self._waits or self.holds_reply()
+        return bool(self._waits) or self._in_turn or self._floor.holds_reply()
 
     # What the caller does.
 
-    def on_frame(self, frame: Frame) -> None:
-        """A frame on its way to the user aggregator."""
-        if self._watch is None:
-            return
-        now_ms = self._clock.now_ms()
-        if isinstance(frame, VADUserStartedSpeakingFrame):
-            self._watch.on_voice_started(now_ms)
-        elif isinstance(frame, VADUserStoppedSpeakingFrame):
-            self._watch.on_voice_stopped(now_ms)
-        elif isinstance(frame, LLMMessagesAppendFrame):
-            for message in frame.messages:
-                if isinstance(message, dict) and message.get("role") == "user":
-                    self._watch.on_turn_ended(now_ms, text_of(message.get("content")), written=True)
-        else:
-            return
-        self._wake.set()
+    def _on_voice_started(self, event: VoiceStarted) -> None:
+        if self._watch is not None:
+            self._watch.on_voice_started(event.at_ms)
+            self._wake.set()
 
-    def on_onset(self) -> None:
-        """A voice may have begun; voice activity is making sure."""
-        self._not_before_ms = max(self._not_before_ms, self._clock.now_ms() + AGAIN_MS)
+    def _on_voice_ended(self, event: VoiceEnded) -> None:
+        if self._watch is not None:
+            self._watch.on_voice_stopped(event.at_ms)
+            self._wake.set()
 
-    def on_connected(self) -> None:
-        """The caller is there: the first silence begins."""
+    def _on_text_typed(self, event: TextTyped) -> None:
+        if self._watch is not None:
+            self._watch.on_turn_ended(event.at_ms, event.text, written=True)
+            self._wake.set()
+
+    def _on_voice_suspected(self, event: VoiceSuspected) -> None:
+        self._not_before_ms = max(self._not_before_ms, event.at_ms + AGAIN_MS)
+
+    def _on_caller_joined(self, event: CallerJoined) -> None:
+        """The first silence begins."""
         # One who comes back in the middle of the call has not been away for the policy.
         if self._settings is not None and self._watch is None:
-            self._watch = IdleWatch(self._settings, started_ms=self._clock.now_ms())
+            self._watch = IdleWatch(self._settings, started_ms=event.at_ms)
             self._wake.set()
 
-    def on_turn_started(self) -> None:
-        """The caller's turn begins."""
+    def _on_turn_started(self, _event: TurnStarted) -> None:
         self._in_turn = True
 
-    def on_turn_ended(self, text: str) -> None:
-        """The caller's turn is over."""
+    def _on_turn_ended(self, event: TurnEnded | TurnTranscribed) -> None:
         self._in_turn = False
         if self._watch is not None:
-            self._watch.on_turn_ended(self._clock.now_ms(), text)
+            self._watch.on_turn_ended(event.at_ms, event.text)
             self._wake.set()
 
-    # What the bot does.
+    def _on_wait_began(self, event: WaitBegan) -> None:
+        self._waits.add(event.reason)
+        self._note_silence(event.reason)
+        self._speaks()
 
-    def on_waiting(self, waiting: bool, *, why: str = ANSWER) -> None:
-        """The caller waits, or does no more: for an answer that is owed, in a queue, or for a person."""
-        (self._waits.add if waiting else self._waits.discard)(why)
-        if why in SILENT:
+    def _on_wait_ended(self, event: WaitEnded) -> None:
+        self._waits.discard(event.reason)
+        self._note_silence(event.reason)
+        self._rests("")
+
+    def _note_silence(self, reason: Wait) -> None:
+        if reason in SILENT:
             self._waited_until_ms = self._clock.now_ms()
-        if waiting:
-            self._speaks()
-        else:
-            self._rests("")
+
+    # What the bot does.
 
     def _on_reply_begins(self, event: ReplyOpened | ReplyAnnounced | ReplyStarted) -> None:
         self._open.add(event.reply_id)

@@ -41,8 +41,6 @@ from pipecat.frames.frames import (
     LLMContextFrame,
     TranscriptionFrame,
     TTSSpeakFrame,
-    VADUserStartedSpeakingFrame,
-    VADUserStoppedSpeakingFrame,
 )
 from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
@@ -50,9 +48,20 @@ from pipecat.services.llm_service import LLMService
 from pipecat.utils.sync.event_notifier import EventNotifier
 
 from audio.beep import BeepDetector
+from core.call_events import (
+    CallAnswered,
+    CallEnding,
+    CallerJoined,
+    VoiceEnded,
+    VoiceStarted,
+    Wait,
+    WaitBegan,
+    WaitEnded,
+)
 from core.clock import Clock
 from core.media import pcm16_to_float
 from processors.taps.notice import NoticeTap
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from turn_taking.voicemail import BEEP, AnswerScreen, Event, State, VoicemailSettings, judge
 
@@ -157,8 +166,7 @@ class VoicemailScreen:
         classifier: None for rules.
         greeting: what a person is told first; empty: their first turn is answered.
         rate_hz: of the caller's audio.
-        on_answered: told who answered, "person", "nobody" or "voicemail", once for each that it is taken
-            for; must not block.
+        events: of the call. Who answered is published, once for each that it is taken for.
         clock: for tests.
 
     Attributes:
@@ -175,12 +183,12 @@ class VoicemailScreen:
         classifier: BaseClassifier | None,
         greeting: TTSSpeakFrame | None,
         rate_hz: int,
-        on_answered: Callable[[str], None],
+        events: CallEvents,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
         self._greeting = greeting
-        self._on_answered = on_answered
+        self._events = events
         self._clock: Clock = clock or LoopClock()
         self._screen = AnswerScreen(settings)
         self._beeps = BeepDetector(rate_hz)
@@ -197,6 +205,9 @@ class VoicemailScreen:
             decision_timeout=settings.decide_ms / 1000,
         )
         self.hold = QuestionHold()
+        events.subscribe(CallerJoined, self._on_caller_joined)
+        events.subscribe(VoiceStarted, self._on_voice_started)
+        events.subscribe(VoiceEnded, self._on_voice_ended)
         self.gate = TTSGate(self._opens, self._drops)
 
         @self.detector.event_handler("on_conversation_detected")
@@ -207,15 +218,30 @@ class VoicemailScreen:
         async def on_machine(_detector: Any) -> None:
             self._tell(Event.MACHINE)
 
-    def on_connected(self) -> None:
-        """The line is there."""
+    def begin(self) -> None:
+        """Publish that nothing may be said until it is known who answered."""
+        self._events.publish(WaitBegan(self._events.now_ms(), Wait.SCREENING))
+
+    def _on_caller_joined(self, _event: CallerJoined) -> None:
         self._tell(Event.CONNECTED)
 
-    def on_frame(self, frame: Frame) -> None:
-        """A frame in front of the detector."""
-        if isinstance(frame, (VADUserStartedSpeakingFrame, VADUserStoppedSpeakingFrame)):
-            self._screen.on_voice(isinstance(frame, VADUserStartedSpeakingFrame), self._clock.now_ms())
-            self._wake.set()
+    def _on_voice_started(self, event: VoiceStarted) -> None:
+        self._screen.on_voice(True, event.at_ms)
+        self._wake.set()
+
+    def _on_voice_ended(self, event: VoiceEnded) -> None:
+        self._screen.on_voice(False, event.at_ms)
+        self._wake.set()
+
+    def _publish_answer(self, by: str) -> None:
+        now_ms = self._events.now_ms()
+        self._events.publish(CallAnswered(now_ms, by))
+        if by == MACHINE:
+            left = "a message" if self._settings.message is not None else "no message"
+            self._events.publish(CallEnding(now_ms, MACHINE, f"a machine answered and was left {left}"))
+        # A machine is told its message by the screen, and nothing else.
+        waits = WaitBegan if by == MACHINE else WaitEnded
+        self._events.publish(waits(now_ms, Wait.SCREENING))
 
     async def run(self, say: Say) -> None:
         """Keep the deadlines until the call is to end.
@@ -260,15 +286,15 @@ class VoicemailScreen:
             await self._drops.notify()
             # Behind a person who turned out to be a machine nothing is held any more.
             self.hold.holds = True
-            self._on_answered(MACHINE)
+            self._publish_answer(MACHINE)
         elif state is State.NOBODY or (state is State.PERSON and was is State.LISTENING):
             await self._opens.notify()
             await self.hold.release(asks=self._greeting is None)
             if self._greeting is not None:
                 await say(self._greeting)
-            self._on_answered(NOBODY if state is State.NOBODY else PERSON)
+            self._publish_answer(NOBODY if state is State.NOBODY else PERSON)
         elif state is State.PERSON:
-            self._on_answered(PERSON)
+            self._publish_answer(PERSON)
 
     def _tell(self, event: Event | None) -> None:
         self._decided.put_nowait(event)

@@ -151,8 +151,7 @@ def types(transport: FileTransport, call: Call, text: str, *, behind_greeting: b
     async def on_connected(_transport: object, _client: object) -> None:
         if behind_greeting:
             await heard.wait()
-        report: Any = call.report
-        await report(LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True))
+        await call.input.queue(LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True))
 
 
 def _accept(result: object) -> Transcript:

@@ -243,9 +243,15 @@ def simulate(
             open_conversations(deployment, answering) as conversations,
         ):
             async with conversations.open() as conversation:
-                call = Call(conversation, transport, peer_cancels_echo=peer_cancels_echo, rules=rules)
-                if voicemail is not None:
-                    call.voicemail = VoicemailSettings.model_validate(dict(voicemail))
+                call = Call(
+                    conversation,
+                    transport,
+                    peer_cancels_echo=peer_cancels_echo,
+                    rules=rules,
+                    voicemail=None
+                    if voicemail is None
+                    else VoicemailSettings.model_validate(dict(voicemail)),
+                )
                 other = (
                     asyncio.create_task(beside(Beside(call, conversations, model, engines)))
                     if beside
@@ -288,6 +294,7 @@ def simulate(
         played.recording.close()
 
     call, events = virtual_time.run(scenario())
+    assert call.events.failures == 0
     stereo, _ = soundfile.read(output, dtype="float32")
     whole = len(stereo) - len(stereo) % (RATE_HZ // 100)
     return SimulatedCall(stereo[:whole], tuple(call.turns.finished), events, model, call, turn)

@@ -132,9 +132,8 @@ def test_a_caller_who_coughs_now_and_then_is_asked_all_the_same(tmp_path: Path):
 def test_a_caller_who_writes_is_not_idle(tmp_path: Path):
     async def write(beside: Beside) -> None:
         await asyncio.sleep(6)
-        assert beside.call.report is not None
         message = {"role": "user", "content": "when do you open"}
-        await beside.call.report(LLMMessagesAppendFrame([message], run_llm=True))  # type: ignore[arg-type]
+        await beside.call.input.queue(LLMMessagesAppendFrame([message], run_llm=True))  # type: ignore[arg-type]
 
     call = simulate(
         [silence(60_000)], tmp_path, beside=write, scripts=[("At ten.",)], **PERSON | {"tail_ms": 500}

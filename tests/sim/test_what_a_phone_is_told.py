@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from core.call_events import TurnEnded, TurnStarted
 from models.omni import OmniHost
 from tests.sim.call import Beside, silence, simulate, voice
 
@@ -16,15 +17,15 @@ STEP_S = 0.05
 def test_turns_are_told_and_whether_an_answer_is_owed(
     tmp_path: Path, omni: Sequence[OmniHost] | None
 ) -> None:
-    started: list[None] = []
+    started: list[TurnStarted] = []
     turns: list[str] = []
     answering: list[bool] = []
 
     async def asks(beside: Beside) -> None:
-        beside.call.on_turn_started = lambda: started.append(None)
-        beside.call.on_turn = turns.append
+        beside.call.events.subscribe(TurnStarted, started.append)
+        beside.call.events.subscribe(TurnEnded, lambda event: turns.append(event.text))
         for _ in range(int(6 / STEP_S)):
-            answering.append(beside.call.is_answering())
+            answering.append(beside.call.floor.is_answering())
             await asyncio.sleep(STEP_S)
 
     call = simulate([silence(1_000), voice(1_000), silence(4_000)], tmp_path, omni=omni, beside=asks)

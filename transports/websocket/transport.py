@@ -252,7 +252,6 @@ class SocketOutput(InterruptibleOutput):
                 self.happen(CallerStarted(self._voice_ms[0]))
             elif isinstance(frame, UserStoppedSpeakingFrame):
                 self._socket.caller_speaks = False
-                self._socket.turns_over += 1
                 self._tell_cut()
                 if frame.id > self._worded_id:
                     self._hold(frame.id)
@@ -495,7 +494,6 @@ class SocketTransport(BaseTransport):
         rate_hz: of what the bot says; see ``UnitMouth``.
         heard_samples: of the caller's audio, that went into the pipeline.
         caller_speaks: a turn of the caller's is open.
-        turns_over: of the caller's, so far.
     """
 
     def __init__(
@@ -521,7 +519,6 @@ class SocketTransport(BaseTransport):
         self.reply_named = reply_named
         self.heard_samples = 0
         self.caller_speaks = False
-        self.turns_over = 0
         self._socket_input = SocketInput(self, params)
         self._socket_output = SocketOutput(self, params)
         self._register_event_handler("on_client_connected")

@@ -5,7 +5,9 @@ from typing import Any
 
 from pipecat.frames.frames import Frame, TTSSpeakFrame
 
+from core.call_events import WaitBegan, WaitEnded
 from pipelines.in_queue import InQueue
+from runtime.event_stream import CallEvents
 from serving.pool.pool import NotPlaced
 from serving.scheduler.wants import Place, Reason, Refused, Task
 from tests import virtual_time
@@ -39,7 +41,10 @@ def play(*news: tuple[float, Place | NotPlaced | None], until_s: float = 100) ->
     waiting: list[bool] = []
 
     async def scenario() -> Told:
-        told, queue = Told(), InQueue(PHRASE, AGAIN_S, waiting.append)
+        events = CallEvents()
+        events.subscribe(WaitBegan, lambda _event: waiting.append(True))
+        events.subscribe(WaitEnded, lambda _event: waiting.append(False))
+        told, queue = Told(), InQueue(PHRASE, AGAIN_S, events)
         told.began_s = asyncio.get_running_loop().time()
         task = asyncio.create_task(queue.run(told))  # type: ignore[arg-type]
         at_s = 0.0

@@ -13,10 +13,11 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 
-from core.call_events import ReplyFinished
+from core.call_events import ReplyFinished, TurnEnded, TurnStarted, WaitBegan, WaitEnded
 from core.errors import EngineError
 from core.timeline import HeardMark, HeardReply, HeardSource
 from pipelines.phone_control import HANG_UP, PRESS, TRANSFER, PhoneControl, PhoneFacts
+from runtime.event_stream import CallEvents
 from serving.gateway.phone_desk import MOST_OFFER_S
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from tests import virtual_time
@@ -61,7 +62,9 @@ class Bench:
         self.summary: str | EngineError = "They ask about cards."
         self.gone = asyncio.Event()
         self.has_open_code = self.is_talking = False
+        self.events = CallEvents()
         self.control = PhoneControl(
+            self.events,
             desk,
             facts,
             settings,
@@ -69,10 +72,11 @@ class Bench:
             gone=self.gone,
             is_talking=lambda: self.is_talking,
             has_open_code=lambda: self.has_open_code,
+            say=self._say,
         )
-        self.control.say = self._say
         self.waits: list[bool] = []
-        self.control.on_waiting = self.waits.append
+        self.events.subscribe(WaitBegan, lambda _event: self.waits.append(True))
+        self.events.subscribe(WaitEnded, lambda _event: self.waits.append(False))
 
     async def _say(self, frame: Frame) -> None:
         self.frames.append(frame)
@@ -194,12 +198,12 @@ def test_a_goodbye_ends_the_call_behind_the_answer_that_was_heard():
     bench = Bench(Desk())
 
     async def scenario(control: PhoneControl) -> None:
-        control.on_reply_finished(reply("How can I help?"))
-        control.on_turn("thank you goodbye")
+        bench.events.publish(reply("How can I help?"))
+        bench.events.publish(TurnEnded(0, "thank you goodbye"))
         await asyncio.sleep(1)
-        control.on_reply_finished(reply("Good", truncated=True))
+        bench.events.publish(reply("Good", truncated=True))
         assert not control.finished.is_set()
-        control.on_reply_finished(reply("Goodbye."))
+        bench.events.publish(reply("Goodbye."))
         await asyncio.sleep(0.5)
         assert not control.finished.is_set()
         await asyncio.sleep(1)
@@ -212,21 +216,21 @@ def test_nobody_is_hung_up_on_who_speaks():
     bench = Bench(Desk())
 
     async def scenario(control: PhoneControl) -> None:
-        control.on_turn("okay bye")
+        bench.events.publish(TurnEnded(0, "okay bye"))
         await asyncio.sleep(1)
-        control.on_reply_finished(reply("Good", truncated=True))
-        control.on_turn_started()
+        bench.events.publish(reply("Good", truncated=True))
+        bench.events.publish(TurnStarted(0))
         await asyncio.sleep(20)
         assert not control.finished.is_set()
-        control.on_turn("oh wait one more thing what does a card cost")
+        bench.events.publish(TurnEnded(0, "oh wait one more thing what does a card cost"))
         await asyncio.sleep(20)
         # On the bot's last word; it was a noise, so the call ends after all.
-        control.on_turn("bye")
-        control.on_reply_finished(reply("Goodbye."))
-        control.on_turn_started()
+        bench.events.publish(TurnEnded(0, "bye"))
+        bench.events.publish(reply("Goodbye."))
+        bench.events.publish(TurnStarted(0))
         await asyncio.sleep(3)
         assert not control.finished.is_set()
-        control.on_turn("")
+        bench.events.publish(TurnEnded(0, ""))
         await asyncio.sleep(7)
         assert control.finished.is_set()
 
@@ -237,9 +241,9 @@ def test_nothing_ends_while_the_bot_talks_or_by_what_is_no_answer():
     bench = Bench(Desk())
 
     async def scenario(control: PhoneControl) -> None:
-        control.on_turn("okay thanks bye")
+        bench.events.publish(TurnEnded(0, "okay thanks bye"))
         # A phrase that covers a wait is not the answer.
-        control.on_reply_finished(reply("Okay.", in_context=False))
+        bench.events.publish(reply("Okay.", in_context=False))
         await asyncio.sleep(3)
         assert not control.finished.is_set()
         # The answer comes late, and is long.
@@ -247,7 +251,7 @@ def test_nothing_ends_while_the_bot_talks_or_by_what_is_no_answer():
         await asyncio.sleep(20)
         assert not control.finished.is_set()
         bench.is_talking = False
-        control.on_reply_finished(reply("Goodbye."))
+        bench.events.publish(reply("Goodbye."))
         await asyncio.sleep(2)
         assert control.finished.is_set()
 
@@ -274,10 +278,10 @@ def test_who_presses_keys_has_not_left():
     bench = Bench(desk)
 
     async def scenario(control: PhoneControl) -> None:
-        control.on_turn("thanks bye")
+        bench.events.publish(TurnEnded(0, "thanks bye"))
         control.on_key("0")
         await asyncio.sleep(3)
-        control.on_reply_finished(reply(CONNECTING))
+        bench.events.publish(reply(CONNECTING))
         await asyncio.sleep(10)
         assert len(desk.transfers) == 1 and not control.finished.is_set()
 
@@ -338,13 +342,13 @@ def test_a_goodbye_that_nobody_answers_ends_the_call_and_one_that_is_taken_back_
     bench = Bench(Desk())
 
     async def scenario(control: PhoneControl) -> None:
-        control.on_turn("bye")
+        bench.events.publish(TurnEnded(0, "bye"))
         await asyncio.sleep(3)
-        control.on_turn("one more question what does a card cost")
+        bench.events.publish(TurnEnded(0, "one more question what does a card cost"))
         await asyncio.sleep(10)
-        control.on_reply_finished(reply("A card is free."))
+        bench.events.publish(reply("A card is free."))
         assert not control.finished.is_set()
-        control.on_turn("bye")
+        bench.events.publish(TurnEnded(0, "bye"))
         await asyncio.sleep(7)
         assert control.finished.is_set()
 
@@ -368,7 +372,7 @@ def test_tools_do_the_same():
         assert await tools[TRANSFER].run({"reason": "A lost card."}, key="k") == {"status": "taken"}
         assert "A lost card. They ask about cards." in desk.transfers[0][3]
         await tools[HANG_UP].run({}, key="k")
-        control.on_reply_finished(reply("Goodbye."))
+        bench.events.publish(reply("Goodbye."))
         await asyncio.sleep(2)
         assert control.finished.is_set()
 

@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
-from pipecat.frames.frames import FunctionCallsStartedFrame
 
-from processors.taps.turn_marks import TurnMarks
 from telemetry.turns import MARKS, TurnLog, TurnRecord
 
 LOUD = (np.ones(320) * 3_000).astype("<i2").tobytes()
@@ -51,17 +49,15 @@ def test_spans_add_up_to_the_way_from_speech_to_playout(now: Now):
 
 
 def test_the_wait_for_an_answer_is_reported_when_it_is_heard(now: Now):
-    log = TurnLog(now_us=now)
     waits: list[int] = []
-    log.on_answer = waits.append
+    log = TurnLog(now_us=now, on_answer=waits.append)
     answered(log, now)
     assert waits == [250]
 
 
 def test_a_phrase_that_covers_the_wait_is_no_answer(now: Now):
-    log = TurnLog(now_us=now)
     waits: list[int] = []
-    log.on_answer = waits.append
+    log = TurnLog(now_us=now, on_answer=waits.append)
     log.heard(LOUD)
     log.user_turn_ended(silence_ms=210, completeness=0.9)
     log.masked()
@@ -71,13 +67,11 @@ def test_a_phrase_that_covers_the_wait_is_no_answer(now: Now):
 
 
 def test_an_answer_that_waited_for_a_tool_is_not_compared_with_others(now: Now):
-    log = TurnLog(now_us=now)
     waits: list[int] = []
-    log.on_answer = waits.append
-    marks = TurnMarks(log)
+    log = TurnLog(now_us=now, on_answer=waits.append)
     log.heard(LOUD)
     log.user_turn_ended(silence_ms=210, completeness=0.9)
-    marks.thinking(FunctionCallsStartedFrame(function_calls=[]))
+    log.tools_called()
     log.mark("tts_first_audio")
     log.played(LOUD)
     assert waits == []

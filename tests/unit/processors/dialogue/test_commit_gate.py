@@ -23,8 +23,10 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
+from core.call_events import QuestionReopened
 from processors.dialogue.commit_gate import Answers, CommitGate, CommitGateSettings
 from processors.fusion.perception import Perceived
+from runtime.event_stream import CallEvents
 from session_store.compaction import Compactor
 from session_store.conversation import Conversation, Conversations, ConversationSettings
 from session_store.events import Kind
@@ -111,12 +113,15 @@ def play(
         opened = Conversations(store, ConversationSettings(max_pending=max_pending), compactor=Compactor())
         try:
             async with opened.open() as conversation:
+                events = CallEvents()
+                if waits_again is not None:
+                    events.subscribe(QuestionReopened, lambda _event: waits_again())
                 gate = CommitGate(
                     conversation,
                     LLMContext(),
+                    events,
                     transport="webrtc",
                     perceive=perceive,
-                    waits_again=waits_again,
                     answers=answers,
                     take_turn=take_turn,
                     has_turn=lambda: left[0] is None or left[0] > 0,

@@ -23,11 +23,13 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import FunctionCallParams
 
+from core.call_events import AnsweredAhead
 from core.errors import EngineError
 from models.llm import Message
 from processors.dialogue.engine_llm import EngineLlmService, messages_of
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.speculation import HOLD_S, MAX_HELD, STOP_S, GuessCancelFrame, Speculation
+from runtime.event_stream import CallEvents
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.scripted_llm import HANG, TOOL, Script, ScriptedLanguageModel, ScriptedLlmService
 from tests.virtual_time import run
@@ -69,8 +71,10 @@ class Case:
         self.nothing_to_foresee = False
         if tools:
             self.llm.register_function("look_up", self._look_up)
+        self.events = CallEvents()
+        self.events.subscribe(AnsweredAhead, self._on_ahead)
         self.speculation = Speculation(
-            self._foresee, foresee_part=self._foresee, voice=self.voice, on_ahead=self._on_ahead
+            self.events, self._foresee, foresee_part=self._foresee, voice=self.voice
         )
         fallback = ScriptedLanguageModel(("Fallback.",))
         thinking: list[FrameProcessor] = [self.llm]
@@ -85,7 +89,7 @@ class Case:
     def _foresee(self, text: str) -> LLMContext | None:
         return None if self.nothing_to_foresee else self.context(text)
 
-    def _on_ahead(self) -> None:
+    def _on_ahead(self, _event: AnsweredAhead) -> None:
         self.ahead += 1
 
     async def _look_up(self, params: FunctionCallParams) -> None:

@@ -21,8 +21,11 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
+from core.call_events import WaitBegan, WaitEnded
 from processors.dialogue.wait_guard import WaitGuard
 from processors.dialogue.wait_watch import WaitSettings
+from processors.taps.response_events import ResponseEvents
+from runtime.event_stream import CallEvents
 from tests import virtual_time
 
 Step = float | Frame
@@ -51,13 +54,13 @@ class Answers(FrameProcessor):
 class Tap(FrameProcessor):
     """In front of the voice."""
 
-    def __init__(self, guard: WaitGuard) -> None:
+    def __init__(self, events: CallEvents) -> None:
         super().__init__(enable_direct_mode=True)
-        self._guard = guard
+        self._responses = ResponseEvents(events)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
-        self._guard.answering(frame)
+        self._responses.publish(frame)
         await self.push_frame(frame, direction)
 
 
@@ -100,9 +103,12 @@ def play(
 ) -> Voice:
     async def whole() -> Voice:
         settings = SETTINGS.model_copy(update={"filler": "Moment.", **chosen})
-        guard = WaitGuard(settings, apology="Sorry.", on_wait=on_wait)
-        tap, voice = Tap(guard), Voice()
-        guard.speak_through(tap.push_frame)
+        events = CallEvents()
+        if on_wait is not None:
+            events.subscribe(WaitBegan, lambda _event: on_wait(True))
+            events.subscribe(WaitEnded, lambda _event: on_wait(False))
+        tap, voice = Tap(events), Voice()
+        guard = WaitGuard(settings, events, apology="Sorry.", say=tap.push_frame)
         worker = PipelineWorker(
             Pipeline([guard, Answers(script), tap, voice]),
             enable_rtvi=False, enable_turn_tracking=False, idle_timeout_secs=None,

@@ -96,6 +96,7 @@ class Call:
 
         self.duplex = DuplexOmniProcessor(
             self.hosts,
+            events,
             prepare=prepare,
             playout=self.playout,
             settings=DuplexSettings.model_validate(changes),

@@ -24,6 +24,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.tests.utils import run_test
 
+from core.call_events import TextTyped, WaitBegan, WaitEnded
 from processors.duplex.realtime import AnswerWatch, RealtimeReplies, ServiceGate, TypedWords
 from processors.duplex.services import Typing
 from processors.playout.assistant import HEARD_LATER
@@ -133,7 +134,9 @@ async def test_typed_words_go_the_way_that_the_service_has_for_them(
     async def hand_on(frame: Frame) -> None:
         handed.append(frame)
 
-    words = TypedWords(typing, hand_on=hand_on, on_typed=heard.append)
+    events = CallEvents()
+    events.subscribe(TextTyped, lambda event: heard.append(event.text))
+    words = TypedWords(typing, hand_on=hand_on, events=events)
     messages = [{"role": "user", "content": "How much?"}, {"role": "developer", "content": "Be brief."}]
     frame = LLMMessagesAppendFrame(cast(Any, messages), run_llm=True)
     down, _ = await run_test(words, frames_to_send=[frame])
@@ -253,7 +256,10 @@ def watched(scenario: str) -> Watched:
         began_s = loop.time()
         waiting: list[bool] = []
         speaks = False
-        watch = AnswerWatch(1_000, on_waiting=waiting.append, is_speaking=lambda: speaks)
+        events = CallEvents()
+        events.subscribe(WaitBegan, lambda _event: waiting.append(True))
+        events.subscribe(WaitEnded, lambda _event: waiting.append(False))
+        watch = AnswerWatch(1_000, events, is_speaking=lambda: speaks)
         made = Watched(watch, waiting, [])
 
         async def apologise(is_last: bool) -> None:

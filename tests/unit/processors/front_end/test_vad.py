@@ -5,10 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pipecat.audio.vad.vad_analyzer import VADParams, VADState
 
+from core.call_events import VoicePaused, VoiceResumed
 from core.errors import ConfigError
 from core.media import PCM_BYTES_PER_SAMPLE
 from models.vad.silero import SileroVad
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
+from runtime.event_stream import CallEvents
 from tests.fakes.vad import EnergyVad
 from tests.voices import say, silence, tone
 
@@ -146,12 +148,14 @@ async def test_a_spoken_sentence_is_one_speech(voice: str) -> None:
 )
 async def test_a_pause_is_told_and_so_is_speech_that_goes_on_behind_it(pause_windows: int, told: list[str]):
     heard: list[str] = []
+    events = CallEvents()
+    events.subscribe(VoicePaused, lambda _event: heard.append("pause"))
+    events.subscribe(VoiceResumed, lambda _event: heard.append("resume"))
     vad = SharedVadAnalyzer(
         EnergyVad(),
         executor=None,
         params=PARAMS,
-        on_pause=lambda: heard.append("pause"),
-        on_resume=lambda: heard.append("resume"),
+        events=events,
     )
     vad.set_sample_rate(16_000)
     # Whole windows; what follows a pause is long enough to be speech again when the first one had ended.

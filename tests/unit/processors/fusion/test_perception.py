@@ -10,12 +10,14 @@ from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.workers.runner import WorkerRunner
 
+from core.call_events import WordsDiscarded
 from core.clock import Clock
 from core.media import WordTime
 from core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
 from models.stt import Transcript
 from processors.fusion.perception import AnnotationFrame, Perception, PerceptionSettings
 from processors.perception.engine_stt import BEGAN_S
+from runtime.event_stream import CallEvents
 from sequencer.calibration import LearntLatencies
 from sequencer.fusion import FusionSettings
 from session_store.compaction import Compactor
@@ -30,8 +32,8 @@ EARS = {Source.STT: "ears"}
 class Bench:
     """A perception, and somebody who speaks to it."""
 
-    def __init__(self, perception: Perception, clock: Clock) -> None:
-        self.perception, self.clock = perception, clock
+    def __init__(self, perception: Perception, clock: Clock, events: CallEvents) -> None:
+        self.perception, self.clock, self.events = perception, clock, events
         self.worker = PipelineWorker(
             Pipeline([perception]), enable_rtvi=False, enable_turn_tracking=False, idle_timeout_secs=None
         )
@@ -92,14 +94,16 @@ def play(
         opened = Conversations(store, ConversationSettings(), compactor=Compactor())
         try:
             async with opened.open() as conversation:
+                events = CallEvents()
                 perception = Perception(
                     conversation,
+                    events=events,
                     call_id="call",
                     settings=PerceptionSettings(**chosen),
                     latencies=latencies,
                     engines=EARS,
                 )
-                bench = Bench(perception, conversation.clock)
+                bench = Bench(perception, conversation.clock, events)
                 runner = WorkerRunner(handle_sigint=False)
                 await runner.add_workers(bench.worker)
                 running = asyncio.create_task(runner.run())
@@ -196,7 +200,7 @@ def test_the_model_reads_no_words_that_are_not_in_the_record(tmp_path: Path):
 def test_words_that_were_nobodys_are_not_in_the_next_turn(tmp_path: Path):
     async def scenario(bench: Bench) -> None:
         await bench.hears("mhm right")
-        bench.perception.forget_words()
+        bench.events.publish(WordsDiscarded(bench.events.now_ms()))
         await asyncio.sleep(3)
         await bench.hears("what is it")
         assert await bench.turn("what is it") == ("", ["what is it"])

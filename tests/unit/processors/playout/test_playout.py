@@ -154,6 +154,7 @@ class Call:
         *,
         follows_packets: bool = True,
         output: type[TrackOutput] = TrackOutput,
+        guards_protected: bool = False,
         **settings: Any,
     ) -> None:
         self.replies: list[HeardReply] = []
@@ -179,7 +180,7 @@ class Call:
         async def on_turn(_aggregator: Any, message: AssistantTurnStoppedMessage) -> None:
             self.turns.append(message)
 
-        thought, entry, playout_exit = self.playout.taps()
+        thought, entry, playout_exit = self.playout.taps(guards_protected=guards_protected)
         self.worker = PipelineWorker(
             Pipeline([thought, self.voice, self.injector, entry, self.output, playout_exit, assistant]),
             params=PipelineParams(audio_out_sample_rate=RATE_HZ),
@@ -722,7 +723,6 @@ def test_whoever_follows_the_replies_is_told_in_the_order_in_which_things_happen
 
 def test_where_somebody_guards_protected_speech_an_interruption_that_comes_ends_all_of_it():
     async def scenario(call: Call) -> None:
-        call.playout.guards_protected = True
         follower = Follower(call.events)
         speak = TTSSpeakFrame("This call is recorded, please note. " * 5)
         speak.interruptible = False
@@ -735,7 +735,7 @@ def test_where_somebody_guards_protected_speech_an_interruption_that_comes_ends_
         await call.worker.queue_frame(TTSSpeakFrame("Sure."))
         await call.wait_ms(400)
 
-    call = play(scenario)
+    call = play(scenario, guards_protected=True)
     assert [(reply.truncated, reply.text == "Sure.") for reply in call.replies] == [
         (True, False),
         (False, True),

@@ -4,15 +4,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import numpy as np
-from pipecat.frames.frames import (
-    Frame,
-    OutputAudioRawFrame,
-    TranscriptionFrame,
-    VADUserStartedSpeakingFrame,
-    VADUserStoppedSpeakingFrame,
-)
+from pipecat.frames.frames import Frame, OutputAudioRawFrame
 
-from core.call_events import ReplyOpened
+from core.call_events import (
+    CallEvent,
+    FinalWords,
+    PauseJudged,
+    ReplyOpened,
+    TurnEndDue,
+    TurnEnded,
+    TurnStarted,
+    VoiceEnded,
+    VoiceStarted,
+    VoiceSuspected,
+    Wait,
+    WaitBegan,
+)
 from processors.turns.backchannel import AGAIN_MS, PIECE_MS, BackchannelKeeper
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
@@ -32,22 +39,24 @@ class Bench:
         self.played: list[tuple[int, Frame]] = []
         self.events = CallEvents()
         self.keeper = BackchannelKeeper(
-            self.events, BackchannelPolicy(BackchannelSettings()), sound=sound, rate_hz=RATE_HZ
+            self.events, BackchannelPolicy(BackchannelSettings()), sound=sound, rate_hz=RATE_HZ, say=self.play
         )
-        self.keeper.speak_through(self.play)
+
+    def tell(self, kind: Callable[..., CallEvent], *facts: object) -> None:
+        self.events.publish(kind(self.events.now_ms(), *facts))
 
     async def play(self, frame: Frame) -> None:
         self.played.append((self.clock.now_ms() - self.began_ms, frame))
 
     async def talk(self) -> None:
         """Five seconds, and a pause of 160 ms that does not sound like the end."""
-        self.keeper.on_turn_started()
-        self.keeper.on_frame(VADUserStartedSpeakingFrame(start_secs=0.0))
+        self.tell(TurnStarted)
+        self.tell(VoiceStarted, 0)
         await asyncio.sleep(5)
         await asyncio.sleep(0.16)
-        self.keeper.on_frame(VADUserStoppedSpeakingFrame(stop_secs=0.16))
-        self.keeper.on_frame(TranscriptionFrame("so i went to the bank", "", ""))
-        self.keeper.on_completeness(0.1)
+        self.tell(VoiceEnded, 160)
+        self.tell(FinalWords, "so i went to the bank", None)
+        self.tell(PauseJudged, 0.1)
 
     @property
     def pcm(self) -> np.ndarray:
@@ -92,7 +101,7 @@ def test_the_first_sign_of_a_voice_ends_a_hum_without_a_click():
     async def restart(bench: Bench) -> None:
         await bench.talk()
         await asyncio.sleep(0.2)
-        bench.keeper.on_onset()
+        bench.tell(VoiceSuspected)
 
     bench = held(restart)
     assert len(bench.pcm) < RATE_HZ * LENGTH_MS // 1000
@@ -105,18 +114,18 @@ def test_a_possible_voice_puts_a_hum_off():
     async def onset(bench: Bench) -> None:
         await bench.talk()
         await asyncio.sleep(0.1)
-        bench.keeper.on_onset()
+        bench.tell(VoiceSuspected)
 
     assert held(onset).played[0][0] == 5_260 + AGAIN_MS
 
 
 def test_nobody_is_hummed_at_while_an_answer_is_on_its_way():
     async def waiting(bench: Bench) -> None:
-        bench.keeper.on_waiting(True)
+        bench.tell(WaitBegan, Wait.ANSWER)
         await bench.talk()
 
     async def speaking(bench: Bench) -> None:
-        bench.events.publish(ReplyOpened(bench.events.now_ms(), "a"))
+        bench.tell(ReplyOpened, "a")
         await bench.talk()
 
     assert held(waiting).played == held(speaking).played == []
@@ -125,7 +134,7 @@ def test_nobody_is_hummed_at_while_an_answer_is_on_its_way():
 def test_a_voice_that_is_nobodys_turn_is_not_hummed_at():
     async def no_turn(bench: Bench) -> None:
         await bench.talk()
-        bench.keeper.on_turn_ended()
+        bench.tell(TurnEnded, "")
 
     assert held(no_turn).played == []
 
@@ -133,7 +142,7 @@ def test_a_voice_that_is_nobodys_turn_is_not_hummed_at():
 def test_a_turn_that_is_about_to_end_is_not_hummed_at():
     async def ends(bench: Bench) -> None:
         await bench.talk()
-        bench.keeper.on_endpoint_due(bench.began_ms + 5_450)
+        bench.tell(TurnEndDue, bench.began_ms + 5_450)
 
     assert held(ends).played == []
 

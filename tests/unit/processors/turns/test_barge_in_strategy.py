@@ -18,7 +18,21 @@ from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.turns.user_stop.base_user_turn_stop_strategy import UserTurnStoppedParams
 from pipecat.utils.asyncio.task_manager import TaskManager
 
-from core.call_events import ReplyAnnounced, ReplyFinished, ReplyOpened, ReplyStarted, ReplyWritten
+from core.call_events import (
+    CallEvent,
+    ReplyAnnounced,
+    ReplyCut,
+    ReplyDucked,
+    ReplyFinished,
+    ReplyOpened,
+    ReplyRestored,
+    ReplyResumed,
+    ReplyStarted,
+    ReplyWritten,
+    Wait,
+    WaitBegan,
+    WaitEnded,
+)
 from core.media import WordTime
 from core.timeline import HeardMark, HeardReply, HeardSource
 from models.stt import Transcript
@@ -32,7 +46,7 @@ from tests.fakes.late_engine import LateEngine
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_settings import BargeInSettings
-from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
+from turn_taking.barge_in_table import State
 from turn_taking.endpointing import EndpointSettings
 from turn_taking.policies import endpoint_policy
 
@@ -49,15 +63,17 @@ class Floor:
         level_db: Callable[[], float | None] | None = None,
         **settings: Any,
     ) -> None:
-        self.decisions: list[Decision] = []
+        self.decisions: list[CallEvent] = []
         self.gains_db: list[float] = []
         self.pushed: list[Frame] = []
         self.turns = self.stops = self.interruptions = self.resets = 0
         self.in_turn = False
         self.machine = BargeIn(BargeInSettings(**settings))
-        self.policy = endpoint_policy(EndpointSettings(kind="adaptive"))
-        self.endpoint = EndpointStopStrategy(self.policy, completeness=None, executor=InlineExecutor())
         self.events = CallEvents()
+        self.policy = endpoint_policy(EndpointSettings(kind="adaptive"))
+        self.endpoint = EndpointStopStrategy(
+            self.policy, completeness=None, executor=InlineExecutor(), events=self.events
+        )
         self.strategy = BargeInStartStrategy(
             self.machine,
             self.events,
@@ -67,9 +83,10 @@ class Floor:
             level_db=level_db,
             is_own=is_own,
             stop_words=stop_words,
-            report=self._report,
+            interrupt=self._interrupt,
         )
-        self.strategy.interrupt_through(self._interrupt)
+        for kind in (ReplyDucked, ReplyRestored, ReplyCut, ReplyResumed):
+            self.events.subscribe(kind, self.decisions.append)
         self.strategy.add_event_handler("on_user_turn_started", self._started)
         self.strategy.add_event_handler("on_push_frame", self._push)
         self.strategy.add_event_handler("on_reset_aggregation", self._reset)
@@ -111,9 +128,6 @@ class Floor:
 
     def of(self, kind: type) -> list[Any]:
         return [decision for decision in self.decisions if isinstance(decision, kind)]
-
-    def _report(self, decision: Decision) -> None:
-        self.decisions.append(decision)
 
     async def _interrupt(self) -> None:
         self.interruptions += 1
@@ -191,8 +205,8 @@ def test_the_bots_own_voice_is_restored_after_the_first_look():
         await floor.words("what the bot says")
 
     floor = play(scenario, is_own=lambda: True)
-    assert (floor.turns, floor.of(Cut)) == (0, [])
-    [restore] = floor.of(Restore)
+    assert (floor.turns, floor.of(ReplyCut)) == (0, [])
+    [restore] = floor.of(ReplyRestored)
     # 320 ms of it were looked at.
     assert restore.at_ms - 1_000_000 in range(318, 325)
 
@@ -202,7 +216,7 @@ def test_a_voice_of_which_nothing_is_known_cuts_as_ever():
         floor.reply("one")
         await floor.voice(1_500)
 
-    assert len(play(scenario, is_own=lambda: None).of(Cut)) == 1
+    assert len(play(scenario, is_own=lambda: None).of(ReplyCut)) == 1
 
 
 def test_a_reply_that_its_echo_cut_goes_on_and_the_turn_ends_with_the_echo():
@@ -234,7 +248,7 @@ def test_a_reply_over_an_open_turn_is_cut_without_beginning_another_one():
         await asyncio.sleep(1)
 
     floor = play(scenario)
-    assert (floor.turns, len(floor.of(Cut)), floor.interruptions) == (1, 1, 2)
+    assert (floor.turns, len(floor.of(ReplyCut)), floor.interruptions) == (1, 1, 2)
 
 
 def test_the_next_reply_is_at_full_volume_whatever_the_interruption_left():
@@ -293,7 +307,7 @@ def test_books_that_never_come_do_not_leave_the_machine_waiting():
         floor.reply("one")
         await floor.voice(1_000)
         await asyncio.sleep(5)
-        assert len(floor.of(Resume)) == 1
+        assert len(floor.of(ReplyResumed)) == 1
         assert floor.machine.state is State.LISTENING
 
     assert play(scenario).pushed == []
@@ -303,7 +317,7 @@ def test_books_that_come_late_are_waited_for():
     async def scenario(floor: Floor) -> None:
         floor.reply("one")
         await floor.voice(1_000)
-        while not floor.of(Resume):
+        while not floor.of(ReplyResumed):
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
         floor.lose("one", heard="It", unheard="is five.")
@@ -315,14 +329,14 @@ def test_books_that_come_late_are_waited_for():
 
 def test_an_answer_that_is_owed_is_guarded_behind_a_filler():
     async def scenario(floor: Floor) -> None:
-        floor.strategy.on_waiting(True)
+        floor.events.publish(WaitBegan(floor.events.now_ms(), Wait.ANSWER))
         floor.reply("filler")
         mark = HeardMark("filler", 500, 1, HeardSource.PLAYOUT_CLOCK)
         floor.finish(HeardReply("filler", "One moment.", "", False, mark, False, 0, 500_000))
         assert floor.strategy.holds_reply
         await floor.voice(160)
         assert floor.turns == 0
-        floor.strategy.on_waiting(False)
+        floor.events.publish(WaitEnded(floor.events.now_ms(), Wait.ANSWER))
         await asyncio.sleep(1)
         assert not floor.strategy.holds_reply
 
@@ -352,7 +366,7 @@ def test_the_endpointer_forgets_a_voice_that_was_not_meant():
         await asyncio.sleep(1)
         assert floor.policy.next_deadline_ms() is None
 
-    assert len(play(scenario).of(Restore)) == 1
+    assert len(play(scenario).of(ReplyRestored)) == 1
 
 
 def test_a_hum_that_voice_activity_hears_late_is_not_taken_for_a_long_voice():
@@ -366,11 +380,11 @@ def test_a_hum_that_voice_activity_hears_late_is_not_taken_for_a_long_voice():
         for _ in range(7):
             await asyncio.sleep(0.1)
             heard[0] += 43
-        assert floor.of(Cut) == []
+        assert floor.of(ReplyCut) == []
         await floor.give(VADUserStoppedSpeakingFrame(stop_secs=0.16))
         await asyncio.sleep(2)
 
-    assert play(scenario, heard_ms=lambda: heard[0]).of(Cut) == []
+    assert play(scenario, heard_ms=lambda: heard[0]).of(ReplyCut) == []
 
 
 def test_audio_that_does_not_come_at_all_is_not_waited_for_for_long():
@@ -380,7 +394,7 @@ def test_audio_that_does_not_come_at_all_is_not_waited_for_for_long():
         await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
         await asyncio.sleep(5)
 
-    [cut] = play(scenario, heard_ms=lambda: 0).of(Cut)
+    [cut] = play(scenario, heard_ms=lambda: 0).of(ReplyCut)
     # 796 ms, and the longest wait for the audio.
     assert 1_296 <= cut.at_ms - 1_000_000 <= 1_330
 
@@ -410,7 +424,7 @@ def test_a_volume_that_comes_back_late_undoes_no_newer_duck(steps: int):
         assert floor.machine.state is State.ARMED
         assert floor.gains_db[-1] < 0
         kinds = [type(decision) for decision in floor.decisions]
-        assert kinds in ([Duck], [Duck, Restore, Duck])
+        assert kinds in ([ReplyDucked], [ReplyDucked, ReplyRestored, ReplyDucked])
 
     play(scenario, stop_words=stop_words)
 
@@ -433,8 +447,8 @@ def test_a_voice_from_far_away_does_not_stop_the_bot(level_db: float, cuts: int)
         await asyncio.sleep(1)
 
     floor = play(scenario, level_db=lambda: levels_db[0])
-    assert len(floor.of(Cut)) == cuts
-    assert len(floor.of(Duck)) == 1 and (cuts or len(floor.of(Restore)) == 1)
+    assert len(floor.of(ReplyCut)) == cuts
+    assert len(floor.of(ReplyDucked)) == 1 and (cuts or len(floor.of(ReplyRestored)) == 1)
 
 
 def test_who_says_stop_is_obeyed_from_far_away() -> None:
@@ -451,7 +465,7 @@ def test_who_says_stop_is_obeyed_from_far_away() -> None:
         await floor.words("stop")
         await asyncio.sleep(1)
 
-    assert len(play(scenario, level_db=lambda: levels_db[0]).of(Cut)) == 1
+    assert len(play(scenario, level_db=lambda: levels_db[0]).of(ReplyCut)) == 1
 
 
 def test_a_voice_that_met_a_reply_teaches_nothing_of_the_caller() -> None:
@@ -471,13 +485,13 @@ def test_a_voice_that_met_a_reply_teaches_nothing_of_the_caller() -> None:
             await floor.give(VADUserStoppedSpeakingFrame(stop_secs=0.16))
             floor.lose(f"a{place}", heard="yes", unheard="")
             await asyncio.sleep(3)
-        before = len(floor.of(Cut))
+        before = len(floor.of(ReplyCut))
         levels_db[0] = -44.0
         floor.reply("b")
         await asyncio.sleep(1)
         await floor.voice(1_500)
         await asyncio.sleep(1)
         # As soft as it was beside the first turn.
-        assert len(floor.of(Cut)) == before
+        assert len(floor.of(ReplyCut)) == before
 
     play(scenario, level_db=lambda: levels_db[0])

@@ -16,14 +16,25 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.utils.asyncio.task_manager import TaskManager
 
+from core.call_events import (
+    BotTurnEnded,
+    GuessWithdrawn,
+    TurnContinued,
+    TurnEndDecided,
+    TurnEndRequested,
+    TurnGuessed,
+    VoicePaused,
+    VoiceResumed,
+)
 from core.errors import EngineError
 from core.media import float_to_pcm16
 from processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
+from runtime.event_stream import CallEvents
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.turn import ScriptedTurn
 from tests.syllables import syllables
-from turn_taking.endpointing import BoundarySettings, Endpoint, EndpointKind, EndpointPolicy, EndpointSettings
+from turn_taking.endpointing import BoundarySettings, EndpointKind, EndpointPolicy, EndpointSettings
 from turn_taking.evidence_voice import VoiceEnd
 from turn_taking.policies import BoundaryPolicy, PredictivePolicy, endpoint_policy
 from turn_taking.speculation import Guesser
@@ -39,19 +50,26 @@ class Turn:
         policy: EndpointPolicy | None = None,
     ) -> None:
         self.model = ScriptedTurn(probabilities)
-        self.endpoints: list[Endpoint] = []
+        self.endpoints: list[TurnEndDecided] = []
+        self.events = CallEvents()
+        self.events.subscribe(TurnEndDecided, self.endpoints.append)
         self.stopped = 0
         self.strategy = EndpointStopStrategy(
             policy or endpoint_policy(settings or EndpointSettings(kind="adaptive")),
             completeness=self.model,
             executor=InlineExecutor(),
-            on_endpoint=self.endpoints.append,
+            events=self.events,
         )
 
         @self.strategy.event_handler("on_user_turn_stopped")
         async def on_stopped(*_args: object) -> None:
             self.stopped += 1
             await self.strategy.handle_user_turn_stopped()
+
+    async def request_end(self) -> None:
+        self.events.publish(TurnEndRequested(self.events.now_ms(), waits_for_words=False))
+        # The strategy ends it in a task.
+        await asyncio.sleep(0.001)
 
     async def give(self, frame: Frame) -> None:
         await self.strategy.process_frame(frame)
@@ -128,7 +146,7 @@ def test_voice_after_a_pause_keeps_the_turn_open():
 def test_an_early_yes_needs_no_second_look():
     async def scenario(turn: Turn) -> None:
         await turn.speak(1_000)
-        turn.strategy.on_pause()
+        turn.events.publish(VoicePaused(turn.events.now_ms()))
         await turn.audio(100)
         await turn.fall_silent("what are your hours")
         await asyncio.sleep(1)
@@ -141,7 +159,7 @@ def test_an_early_yes_needs_no_second_look():
 def test_an_early_no_is_asked_again_with_the_silence_in_its_ears():
     async def scenario(turn: Turn) -> None:
         await turn.speak(1_000)
-        turn.strategy.on_pause()
+        turn.events.publish(VoicePaused(turn.events.now_ms()))
         await turn.audio(100)
         await turn.fall_silent("what are your hours")
         await asyncio.sleep(1)
@@ -154,9 +172,9 @@ def test_an_early_no_is_asked_again_with_the_silence_in_its_ears():
 def test_an_answer_about_an_earlier_pause_is_not_used():
     async def scenario(turn: Turn) -> None:
         await turn.speak(500)
-        turn.strategy.on_pause()
+        turn.events.publish(VoicePaused(turn.events.now_ms()))
         await turn.audio(500)
-        turn.strategy.on_pause()
+        turn.events.publish(VoicePaused(turn.events.now_ms()))
         await turn.audio(100)
         await turn.fall_silent("what are your hours")
         await asyncio.sleep(2)
@@ -302,7 +320,7 @@ def test_the_pitch_is_measured_only_for_a_policy_that_wants_it():
 
 def test_what_the_bot_asked_for_reaches_the_policy():
     async def scenario(turn: Turn) -> None:
-        turn.strategy.on_bot_said("What is your account number?")
+        turn.events.publish(BotTurnEnded(turn.events.now_ms(), "What is your account number?", False))
         await turn.speak(1_000)
         await turn.fall_silent("four one")
         await turn.audio(3_000)
@@ -316,14 +334,16 @@ def test_pauses_and_words_of_an_open_turn_are_guessed_about():
     so_far: list[str] = []
 
     async def run() -> None:
-        tasks = TaskManager()
+        tasks, events = TaskManager(), CallEvents()
+        events.subscribe(TurnGuessed, lambda event: guesses.append(event.text))
+        events.subscribe(GuessWithdrawn, lambda _event: guesses.append(None))
+        events.subscribe(TurnContinued, lambda event: so_far.append(event.text))
         strategy = EndpointStopStrategy(
             endpoint_policy(EndpointSettings(kind="adaptive")),
             completeness=ScriptedTurn([0.1]),
             executor=InlineExecutor(),
             guesser=Guesser(),
-            on_guess=guesses.append,
-            on_words_so_far=so_far.append,
+            events=events,
         )
         await strategy.setup(
             FrameProcessorSetup(
@@ -337,15 +357,15 @@ def test_pauses_and_words_of_an_open_turn_are_guessed_about():
         # A hum outside of a turn is nobody's question.
         await strategy.process_frame(VADUserStartedSpeakingFrame(start_secs=0.2))
         await partial("hm")
-        strategy.on_pause()
+        events.publish(VoicePaused(events.now_ms()))
         assert guesses == []
         await strategy.forget()
         await strategy.handle_user_turn_started()
         await strategy.process_frame(VADUserStartedSpeakingFrame(start_secs=0.2))
         await partial("what")
-        strategy.on_pause()
+        events.publish(VoicePaused(events.now_ms()))
         assert guesses == ["what"]
-        strategy.on_resume()
+        events.publish(VoiceResumed(events.now_ms()))
         await partial("what is")
         await strategy.process_frame(VADUserStoppedSpeakingFrame(stop_secs=0.2))
         assert guesses == ["what", "what is"]
@@ -377,7 +397,7 @@ def test_a_turn_that_begins_late_has_the_words_from_before_and_ends_properly():
         await asyncio.sleep(1)
 
     turn = play([0.99], scenario)
-    assert [endpoint.kind for endpoint in turn.endpoints] == [EndpointKind.COMPLETE]
+    assert [endpoint.rule for endpoint in turn.endpoints] == [EndpointKind.COMPLETE.value]
     assert turn.stopped == 1
 
 
@@ -408,7 +428,7 @@ def test_what_was_not_meant_is_not_in_the_next_turn():
         await asyncio.sleep(1)
 
     turn = play([0.99, 0.99], scenario)
-    assert [endpoint.kind for endpoint in turn.endpoints] == [EndpointKind.EMPTY]
+    assert [endpoint.rule for endpoint in turn.endpoints] == [EndpointKind.EMPTY.value]
 
 
 def test_words_that_were_not_meant_end_no_turn():
@@ -445,9 +465,9 @@ def test_an_abandoned_turn_ends_without_a_decision_as_soon_as_the_voice_does():
 def test_a_turn_that_lasts_too_long_can_be_ended_in_the_middle_of_a_voice():
     async def scenario(turn: Turn) -> None:
         await turn.speak(1_000)
-        await turn.strategy.end_turn()
+        await turn.request_end()
         # The turn is over already, and nothing was decided about a silence.
-        await turn.strategy.end_turn()
+        await turn.request_end()
 
     turn = play([0.99], scenario)
     assert (turn.stopped, turn.endpoints) == (1, [])

@@ -4,18 +4,29 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from pipecat.frames.frames import (
-    EndFrame,
-    Frame,
-    LLMMessagesAppendFrame,
-    TTSSpeakFrame,
-    VADUserStartedSpeakingFrame,
-    VADUserStoppedSpeakingFrame,
-)
+from pipecat.frames.frames import EndFrame, Frame, TTSSpeakFrame
 
-from core.call_events import ReplyAnnounced, ReplyFinished, ReplyOpened, ReplyStarted
+from core.call_events import (
+    CallerJoined,
+    CallEvent,
+    ReplyAnnounced,
+    ReplyFinished,
+    ReplyOpened,
+    ReplyStarted,
+    TextTyped,
+    TurnEnded,
+    TurnEndRequested,
+    TurnStarted,
+    VoiceEnded,
+    VoiceStarted,
+    VoiceSuspected,
+    Wait,
+    WaitBegan,
+    WaitEnded,
+)
 from core.timeline import HeardMark, HeardReply
-from processors.turns.idle import AGAIN_MS, PERSON, QUEUE, IdleKeeper
+from processors.turns.floor import Floor
+from processors.turns.idle import AGAIN_MS, IdleKeeper
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from tests import virtual_time
@@ -41,12 +52,17 @@ class Bench:
         self.quiet_since_ms = self.began_ms
         self.said: list[tuple[int, Frame]] = []
         self.events = CallEvents()
+        self.floor = Floor(self.events)
         self.keeper = IdleKeeper(
             self.events,
             settings,
+            floor=self.floor,
             timeout_ms=timeout_ms,
             idle_ms=lambda: self.clock.now_ms() - self.quiet_since_ms,
         )
+
+    def tell(self, kind: Callable[..., CallEvent], *facts: object) -> None:
+        self.events.publish(kind(self.events.now_ms(), *facts))
 
     def opens(self, reply_id: str) -> None:
         self.events.publish(ReplyOpened(self.events.now_ms(), reply_id))
@@ -72,7 +88,7 @@ def held(bench: Callable[[], Bench], script: Callable[[Bench], Awaitable[None]],
 
     async def scenario() -> Bench:
         made = bench()
-        made.keeper.on_connected()
+        made.tell(CallerJoined)
         running = asyncio.create_task(made.keeper.run(made.say))
         await script(made)
         await asyncio.wait({running}, timeout=for_s)
@@ -88,13 +104,13 @@ async def nothing(_bench: Bench) -> None:
     """Nobody does anything."""
 
 
-@pytest.mark.parametrize("why", [QUEUE, PERSON])
-def test_who_waits_for_a_line_or_a_person_is_not_asked_and_stays(why: str):
+@pytest.mark.parametrize("why", [Wait.QUEUE, Wait.PERSON])
+def test_who_waits_for_a_line_or_a_person_is_not_asked_and_stays(why: Wait):
     async def waits(bench: Bench) -> None:
-        bench.keeper.on_waiting(True, why=why)
+        bench.tell(WaitBegan, why)
         await asyncio.sleep(95)
         assert bench.said == []
-        bench.keeper.on_waiting(False, why=why)
+        bench.tell(WaitEnded, why)
 
     made = held(lambda: Bench(timeout_ms=60_000), waits, for_s=8)
     # The silence begins when they wait no more.
@@ -118,7 +134,7 @@ def test_before_somebody_is_there_nobody_is_asked():
         bench = Bench()
         running = asyncio.create_task(bench.keeper.run(bench.say))
         await asyncio.sleep(60)
-        bench.keeper.on_connected()
+        bench.tell(CallerJoined)
         await asyncio.sleep(8)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -143,10 +159,10 @@ def test_a_sound_puts_the_timeout_off():
 
 def test_an_answer_that_is_owed_is_no_silence_of_the_caller():
     async def wait(bench: Bench) -> None:
-        bench.keeper.on_turn_ended("what is it")
-        bench.keeper.on_waiting(True)
+        bench.tell(TurnEnded, "what is it")
+        bench.tell(WaitBegan, Wait.ANSWER)
         await asyncio.sleep(200)
-        bench.keeper.on_waiting(False)
+        bench.tell(WaitEnded, Wait.ANSWER)
 
     # Longer than an answer is believed to be on its way by the policy alone.
     assert held(Bench, wait, for_s=10).at_ms == [207_000]
@@ -166,9 +182,9 @@ def test_a_reply_between_two_others_is_not_the_end_of_the_bots_turn():
 
 def test_a_turn_that_is_open_is_waited_for():
     async def turn(bench: Bench) -> None:
-        bench.keeper.on_turn_started()
+        bench.tell(TurnStarted)
         await asyncio.sleep(9)
-        bench.keeper.on_turn_ended("")
+        bench.tell(TurnEnded, "")
 
     bench = held(Bench, turn, for_s=3)
     [at_ms] = bench.at_ms
@@ -177,7 +193,7 @@ def test_a_turn_that_is_open_is_waited_for():
 
 def test_a_reply_that_is_about_to_be_said_on_is_waited_for():
     async def cut(bench: Bench) -> None:
-        bench.keeper.holds_reply = lambda: bench.clock.now_ms() - bench.began_ms < 8_200
+        bench.floor.add_holder(lambda: bench.clock.now_ms() - bench.began_ms < 8_200)
         await asyncio.sleep(6)
 
     [at_ms] = held(Bench, cut, for_s=4).at_ms
@@ -187,7 +203,7 @@ def test_a_reply_that_is_about_to_be_said_on_is_waited_for():
 def test_a_possible_voice_puts_a_prompt_off():
     async def onset(bench: Bench) -> None:
         await asyncio.sleep(6.9)
-        bench.keeper.on_onset()
+        bench.tell(VoiceSuspected)
 
     assert held(Bench, onset, for_s=3).at_ms == [6_900 + AGAIN_MS]
 
@@ -195,8 +211,7 @@ def test_a_possible_voice_puts_a_prompt_off():
 def test_typed_text_is_the_callers_turn():
     async def types(bench: Bench) -> None:
         await asyncio.sleep(6)
-        message = {"role": "user", "content": "hello"}
-        bench.keeper.on_frame(LLMMessagesAppendFrame([message]))  # type: ignore[arg-type]
+        bench.tell(TextTyped, "hello")
         bench.opens("a")
         await asyncio.sleep(1)
         bench.finishes("Hello.", "a")
@@ -208,15 +223,12 @@ def test_a_voice_that_never_ends_has_its_turn_ended_again_and_again():
     ended_ms: list[int] = []
 
     async def voice(bench: Bench) -> None:
-        async def end_turn() -> None:
-            ended_ms.append(bench.clock.now_ms() - bench.began_ms)
-
-        bench.keeper.end_turn = end_turn
-        bench.keeper.on_frame(VADUserStartedSpeakingFrame(start_secs=0.1))
-        bench.keeper.on_turn_started()
+        bench.events.subscribe(TurnEndRequested, lambda event: ended_ms.append(event.at_ms - bench.began_ms))
+        bench.tell(VoiceStarted, 100)
+        bench.tell(TurnStarted)
         await asyncio.sleep(250)
-        bench.keeper.on_turn_ended("")
-        bench.keeper.on_frame(VADUserStoppedSpeakingFrame(stop_secs=0.1))
+        bench.tell(TurnEnded, "")
+        bench.tell(VoiceEnded, 100)
 
     bench = held(Bench, voice, for_s=1)
     assert ended_ms == [120_000, 240_000]

@@ -1,0 +1,64 @@
+"""Where frames from outside of the pipeline of a call enter it: speech, commands, messages for the client.
+
+A call has it before its pipeline is there, and after: what comes then is dropped, because it would not be
+heard.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from loguru import logger
+from pipecat.frames.frames import Frame
+
+# A turn leads to a handful of messages.
+MOST_WAITING = 256
+
+QueueFrame = Callable[[Frame], Awaitable[None]]
+
+
+class PipelineInput:
+    """The entry of one pipeline. Full: the oldest frame that waits is dropped, and that is logged.
+
+    Owns no task: ``run`` is one of the call's.
+    """
+
+    def __init__(self) -> None:
+        self._queue_frame: QueueFrame | None = None
+        self._waiting: deque[Frame] = deque()
+        self._news = asyncio.Event()
+
+    def open(self, queue_frame: QueueFrame) -> None:
+        """Begin to hand frames on."""
+        self._queue_frame = queue_frame
+
+    def close(self) -> None:
+        """Hand nothing on any more: the pipeline has ended."""
+        self._queue_frame = None
+        self._waiting.clear()
+
+    async def queue(self, frame: Frame) -> None:
+        """Put a frame into the pipeline, after those that wait."""
+        self.put(frame)
+        await self.flush()
+
+    def put(self, frame: Frame) -> None:
+        """Leave a frame for ``run``; for a subscriber, which may not wait."""
+        if self._queue_frame is None:
+            return
+        if len(self._waiting) == MOST_WAITING:
+            logger.warning(f"the pipeline takes nothing, dropped: {type(self._waiting.popleft()).__name__}")
+        self._waiting.append(frame)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Hand on what was left, until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Put the frames that wait into the pipeline, in order."""
+        while self._waiting and self._queue_frame is not None:
+            await self._queue_frame(self._waiting.popleft())

@@ -1,0 +1,126 @@
+"""The stages that every voice pipeline makes of the same parts, each with the events of its call."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pipecat.frames.frames import LLMContextFrame
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.transports.base_transport import BaseTransport
+
+from core.timeline import Source
+from pipelines.call import OPENING, Call
+from pipelines.engines import Engines
+from processors.dialogue.commit_gate import CommitGate
+from processors.dialogue.speculation import Speculation
+from processors.dialogue.wait_guard import Say, WaitGuard
+from processors.front_end.vad import SharedVadAnalyzer
+from processors.fusion.perception import Perception
+from processors.speech.engine_tts import EngineTtsService
+from transports.gain import SetsGain
+from turn_taking.asking_back import AskingBack
+
+Listener = Callable[[bytes], None]
+
+
+def gain_of(transport: BaseTransport) -> Callable[[float], None]:
+    """Return what sets the bot's volume in dB; a transport without one ignores it."""
+    return transport.set_gain_db if isinstance(transport, SetsGain) else lambda _gain_db: None
+
+
+def fan_out(listeners: Sequence[Listener]) -> Listener:
+    """Return a listener that gives each piece of audio to all of them."""
+
+    def listen(pcm: bytes) -> None:
+        for each in listeners:
+            each(pcm)
+
+    return listen
+
+
+def voice_detector(engines: Engines, call: Call, listeners: Sequence[Listener]) -> SharedVadAnalyzer:
+    """Return voice activity; ``listeners`` are given the caller's audio before it is judged."""
+    voice = engines.deployment.hearing.voice
+    return SharedVadAnalyzer(
+        engines.vad,
+        executor=engines.executors.vad,
+        params=voice.params(),
+        events=call.events,
+        pause_ms=voice.pause_ms,
+        listeners=listeners,
+        hosted=call.front_end,
+    )
+
+
+def perception_of(engines: Engines, call: Call, ears: str) -> Perception:
+    """Return what orders what is perceived; ``ears`` is the row that writes the words."""
+    return Perception(
+        call.conversation,
+        call_id=call.call_id,
+        settings=engines.deployment.hearing.perception,
+        latencies=engines.latencies,
+        engines={Source.STT: ears},
+        events=call.events,
+    )
+
+
+def wait_guard(
+    engines: Engines,
+    call: Call,
+    say: Say,
+    *,
+    is_asked: Callable[[LLMContextFrame], bool],
+    is_covered: Callable[[], bool] = lambda: True,
+) -> WaitGuard:
+    """Return what keeps a waiting caller company, by phrases that it gives to ``say``."""
+    guard = engines.deployment.thinking.guard
+    return WaitGuard(
+        guard.waiting,
+        call.events,
+        apology=guard.apology,
+        say=say,
+        is_asked=is_asked,
+        is_covered=is_covered,
+    )
+
+
+def commit_gate(
+    engines: Engines,
+    call: Call,
+    context: LLMContext,
+    perception: Perception,
+    asking: AskingBack | None,
+    *,
+    take_turn: Callable[[LLMContextFrame], bool],
+) -> CommitGate:
+    """Return what holds a question until its turn is durable."""
+    usage = engines.answering.usage
+    return CommitGate(
+        call.conversation,
+        context,
+        call.events,
+        transport=call.transport,
+        settings=engines.deployment.remembering.gate,
+        perceive=perception.take,
+        asking=asking,
+        answers=call.answers,
+        take_turn=take_turn,
+        has_turn=lambda: usage.has_request(call.rules.counted),
+        own_instructions=(OPENING,),
+    )
+
+
+def speculation_of(
+    engines: Engines,
+    call: Call,
+    gate: CommitGate,
+    tts: Any,
+    foresee_part: Callable[[str], LLMContext | None] | None = None,
+) -> Speculation:
+    """Return what asks ahead of the end of a turn."""
+    return Speculation(
+        call.events,
+        gate.foreseen,
+        foresee_part=foresee_part,
+        voice=tts if isinstance(tts, EngineTtsService) else None,
+        clauses=engines.deployment.speaking.delivery.clauses,
+    )

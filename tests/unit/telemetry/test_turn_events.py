@@ -1,0 +1,95 @@
+"""The turn log of a call, written from its events."""
+
+import pytest
+
+from core.call_events import (
+    AnsweredAhead,
+    CallEvent,
+    FinalWords,
+    ReplyResumed,
+    ResponseText,
+    SpeechMade,
+    SpeechStarted,
+    TextTyped,
+    ToolsCalled,
+    TurnEndDecided,
+    TurnEnded,
+    TurnTranscribed,
+    WaitMasked,
+    WordsAccepted,
+)
+from runtime.event_stream import CallEvents
+from telemetry.turn_events import TurnLogWriter
+from telemetry.turns import TurnLog
+from tests import virtual_time
+
+LOUD = b"\x00\x20" * 320
+
+
+def written(
+    *events: CallEvent, words: type[CallEvent] = WordsAccepted, waits: list[int] | None = None
+) -> TurnLog:
+    """Return a log after a sound of the caller and these events."""
+
+    async def scenario() -> TurnLog:
+        log = TurnLog(on_answer=(waits if waits is not None else []).append)
+        stream = CallEvents()
+        TurnLogWriter(log, stream, words=words)
+        log.heard(LOUD)
+        for event in events:
+            stream.publish(event)
+        log.played(LOUD)
+        assert stream.failures == 0
+        return log
+
+    return virtual_time.run(scenario())
+
+
+ENDED = TurnEndDecided(0, 210, 0.9)
+
+
+def test_an_answer_reaches_its_marks_in_order():
+    log = written(
+        WordsAccepted(0),
+        ENDED,
+        TurnEnded(0, "what is it"),
+        ResponseText(0, "It is"),
+        SpeechStarted(0),
+        SpeechMade(0),
+    )
+    assert list(log.current.marks_us) == [
+        "speech_end", "transcript", "endpoint", "llm_first_token", "first_clause", "tts_first_audio",
+        "playout",
+    ]  # fmt: skip
+    assert (log.current.user_text, log.current.endpoint_silence_ms) == ("what is it", 210)
+
+
+@pytest.mark.parametrize(("words", "is_marked"), [(WordsAccepted, False), (FinalWords, True)])
+def test_words_count_by_the_event_that_the_pipeline_names(words: type[CallEvent], is_marked: bool):
+    log = written(FinalWords(0, "mhm", None), ENDED, words=words)
+    assert ("transcript" in log.current.marks_us) == is_marked
+
+
+def test_a_turn_without_words_leaves_none_and_one_that_is_written_down_later_has_them():
+    assert written(ENDED, TurnEnded(0, "")).current.user_text == ""
+    assert (
+        written(ENDED, TurnEnded(0, ""), TurnTranscribed(0, "what is it")).current.user_text == "what is it"
+    )
+
+
+def test_typed_text_is_a_turn_of_its_own():
+    assert written(TextTyped(0, "what is it")).current.user_text == "what is it"
+
+
+def test_what_covers_or_precedes_an_answer_is_noted():
+    current = written(ENDED, WaitMasked(0), AnsweredAhead(0), ReplyResumed(0, 3)).current
+    assert (current.masked, current.answered_ahead, current.resumed) == (True, True, True)
+
+
+@pytest.mark.parametrize(("tools", "count"), [((), 1), ((ToolsCalled(0),), 0)])
+def test_an_answer_that_waited_for_a_tool_is_not_compared_with_others(
+    tools: tuple[CallEvent, ...], count: int
+):
+    waits: list[int] = []
+    written(ENDED, *tools, SpeechMade(0), waits=waits)
+    assert len(waits) == count
