@@ -292,7 +292,7 @@ async def _build(
 
     def is_asked(frame: LLMContextFrame) -> bool:
         """Whether the deployment's model answers: an engine of its own words has heard the question."""
-        return omni.wants_content or IS_WRITTEN in frame.metadata
+        return omni.wants_content or IS_WRITTEN.is_on(frame)
 
     allowance = _Allowance(call, usage, is_asked)
     waits = wait_guard(

@@ -20,6 +20,7 @@ import orjson
 import pybase64
 
 from core.errors import PeerError
+from core.frame_facts import FrameFact
 
 Message = dict[str, Any]
 
@@ -56,10 +57,10 @@ class Format:
     rate_hz: int
 
 
-# In the metadata of a frame of audio: whoever plays it has it already.
-TOLD = "parley_told"
-# In the metadata of a message that a turn of the caller's is over: the id of the frame that ended it.
-TURN_END = "parley_turn_end"
+# A frame of audio is at the place where it is played already.
+TOLD = FrameFact[bool]("told")
+# Of a message that a turn of the caller's is over: the id of the frame that ended it.
+TURN_END = FrameFact[int]("turn_end")
 # The reason for which a server that stops ends its calls, and how it closes their sockets.
 SHUTDOWN = "server_shutdown"
 STOPPING = (1012, "the server is stopping")

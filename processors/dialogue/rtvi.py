@@ -39,7 +39,7 @@ class TurnNamingObserver(RTVIObserver):
             await super().send_rtvi_message(model, exclude_none)
             return
         frame = OutputTransportMessageUrgentFrame(message=model.model_dump(exclude_none=exclude_none))
-        frame.metadata[TURN_END] = self._frame_id
+        TURN_END.put(frame, self._frame_id)
         await self._rtvi.push_frame(frame)
 
 

@@ -34,7 +34,7 @@ from pipecat.frames.frames import (
 from audio.resample import Resampler
 from core.media import pcm16_to_float
 from models.omni.two_tier.content import Content
-from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
+from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame
 
 _US_PER_S = 1_000_000
 # Contexts whose late frames are known.
@@ -219,9 +219,9 @@ class Contents:
         making = self._making.get(context_id)
         if making is None:
             return
-        at = frame.metadata.get(SPOKEN_AT)
+        at = SPOKEN_AT.of(frame)
         text = (frame.raw_text or frame.text).strip()
-        if isinstance(at, SpokenAt):
+        if at is not None:
             began = self._began[context_id]
             start, end = (began + us * self._rate_hz // _US_PER_S for us in (at.start_us, at.end_us))
             making.content.add_word(text, start, end)

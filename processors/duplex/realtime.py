@@ -215,7 +215,7 @@ class RealtimeReplies(FrameProcessor):
                 await self._sound(frame.audio, frame.sample_rate)
             elif isinstance(frame, TTSTextFrame) and not self._deaf:
                 # For clients; the text was told when it was written.
-                frame.metadata[HEARD_LATER] = True
+                HEARD_LATER.put(frame, True)
                 await self.push_frame(frame)
         else:
             await self.push_frame(frame)

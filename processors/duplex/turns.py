@@ -50,14 +50,15 @@ from core.call_events import (
     TurnStarted,
     WordsDiscarded,
 )
+from core.frame_facts import FrameFact
 from models.omni.two_tier.dialogue import Asked
 from models.omni.two_tier.ears import Told, Words
 from models.stt import Transcript
 from runtime.event_stream import CallEvents
 
 WAITING = 256
-# Key of a context's metadata: somebody wrote it.
-IS_WRITTEN = "parley_is_written"
+# The question of a context was typed.
+IS_WRITTEN = FrameFact[bool]("is_written")
 # An interruption passes within milliseconds; a model's client that holds it is not waited for longer.
 PASS_S = 1.0
 
@@ -236,5 +237,5 @@ class DuplexTurns(FrameProcessor):
     async def _run(self, *, is_written: bool = False) -> None:
         frame = LLMContextFrame(self._context)
         if is_written:
-            frame.metadata[IS_WRITTEN] = True
+            IS_WRITTEN.put(frame, True)
         await self.push_frame(frame)

@@ -377,7 +377,7 @@ class EngineVoice:
         reply.sent_us += len(pcm) // PCM_BYTES_PER_SAMPLE * 1_000_000 // rate_hz
         audio = TTSAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1, context_id=reply.reply_id)
         if self._mouth is not None:
-            audio.metadata[TOLD] = True
+            TOLD.put(audio, True)
         await self._push(audio)
         while reply.words and ((word := reply.words[0]) is None or word.start_us < reply.sent_us):
             await self._send_word(reply, reply.words.popleft())
@@ -404,7 +404,7 @@ class EngineVoice:
         frame.append_to_context = not reply.is_aside
         if reply.segments:
             frame.segment_id = reply.segments.popleft()
-        frame.metadata[SPOKEN_AT] = SpokenAt(word.start_us, word.end_us, estimated=True)
+        SPOKEN_AT.put(frame, SpokenAt(word.start_us, word.end_us, estimated=True))
         await self._push(frame)
 
     async def _send_end(self, reply: _Reply) -> None:
@@ -425,5 +425,5 @@ class EngineVoice:
         frame = OutputAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1)
         if self._mouth is not None:
             self._mouth.say(pcm)
-            frame.metadata[TOLD] = True
+            TOLD.put(frame, True)
         self._hums.append(frame)

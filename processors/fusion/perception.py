@@ -265,9 +265,9 @@ class Perception(FrameProcessor):
 
     def _hear(self, frame: TranscriptionFrame | InterimTranscriptionFrame, *, final: bool) -> None:
         arrival_us = self._clock.now_us()
-        began_s = frame.metadata.get(BEGAN_S)
+        began_s = BEGAN_S.of(frame)
         began_us = None
-        if isinstance(began_s, float):
+        if began_s is not None:
             began_us = arrival_us - round((asyncio.get_running_loop().time() - began_s) * 1_000_000)
             identity = f"utterance.{began_s:.6f}"
         else:

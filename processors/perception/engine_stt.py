@@ -41,13 +41,14 @@ from pipecat.utils.time import time_now_iso8601
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import EngineBusyError, EngineError
+from core.frame_facts import FrameFact
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
 from models.stt import Transcript
 from runtime.utterances import UtteranceEngine, UtteranceStream
 
-# Key of a transcription frame's metadata: the loop's time of the first sample of its utterance, to which the
-# word times of the transcript belong.
-BEGAN_S = "utterance_began_s"
+# Of a transcription: the loop's time of the first sample of its utterance, to which the word times of the
+# transcript belong.
+BEGAN_S = FrameFact[float]("began_s")
 # An utterance is given up when so many streams failed while they had it: it may be what they died of.
 MAX_FAILURES = 3
 
@@ -418,7 +419,7 @@ class EngineSttService(STTService):
         frame = TranscriptionFrame(
             transcript.text, self._user_id, time_now_iso8601(), Language.EN, result=transcript, finalized=True
         )
-        frame.metadata[BEGAN_S] = utterance.began_s
+        BEGAN_S.put(frame, utterance.began_s)
         await self.push_frame(frame)
 
     async def _deliver_partial(self) -> None:
@@ -429,7 +430,7 @@ class EngineSttService(STTService):
             transcript.text, self._user_id, time_now_iso8601(), Language.EN, result=transcript
         )
         if self._speech is not None:
-            frame.metadata[BEGAN_S] = self._speech.began_s
+            BEGAN_S.put(frame, self._speech.began_s)
         await self.push_frame(frame)
         # A final that comes meanwhile does not wait for the partials' pace.
         try:

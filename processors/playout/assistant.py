@@ -20,9 +20,10 @@ from pipecat.processors.aggregators.llm_response_universal import (
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.utils.string import TextPartForConcatenation
 
-# Frames with this key in their metadata are in the books of the playout clock.
-HEARD_LATER = "parley_heard_later"
-_HEARD_TEXTS = "parley_heard_texts"
+from core.frame_facts import FrameFact
+
+# The frame is in the books of the playout clock.
+HEARD_LATER = FrameFact[bool]("heard_later")
 
 
 @dataclass(slots=True)
@@ -38,10 +39,14 @@ class HeardText:
     taken: bool = False
 
 
+# What was heard of the replies that a frame ends.
+_HEARD_TEXTS = FrameFact[tuple[HeardText, ...]]("heard_texts")
+
+
 def heard_texts(frame: Frame, texts: Sequence[HeardText]) -> None:
     """Have a frame carry texts to the aggregator."""
     if texts:
-        frame.metadata[_HEARD_TEXTS] = tuple(texts)
+        _HEARD_TEXTS.put(frame, tuple(texts))
 
 
 class HeardAssistantAggregator(LLMAssistantAggregator):
@@ -63,7 +68,7 @@ class HeardAssistantAggregator(LLMAssistantAggregator):
         super().__init__(context, params=params, _paired_user_aggregator=user)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        for heard in frame.metadata.pop(_HEARD_TEXTS, ()):
+        for heard in _HEARD_TEXTS.take(frame) or ():
             if not heard.taken:
                 heard.taken = True
                 self._take(heard.text)
@@ -74,5 +79,5 @@ class HeardAssistantAggregator(LLMAssistantAggregator):
             self._aggregation.append(TextPartForConcatenation(text, includes_inter_part_spaces=False))
 
     async def _handle_text(self, frame: TextFrame) -> None:
-        if HEARD_LATER not in frame.metadata:
+        if not HEARD_LATER.is_on(frame):
             await super()._handle_text(frame)

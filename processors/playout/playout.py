@@ -66,22 +66,23 @@ from core.call_events import (
     WordsSpoken,
 )
 from core.clock import Clock
+from core.frame_facts import FrameFact
 from core.media import PCM_BYTES_PER_SAMPLE
 from core.newest import Newest
 from core.timeline import HeardMark, HeardReply
 from processors.playout.assistant import HEARD_LATER, HeardText, heard_texts
 from processors.playout.heard import HeardClock, PlayoutSettings
-from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
+from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame
 from processors.taps.response_events import ResponseEvents
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 
 _US_PER_S = 1_000_000
 _NS_PER_US = 1_000
-_REPLY_ID = "parley_reply_id"
+_REPLY_ID = FrameFact[str]("reply_id")
 # Of an interruption: the replies that it meets. One that begins behind it may be here before it has passed
 # the output.
-_MEETS = "parley_meets"
+_MEETS = FrameFact[frozenset[str]]("meets")
 # The text type of protected speech, which the voice hands on from the ``thought`` to the ``entry``.
 _PROTECTED = "protected"
 # Contexts of cancelled replies whose late audio is known. A provider is late by seconds, not by replies.
@@ -174,7 +175,7 @@ class Playout:
 
     def name_reply(self, frame: LLMFullResponseStartFrame) -> str:
         """A reply begins with this frame: its id, under which the books have it from here on."""
-        reply_id: str = frame.metadata.setdefault(_REPLY_ID, uuid.uuid4().hex)
+        reply_id = _named(frame)
         self.books.open(reply_id)
         return reply_id
 
@@ -244,7 +245,7 @@ class Playout:
 
     def text_of(self, frame: Frame) -> list[HeardText]:
         """The text of the reply that a frame ends."""
-        text = self._texts.get(frame.metadata.get(_REPLY_ID, ""))
+        text = self._texts.get(_REPLY_ID.of(frame) or "")
         return [text] if text is not None else []
 
     def texts_not_taken(self) -> list[HeardText]:
@@ -262,8 +263,14 @@ def guard_protected(frame: TTSSpeakFrame) -> None:
 
 def reply_named(frame: Frame) -> str | None:
     """The reply that a frame of the model's begins or ends, behind the entry."""
-    named = frame.metadata.get(_REPLY_ID)
-    return named if isinstance(named, str) else None
+    return _REPLY_ID.of(frame)
+
+
+def _named(frame: LLMFullResponseStartFrame) -> str:
+    """Return the id of the reply that begins with a frame, and give it one if it has none."""
+    reply_id = _REPLY_ID.of(frame) or uuid.uuid4().hex
+    _REPLY_ID.put(frame, reply_id)
+    return reply_id
 
 
 class ThoughtTap(FrameProcessor):
@@ -293,7 +300,7 @@ class ThoughtTap(FrameProcessor):
                     self._playout.close_text(self._reply_id)
                 self._reply_id = None
                 if isinstance(frame, InterruptionFrame):
-                    frame.metadata[_MEETS] = self._playout.books.open_ids
+                    _MEETS.put(frame, self._playout.books.open_ids)
         await self.push_frame(frame, direction)
 
 
@@ -359,23 +366,24 @@ class PlayoutEntry(FrameProcessor):
         elif isinstance(frame, LLMFullResponseEndFrame):
             self._response_ends(frame)
         elif isinstance(frame, LLMAssistantPushAggregationFrame) and self._last is not None:
-            frame.metadata[_REPLY_ID] = self._last.reply_id
+            _REPLY_ID.put(frame, self._last.reply_id)
         elif isinstance(frame, InterruptionFrame):
-            if _MEETS in frame.metadata:
+            met = _MEETS.of(frame)
+            if met is not None:
                 # What began to sound since, too.
-                frame.metadata[_MEETS] |= {context.reply_id for context in self._contexts.values()}
+                _MEETS.put(frame, met | {context.reply_id for context in self._contexts.values()})
             self._cancel()
 
     def _response_begins(self, frame: LLMFullResponseStartFrame) -> None:
         if frame.skip_tts:
             return
-        self._reply_id = frame.metadata.setdefault(_REPLY_ID, uuid.uuid4().hex)
+        self._reply_id = _named(frame)
         self._books.open(self._reply_id)
 
     def _response_ends(self, frame: LLMFullResponseEndFrame) -> None:
         reply_id, self._reply_id = self._reply_id, None
         if reply_id is not None:
-            frame.metadata[_REPLY_ID] = reply_id
+            _REPLY_ID.put(frame, reply_id)
             self._books.close(reply_id)
 
     def _begin(self, context_id: str | None, in_context: bool, interruptible: bool) -> _Context:
@@ -428,12 +436,12 @@ class PlayoutEntry(FrameProcessor):
                 self._say(context.reply_id, text)
             else:
                 self._announced.append((frame.context_id, text))
-        elif frame.append_to_context and self._reply_id is not None and not frame.metadata.get(HEARD_LATER):
+        elif frame.append_to_context and self._reply_id is not None and not HEARD_LATER.is_on(frame):
             self._books.silent_text(self._reply_id, frame.raw_text or frame.text)
-            frame.metadata[HEARD_LATER] = True
+            HEARD_LATER.put(frame, True)
 
     def _words(self, frame: TTSTextFrame) -> None:
-        if HEARD_LATER in frame.metadata:
+        if HEARD_LATER.is_on(frame):
             # In the books already, by ``Playout.saying``.
             return
         context = self._context(frame.context_id)
@@ -442,8 +450,8 @@ class PlayoutEntry(FrameProcessor):
         reply_id = context.reply_id
         text = frame.raw_text or frame.text
         joiner = "" if frame.includes_inter_frame_spaces else " "
-        at = frame.metadata.get(SPOKEN_AT)
-        if isinstance(at, SpokenAt):
+        at = SPOKEN_AT.of(frame)
+        if at is not None:
             self._books.word(
                 reply_id,
                 text,
@@ -461,7 +469,7 @@ class PlayoutEntry(FrameProcessor):
             self._books.spoken(reply_id, text, joiner=joiner)
         self._last_pts = max(self._last_pts, frame.pts or 0)
         if frame.append_to_context:
-            frame.metadata[HEARD_LATER] = True
+            HEARD_LATER.put(frame, True)
 
     def _end(self, frame: TTSStoppedFrame) -> None:
         context = self._context(frame.context_id)
@@ -586,7 +594,8 @@ class PlayoutExit(FrameProcessor):
         playout = self._playout
         if isinstance(frame, InterruptionFrame):
             kept = {context.reply_id for context in playout.contexts.values() if not context.interruptible}
-            kept |= self._books.open_ids - frame.metadata.get(_MEETS, self._books.open_ids)
+            met = _MEETS.of(frame)
+            kept |= self._books.open_ids - (self._books.open_ids if met is None else met)
             playout.tell(
                 self._books.interrupted(
                     playout.clock.now_us(), keep=kept, still_playing=not self._last_chunk_interruptible
@@ -627,7 +636,7 @@ class PlayoutExit(FrameProcessor):
             self._playout.wake()
 
     def _ends_open_reply(self, frame: Frame) -> bool:
-        return self._books.is_open(frame.metadata.get(_REPLY_ID, "")) and isinstance(
+        return self._books.is_open(_REPLY_ID.of(frame) or "") and isinstance(
             frame, (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame)
         )
 
@@ -643,7 +652,7 @@ class PlayoutExit(FrameProcessor):
                 if self._waits(self._waiting[0]):
                     return
                 frame = self._waiting.popleft()
-                reply_id = frame.metadata.get(_REPLY_ID)
+                reply_id = _REPLY_ID.of(frame)
                 if isinstance(frame, LLMFullResponseStartFrame):
                     self._unended = reply_id
                 elif isinstance(frame, LLMFullResponseEndFrame) and reply_id == self._unended:
@@ -663,7 +672,7 @@ class PlayoutExit(FrameProcessor):
         other_ended = False
         for place, frame in enumerate(self._waiting):
             if isinstance(frame, LLMFullResponseEndFrame):
-                if frame.metadata.get(_REPLY_ID) == self._unended:
+                if _REPLY_ID.of(frame) == self._unended:
                     del self._waiting[place]
                     self._waiting.appendleft(frame)
                     return

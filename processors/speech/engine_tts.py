@@ -35,6 +35,7 @@ from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggrega
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import EngineError
+from core.frame_facts import FrameFact
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to_ms
 from models.tts import SpeechPiece, TextToSpeech
 from models.tts.clauses import ClauseSettings, ClauseSplitter, split_clauses
@@ -54,7 +55,7 @@ _MARKER_DEADLINE_S = 1.0
 # A text that is to be said as it stands is followed as one up to here.
 FOLLOWED_CHARS = 200
 # Of a clause of a longer text: that text, if this is its first clause, else None.
-_ANNOUNCED = "parley.announced"
+_ANNOUNCED = FrameFact[AggregatedTextFrame | None]("announced")
 # Frames of a clause that are short: what the track needs to begin on a busy loop.
 SHORT_FRAMES = 2
 
@@ -311,7 +312,7 @@ class _Places:
             if text == frame.text:
                 for _ in range(position + 1):
                     words.popleft()
-                frame.metadata[SPOKEN_AT] = at
+                SPOKEN_AT.put(frame, at)
                 return
 
     def context_over(self, context_id: str) -> None:
@@ -383,21 +384,21 @@ class EngineTtsService(TTSService):
             # Its words are shown as the words of what was announced.
             part.id = src_frame.id
             part.interruptible = src_frame.interruptible
-            part.metadata[_ANNOUNCED] = whole
+            _ANNOUNCED.put(part, whole)
             await super()._handle_aggregated_text(part, context_id)
-            whole = part.metadata.get(_ANNOUNCED)
+            whole = _ANNOUNCED.of(part)
             if not self.is_usable:
                 # Nobody speaks the rest, and it would be taken for said.
                 return
 
     async def _announce_text(self, src_frame: AggregatedTextFrame, context_id: str) -> None:
-        if _ANNOUNCED not in src_frame.metadata:
+        if not _ANNOUNCED.is_on(src_frame):
             await super()._announce_text(src_frame, context_id)
             return
         src_frame.append_to_context = False
         src_frame.context_id = context_id
         src_frame.will_be_spoken = True
-        whole = src_frame.metadata.pop(_ANNOUNCED)
+        whole = _ANNOUNCED.take(src_frame)
         if whole is not None:
             await super()._announce_text(whole, context_id)
 

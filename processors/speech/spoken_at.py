@@ -1,7 +1,7 @@
 """What an engine knows of its speech, beside Pipecat's frames.
 
 Frames of words carry the moment at which a word is due. An engine knows more: the exact place in the audio.
-It travels in the frame's metadata under ``SPOKEN_AT``. That a text was not said to its end travels behind its
+It travels with the frame as ``SPOKEN_AT``. That a text was not said to its end travels behind its
 last sound, as ``BrokeOffFrame``.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pipecat.frames.frames import ControlFrame
 
-SPOKEN_AT = "parley_spoken_at"
+from core.frame_facts import FrameFact
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,9 @@ class SpokenAt:
     start_us: int
     end_us: int
     estimated: bool = False
+
+
+SPOKEN_AT = FrameFact[SpokenAt]("spoken_at")
 
 
 @dataclass

@@ -378,7 +378,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         if self._command is not None and self._in_turn:
             if self._is_guessed:
                 # The recogniser's best guess at what was a command.
-                frame.metadata[NOT_MEANT] = True
+                NOT_MEANT.put(frame, True)
                 await self._say_command()
                 return
             self._command = None
@@ -628,7 +628,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             return
         if self._words is not None:
             # The stop strategy is shown them next.
-            self._words.metadata[NOT_MEANT] = True
+            NOT_MEANT.put(self._words, True)
         await self.trigger_reset_aggregation()
         self._events.publish(WordsDiscarded(self._events.now_ms()))
         await self._endpoint.forget()

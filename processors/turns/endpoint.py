@@ -51,6 +51,7 @@ from core.call_events import (
 )
 from core.clock import Clock
 from core.errors import EngineError
+from core.frame_facts import FrameFact
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.stt import Transcript
 from models.turn import TurnCompleteness, TurnEstimate
@@ -65,8 +66,8 @@ from turn_taking.speculation import Guesser
 PRE_SPEECH_MS = 500
 # The end of the pitch is looked for in so much audio: the last words and the silence behind them.
 CONTOUR_MS = 1_500
-# Key of a transcription frame's metadata: its words were not meant, and no turn has them.
-NOT_MEANT = "parley_not_meant"
+# The words of a transcription were not meant, and no turn has them.
+NOT_MEANT = FrameFact[bool]("not_meant")
 # A caller has said that the turn is over: its last words are waited for so long.
 FINISH_MS = 1_000
 
@@ -170,7 +171,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
                 self._tell(self._guesser.on_pause())
             await self._conclude_pause()
             await self._rearm()
-        elif isinstance(frame, TranscriptionFrame) and NOT_MEANT not in frame.metadata:
+        elif isinstance(frame, TranscriptionFrame) and not NOT_MEANT.is_on(frame):
             self._endpointer.on_transcript(
                 self._clock.now_ms(), frame.text, last_word_confidence=_last_word_confidence(frame)
             )

@@ -59,6 +59,7 @@ from core.call_events import (
     WaitEnded,
 )
 from core.clock import Clock
+from core.frame_facts import FrameFact
 from core.media import pcm16_to_float
 from processors.taps.notice import NoticeTap
 from runtime.event_stream import CallEvents
@@ -69,7 +70,7 @@ Say = Callable[[Frame], Awaitable[None]]
 PERSON, MACHINE, NOBODY = "person", "voicemail", "nobody"
 _MACHINE, _PERSON = "voicemail", "conversation"
 # Of a frame that the detector is to read, and nobody else.
-_EVIDENCE = "parley_evidence"
+_EVIDENCE = FrameFact[bool]("evidence")
 
 
 class RulesClassifier(BaseClassifier):
@@ -131,7 +132,7 @@ class _Detector(VoicemailDetector):
     """Pipecat's, which also reads what is no speech of anybody."""
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
-        if _EVIDENCE not in frame.metadata:
+        if not _EVIDENCE.is_on(frame):
             await super().push_frame(frame, direction)
 
 
@@ -312,5 +313,5 @@ class VoicemailScreen:
     async def _show_beep(self) -> None:
         """The detector is to read that there was a beep."""
         evidence = TranscriptionFrame(BEEP, "", "")
-        evidence.metadata[_EVIDENCE] = True
+        _EVIDENCE.put(evidence, True)
         await self.detector.queue_frame(evidence)

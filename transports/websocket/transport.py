@@ -270,7 +270,7 @@ class SocketOutput(InterruptibleOutput):
         if (
             sender is not None
             and isinstance(frame, OutputAudioRawFrame)
-            and (frame.metadata.get(TOLD) or (is_unit and frame.sample_rate == self.sample_rate))
+            and (TOLD.is_on(frame) or (is_unit and frame.sample_rate == self.sample_rate))
         ):
             # What is said in a unit stays together: Pipecat would cut it into packets, each with its own way
             # down, and keep the rest for more.
@@ -284,7 +284,7 @@ class SocketOutput(InterruptibleOutput):
         message = frame.message
         if isinstance(message, dict):
             if message.get("type") == TURN_OVER:
-                self._on_words_told(frame.metadata.get(TURN_END, -1))
+                self._on_words_told(TURN_END.of(frame))
                 return
             happening = _of_rtvi(message)
             if isinstance(happening, Refusal):
@@ -310,7 +310,7 @@ class SocketOutput(InterruptibleOutput):
             # A context that began behind an interruption.
             self._begin(next(reversed(self._contexts.values())))
         pcm = frame.audio
-        self._is_told = bool(frame.metadata.get(TOLD))
+        self._is_told = TOLD.is_on(frame)
         if not self._is_told:
             pcm = self.gain.apply(pcm)
             self._tell_audio(pcm, frame.sample_rate)

@@ -99,7 +99,7 @@ async def test_a_message_of_the_end_of_a_turn_names_that_end():
     down, _ = await run_test(rtvi, frames_to_send=sent, observers=[observer])
     told = [each for each in down if isinstance(each, OutputTransportMessageUrgentFrame)]
     over = [each for each in told if each.message["type"] == "user-stopped-speaking"]
-    assert [each.metadata[TURN_END] for each in over] == [end.id for end in ends]
+    assert [TURN_END.of(each) for each in over] == [end.id for end in ends]
     # A client is sent what RTVI has it sent, and no more.
     assert over[0].message == {"label": "rtvi-ai", "type": "user-stopped-speaking"}
-    assert all(TURN_END not in each.metadata for each in told if each not in over)
+    assert all(not TURN_END.is_on(each) for each in told if each not in over)

@@ -53,7 +53,7 @@ def audio(context_id: str, *, rate_hz: int = RATE_HZ) -> TTSAudioRawFrame:
 def word(text: str, context_id: str, at_ms: tuple[int, int] | None = None) -> TTSTextFrame:
     frame = TTSTextFrame(text, "word", context_id=context_id)
     if at_ms is not None:
-        frame.metadata[SPOKEN_AT] = SpokenAt(at_ms[0] * 1_000, at_ms[1] * 1_000)
+        SPOKEN_AT.put(frame, SpokenAt(at_ms[0] * 1_000, at_ms[1] * 1_000))
     return frame
 
 

@@ -98,7 +98,7 @@ async def test_every_order_of_a_service_leaves_as_one_reply(frames: list[Frame])
     assert {frame.context_id for frame in audio} == {started.context_id}
     assert started.context_id is not None
     [written] = [frame for frame in down if isinstance(frame, TTSTextFrame)]
-    assert HEARD_LATER in written.metadata
+    assert HEARD_LATER.is_on(written)
 
 
 async def test_text_is_spread_over_the_audio_however_they_come():

@@ -112,7 +112,7 @@ def test_a_unit_is_told_at_once_and_its_frames_follow() -> None:
 
     bench = play(caller)
     assert [frame.audio for frame in bench.audio] == [float_to_pcm16(LOUD)] * 2
-    assert all(isinstance(frame, TTSAudioRawFrame) and frame.metadata[TOLD] for frame in bench.audio)
+    assert all(isinstance(frame, TTSAudioRawFrame) and TOLD.of(frame) for frame in bench.audio)
     assert isinstance(bench.pushed[-1], LLMFullResponseEndFrame)
     assert not any(isinstance(frame, OutputTransportMessageFrame) for frame in bench.pushed)
 
@@ -173,7 +173,7 @@ def test_a_hum_is_told_in_front_of_its_unit() -> None:
     bench = play(caller)
     assert bench.mouth.had == [float_to_pcm16(LOUD[:4_800]), UnitOver("backchannel", "")]
     [hum] = bench.audio
-    assert hum.metadata[TOLD]
+    assert TOLD.of(hum)
 
 
 def test_an_engine_of_another_rate_is_told_by_the_frames() -> None:
@@ -182,7 +182,7 @@ def test_an_engine_of_another_rate_is_told_by_the_frames() -> None:
 
     bench = play(caller, rate_hz=16_000)
     assert not bench.mouth.had
-    assert not any(TOLD in frame.metadata for frame in bench.audio)
+    assert not any(TOLD.is_on(frame) for frame in bench.audio)
     assert isinstance(bench.pushed[-1], OutputTransportMessageFrame)
 
 

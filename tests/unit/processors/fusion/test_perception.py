@@ -47,7 +47,7 @@ class Bench:
         frame_type = TranscriptionFrame if final else InterimTranscriptionFrame
         said = text if text_of_final is None else text_of_final
         frame = frame_type(said, "caller", "", result=Transcript(text, words, 1.0, final))
-        frame.metadata[BEGAN_S] = began_s
+        BEGAN_S.put(frame, began_s)
         await self.worker.queue_frame(frame)
         await asyncio.sleep(0.01)
 

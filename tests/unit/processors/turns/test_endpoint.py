@@ -436,7 +436,7 @@ def test_words_that_were_not_meant_end_no_turn():
         await turn.speak(400)
         await turn.fall_silent(None)
         frame = TranscriptionFrame(text="mhm", user_id="", timestamp="", finalized=True)
-        frame.metadata[NOT_MEANT] = True
+        NOT_MEANT.put(frame, True)
         await turn.give(frame)
         await asyncio.sleep(1)
         assert turn.endpoints == []

@@ -64,7 +64,7 @@ def turn() -> tuple[UserStartedSpeakingFrame, UserStoppedSpeakingFrame]:
 def over(stopped: UserStoppedSpeakingFrame) -> OutputTransportMessageUrgentFrame:
     """Return RTVI's message of this end."""
     frame = OutputTransportMessageUrgentFrame(message={"label": "rtvi-ai", "type": TURN_OVER})
-    frame.metadata[TURN_END] = stopped.id
+    TURN_END.put(frame, stopped.id)
     return frame
 
 

@@ -1,0 +1,42 @@
+"""Typed facts that travel with a frame of another library's class.
+
+A processor may know more of a frame than its class has fields for. Such a fact has a name, a type and one
+definition; it is stored in the frame's ``metadata``, which copies of the frame keep.
+"""
+
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class HasMetadata(Protocol):
+    """A frame."""
+
+    metadata: dict[str, Any]
+
+
+class FrameFact(Generic[T]):
+    """One fact.
+
+    Args:
+        name: unique in the product.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._key = f"parley_{name}"
+
+    def of(self, frame: HasMetadata) -> T | None:
+        """Return the fact of a frame; None where it has none."""
+        return cast(T | None, frame.metadata.get(self._key))
+
+    def put(self, frame: HasMetadata, value: T) -> None:
+        """Have a frame carry the fact."""
+        frame.metadata[self._key] = value
+
+    def take(self, frame: HasMetadata) -> T | None:
+        """Return the fact of a frame and remove it."""
+        return cast(T | None, frame.metadata.pop(self._key, None))
+
+    def is_on(self, frame: HasMetadata) -> bool:
+        """Return whether a frame carries the fact."""
+        return self._key in frame.metadata
