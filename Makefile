@@ -66,6 +66,7 @@ test: environments lint types layers unit
 lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python -m scripts.foreign_assignments
 
 types: setup
 	@$(BIN)/mypy core audio turn_taking sequencer protocols runtime models session_store recording telemetry transports processors serving configs pipelines evals bot.py runner.py

@@ -1,0 +1,146 @@
+"""Counts assignments to attributes of foreign objects in product code, and fails when there are more than
+before.
+
+    python -m scripts.foreign_assignments [--list]
+
+An object changes itself: its attributes are assigned by its own methods. Not counted are assignments to
+``self``, to attributes that a class of the same module declares (records of one module belong to it), and to
+an object that the same function has just made (options of a library, a frame before it is pushed). What is
+left is a second way in, which nobody finds by reading the class. ``ALLOWED`` may only fall; the goal is 0.
+"""
+
+import ast
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PRODUCT = (
+    "core", "audio", "turn_taking", "sequencer", "protocols", "runtime", "models", "session_store",
+    "recording", "telemetry", "transports", "processors", "serving", "configs", "pipelines",
+    "bot.py", "runner.py",
+)  # fmt: skip
+ALLOWED: dict[str, int] = {
+    "core": 1,
+    "sequencer": 5,
+    "protocols": 46,
+    "runtime": 4,
+    "models": 22,
+    "session_store": 1,
+    "transports": 33,
+    "processors": 16,
+    "serving": 18,
+    "pipelines": 14,
+    "bot.py": 1,
+    "runner.py": 2,
+}
+_OWN = ("self", "cls")
+
+
+def product_files(root: Path = ROOT) -> Iterator[Path]:
+    """Yield the modules of the product."""
+    for name in PRODUCT:
+        path = root / name
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+def foreign_assignments(source: str) -> list[tuple[int, str]]:
+    """Return line and target of each assignment to an attribute of a foreign object."""
+    tree = ast.parse(source)
+    declared = _declared(tree)
+    found = []
+    for scope, made in _scopes(tree):
+        for target in _targets(scope):
+            base = target.value
+            is_own = isinstance(base, ast.Name) and base.id in (*_OWN, *made)
+            if not is_own and target.attr not in declared:
+                found.append((target.lineno, ast.unparse(target)))
+    return sorted(found)
+
+
+def _declared(tree: ast.Module) -> set[str]:
+    """Return the attributes that classes of the module declare, in their bodies or by ``self.name = ...``."""
+    names: set[str] = set()
+    for each in ast.walk(tree):
+        if not isinstance(each, ast.ClassDef):
+            continue
+        for statement in each.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                names.add(statement.target.id)
+            elif isinstance(statement, ast.Assign):
+                names.update(target.id for target in statement.targets if isinstance(target, ast.Name))
+        for target in _targets(each):
+            if isinstance(target.value, ast.Name) and target.value.id in _OWN:
+                names.add(target.attr)
+    return names
+
+
+def _scopes(tree: ast.Module) -> Iterator[tuple[ast.AST, set[str]]]:
+    """Yield the module and each function, and the names of what it has made."""
+    functions = [
+        n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    ]
+    for scope in (tree, *functions):
+        yield scope, _made(scope)
+
+
+def _made(scope: ast.AST) -> set[str]:
+    """Return the names that a function binds to objects of classes that it calls, and to nothing else."""
+    made: set[str] = set()
+    other: set[str] = set()
+    for node in _within(scope):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = {target.id for target in targets if isinstance(target, ast.Name)}
+            (made if _makes(node.value) else other).update(names)
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.NamedExpr):
+            other.update(n.id for n in ast.walk(node.target) if isinstance(n, ast.Name))
+    return made - other
+
+
+def _makes(value: ast.expr | None) -> bool:
+    """Return whether an expression makes an object: the call of a class, or of ``copy.copy``."""
+    if not isinstance(value, ast.Call):
+        return False
+    name = ast.unparse(value.func).rpartition(".")[2]
+    return name.lstrip("_")[:1].isupper() or name in ("copy", "deepcopy")
+
+
+def _within(scope: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a scope without those of functions inside of it."""
+    for child in ast.iter_child_nodes(scope):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        yield child
+        yield from _within(child)
+
+
+def _targets(scope: ast.AST) -> Iterator[ast.Attribute]:
+    nodes = ast.walk(scope) if isinstance(scope, ast.ClassDef) else _within(scope)
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node
+
+
+def main() -> int:
+    """Print the numbers; return 1 where there are more than allowed."""
+    counts: Counter[str] = Counter()
+    for path in product_files():
+        for line, target in foreign_assignments(path.read_text(encoding="utf-8")):
+            relative = path.relative_to(ROOT)
+            counts[relative.parts[0]] += 1
+            if "--list" in sys.argv:
+                print(f"{relative}:{line}: {target}")
+    worse = [name for name, count in counts.items() if count > ALLOWED.get(name, 0)]
+    better = [name for name, allowed in ALLOWED.items() if counts[name] < allowed]
+    print(f"assignments to attributes of foreign objects: {counts.total()} (goal 0)")
+    for name in worse:
+        print(f"{name}: {counts[name]} where {ALLOWED.get(name, 0)} are allowed: see --list", file=sys.stderr)
+    for name in better:
+        print(f"{name}: {counts[name]} where {ALLOWED[name]} are allowed: lower ALLOWED", file=sys.stderr)
+    return 1 if worse or better else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
