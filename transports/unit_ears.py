@@ -14,6 +14,10 @@ class UnitEars(Protocol):
         """More of what the caller says."""
         ...
 
+    async def unit_begun(self, within_ms: int) -> None:
+        """Return when the model has begun a unit that is whole by now, after ``within_ms`` at the latest."""
+        ...
+
     def see(self, frame: InputImageRawFrame) -> None:
         """What the caller's camera shows."""
         ...

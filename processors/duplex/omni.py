@@ -347,6 +347,11 @@ class DuplexOmniProcessor(FrameProcessor):
         if len(audio):
             ticker.hear(audio)
 
+    async def unit_begun(self, within_ms: int) -> None:
+        """See ``UnitEars``."""
+        if self._ticker is not None:
+            await self._ticker.unit_begun(within_ms=within_ms)
+
     def see(self, frame: InputImageRawFrame) -> None:
         """What the camera shows: raw RGB of no more pixels than an engine takes; the same."""
         ticker = self._ticker

@@ -31,6 +31,7 @@ units that a slow engine never takes are counted in the tick of the next one.
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -197,6 +198,9 @@ class Ticker:
         self._running: set[asyncio.Future[Any]] = set()
         self._is_paused = False
         self._resumed = asyncio.Event()
+        # The engine's thread has begun a unit.
+        self._begun = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._schedule: UnitSchedule | None = None
         self._units_of_context = 0
         self._speaks = False
@@ -232,6 +236,15 @@ class Ticker:
         if not self._is_paused and (not self._wishes or self._heard_samples - self._wishes[-1] >= near):
             self._wishes.append(self._heard_samples)
 
+    async def unit_begun(self, *, within_ms: int) -> None:
+        """By arrival: return when the engine has begun the unit that is whole by now, or after a time."""
+        if not self.by_arrival or self._is_paused or self._buffer.held_samples < self._unit_samples:
+            return
+        self._begun.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_ms / 1000):
+                await self._begun.wait()
+
     @property
     def sees(self) -> bool:
         """Whether a picture would be looked at."""
@@ -266,6 +279,7 @@ class Ticker:
             EngineError: the engine failed, hangs, or gave something that is no result.
             AgentError: another refusal of the engine.
         """
+        self._loop = asyncio.get_running_loop()
         try:
             await self._prepare(preparation)
             if self._on_prepared is not None:
@@ -404,6 +418,8 @@ class Ticker:
 
     def _hear_and_say(self, audio: np.ndarray, frames: tuple[np.ndarray, ...], forced: bool) -> UnitResult:
         """In the engine's thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._begun.set)
         self._engine.prefill(audio, frames)
         return self._engine.generate(force_listen=forced)
 

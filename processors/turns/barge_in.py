@@ -44,6 +44,7 @@ from pipecat.turns.user_start.base_user_turn_start_strategy import BaseUserTurnS
 from pipecat.utils.time import time_now_iso8601
 
 from core.call_events import (
+    BotTurnEnded,
     CallEvent,
     ClauseAnnounced,
     ReplyAnnounced,
@@ -79,7 +80,7 @@ from turn_taking.utterances import asks
 
 # An interruption has passed the output, where it is known what was heard, within a few milliseconds.
 BOOKS_MS = 500
-# And has been recorded, behind the output, some milliseconds later.
+# And is recorded after the output; a reply that is not for the context has no record.
 RECORDED_MS = 30
 # A voice lasts as long as its audio does. When voice activity is behind by more than a window and a frame, a
 # voice that has ended long ago may look as if it went on: its verdict waits, but no longer than this.
@@ -603,7 +604,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         to take their place. It may be due at once, and the reply that it cut stands before it.
         """
         await self._wait_for_books(self._cut_id)
-        await asyncio.sleep(RECORDED_MS / 1000)
+        await self._events.wait_for(BotTurnEnded, within_ms=RECORDED_MS)
         if self._command is None:
             await self._endpoint.take_up()
 

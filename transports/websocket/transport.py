@@ -76,8 +76,8 @@ _US_PER_S = 1_000_000
 PLAYED_MS = 20
 # RTVI's message at the end of a turn of the caller's.
 TURN_OVER = "user-stopped-speaking"
-# Longer than an engine's thread takes to begin.
-UNIT_FIRST_S = 0.005
+# An engine's thread takes less to begin, where it is free.
+UNIT_FIRST_MS = 5
 # A reply that a caller cuts off is told behind the caller: who decides may say the two in either order.
 CUT_TOLD_S = 0.05
 # Longest wait for the last words of a turn that is over.
@@ -147,7 +147,7 @@ class SocketInput(DirectAudioInput):
                 if ears is not None:
                     ears.hear(frame)
                     # A unit that is whole with it begins before voice activity looks at a second of sound.
-                    await asyncio.sleep(UNIT_FIRST_S)
+                    await ears.unit_begun(UNIT_FIRST_MS)
                 await self.push_audio_frame(frame)
             elif isinstance(taken, Pictures):
                 await self._show(taken)

@@ -438,3 +438,26 @@ def test_a_wish_that_comes_with_every_little_chunk_is_of_each_unit_that_waits():
         Bench(OmniScript(unit_ms=1_000), costs_ms={"hear_and_say": 1_900.0}, by_arrival=True), caller
     )
     assert [tick.forced for tick in bench.ticks] == [False, True, True]
+
+
+@pytest.mark.parametrize(("cost_ms", "waited_ms"), [(2.0, 2), (500.0, 5)])
+def test_the_beginning_of_a_whole_unit_is_waited_for_until_its_deadline(
+    cost_ms: float, waited_ms: int
+) -> None:
+    bench = Bench(OmniScript(unit_ms=1_000), costs_ms={"hear_and_say": cost_ms}, by_arrival=True)
+    waits_ms: list[int] = []
+
+    async def waits() -> None:
+        began_s = bench.now_s
+        await bench.ticker.unit_begun(within_ms=5)
+        waits_ms.append(round((bench.now_s - began_s) * 1000))
+
+    async def caller(bench: Bench) -> None:
+        await bench.talk(0.5)
+        await waits()
+        await bench.talk(0.5)
+        await waits()
+
+    play(bench, caller)
+    # Half a unit begins nothing.
+    assert waits_ms == [0, waited_ms]
