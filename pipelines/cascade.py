@@ -28,14 +28,16 @@ from pipecat.turns.user_start import (
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from core.call_events import AnswerHeard
+from pipelines.builder import Background, Stages, build
 from pipelines.call import Call
 from pipelines.client_tools import offered_tools
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
-from pipelines.lifetime import OVER_LIMIT, call_worker, greet, hold, idle_keeper, introduce, voice_activity
+from pipelines.lifetime import hold, idle_keeper, voice_activity
 from pipelines.reprompt import Reprompt
 from pipelines.screening import Screening, open_screening
 from pipelines.stages import (
+    Listener,
     commit_gate,
     fan_out,
     gain_of,
@@ -44,11 +46,13 @@ from pipelines.stages import (
     voice_detector,
     wait_guard,
 )
-from pipelines.turn_records import TurnRecords
 from processors.dialogue.commit_gate import CommitGate
 from processors.dialogue.durable_tools import DurableTools
 from processors.dialogue.engine_llm import EngineLlmService
+from processors.dialogue.speculation import Speculation
+from processors.dialogue.wait_guard import WaitGuard
 from processors.front_end.vad import SharedVadAnalyzer
+from processors.fusion.perception import Perception
 from processors.playout.assistant import HeardAssistantAggregator
 from processors.turns.audio_stop import AudioStop
 from processors.turns.backchannel import BackchannelKeeper, Say
@@ -56,15 +60,13 @@ from processors.turns.barge_in import BargeInStartStrategy
 from processors.turns.endpoint import EndpointStopStrategy
 from processors.turns.looks import VoiceLooks
 from processors.turns.stop_words import StopWords
-from processors.turns.turn_events import publish_arrival, publish_bot_turns, publish_turns
+from processors.turns.turn_events import publish_turns
 from telemetry.turn_events import TurnLogWriter
 from turn_taking.asking_back import AskingBack
 from turn_taking.backchannel import BackchannelPolicy
 from turn_taking.barge_in import BargeIn
 from turn_taking.policies import endpoint_policy
 from turn_taking.speculation import Guesser
-
-Background = list[Callable[[], Coroutine[Any, Any, None]]]
 
 
 @dataclass(frozen=True)
@@ -151,8 +153,7 @@ async def _build(
     """Return the pipeline of one call, and its tasks. Loads no model; what a cloud service builds is built in
     a thread.
     """
-    deployment, events, usage = engines.deployment, call.events, engines.answering.usage
-    context = LLMContext()
+    context, events = LLMContext(), call.events
     hear_over_bot = fan_out([each.hear for each in over_bot.all])
     echo, stt, thinking, tts = await asyncio.gather(
         open_echo_control(engines, transport, call, on_cancelled=hear_over_bot if over_bot.all else None),
@@ -165,64 +166,118 @@ async def _build(
     thought, entry, exit_ = call.playout.taps(guards_protected=_guards_protected(engines))
     background = [*_backchannels(engines, call, entry.push_frame), *screening.background]
 
-    perception = perception_of(engines, call, deployment.hearing.stt.name)
-    waits = wait_guard(engines, call, thought.push_frame, is_asked=lambda _question: not screening.holds())
-    asking = AskingBack(deployment.hearing.ask_back) if deployment.hearing.ask_back is not None else None
-    gate = commit_gate(
-        engines, call, context, perception, asking, take_turn=lambda _q: usage.try_take(call.rules.counted)
+    perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
+    turns = _turns(engines, transport, call, context, over_bot, [] if echo else [hear_over_bot])
+    dialogue = _dialogue(
+        engines, call, context, perception, thinking, tts, say=thought.push_frame, screening=screening
     )
-    speculation = speculation_of(engines, call, gate, tts, _foresee_part(call, gate, thinking))
-    endpoint = _endpoint(engines, call)
+    assistant = HeardAssistantAggregator(context, turns.user)
+    stages = Stages(
+        head=[transport.input(), *screening.ear, *echo, voice_activity(turns.vad)],
+        perception=[stt, AudioStop(), perception, *screening.detector],
+        turns=[turns.user],
+        dialogue=[
+            dialogue.waits,
+            dialogue.gate,
+            *screening.hold,
+            *dialogue.speculation.around(thinking),
+        ],
+        speech=[thought, tts, *screening.gate],
+        playout=[entry, transport.output(), exit_],
+        tail=assistant,
+        # What they push is a guess, or comes again from the tail.
+        unseen=[dialogue.speculation.head, *thinking],
+    )
+    worker = build(engines, transport, call, stages, rtvi=rtvi, greets=not screening.is_on)
+    publish_turns(events, turns.user, call.input.flush)
+    Reprompt(call, engines.deployment.bot.reprompt, was_wait_cut_off=lambda: dialogue.waits.cut_off)
+    screening.begin()
+    return worker, background
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """Whose turn it is.
+
+    Attributes:
+        user: begins and ends the caller's turns.
+        vad: finds voices.
+    """
+
+    user: LLMUserAggregator
+    vad: SharedVadAnalyzer
+
+
+def _turns(
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    context: LLMContext,
+    over_bot: OverBot,
+    listeners: Sequence[Listener],
+) -> _Turns:
+    endpoint = EndpointStopStrategy(
+        endpoint_policy(engines.deployment.hearing.endpoint),
+        completeness=engines.turn,
+        executor=engines.executors.turn,
+        events=call.events,
+        guesser=Guesser(engines.deployment.thinking.speculation),
+    )
     starts = _starts(
         engines, transport, call, endpoint, over_bot, lambda: user.broadcast_interruption(), lambda: vad
     )
-    user = _user_aggregator(context, starts, endpoint)
-    assistant = HeardAssistantAggregator(context, user)
-    # A word is best heard in one signal: what echo control passes on switches between two.
-    listeners = [call.turns.heard, endpoint.hear, *([] if echo else [hear_over_bot])]
-    vad = voice_detector(engines, call, listeners)
-    worker = call_worker(
-        [
-            transport.input(),
-            *screening.ear,
-            *echo,
-            voice_activity(vad),
-            stt,
-            AudioStop(),
-            perception,
-            *screening.detector,
-            user,
-            waits,
-            gate,
-            *screening.hold,
-            *speculation.around(thinking),
-            thought,
-            tts,
-            *screening.gate,
-            entry,
-            transport.output(),
-            exit_,
-            assistant,
-        ],
-        output_rate_hz=engines.output_rate_hz,
-        # What they push is a guess, or comes again from the tail.
-        unseen=[speculation.head, *thinking],
-        rtvi=rtvi,
-        reads_rtvi=call.client.reads_rtvi,
-        refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
-        take_typed=call.conversation.take_typed,
+    user = LLMUserAggregator(
+        context,
+        params=LLMUserAggregatorParams(
+            user_turn_strategies=UserTurnStrategies(start=starts, stop=[endpoint]),
+            # Pipecat would have the model answer a developer message, which stays in the context and which
+            # the documents take for a question: ``Reprompt`` asks again instead.
+            empty_user_turn=None,
+        ),
     )
-    call.input.open(worker.queue_frame)
-    greet(worker, transport, call, deployment.bot, greets=not screening.is_on)
-    TurnRecords(call, sends=rtvi and call.client.reads_rtvi)
-    Reprompt(call, deployment.bot.reprompt, was_wait_cut_off=lambda: waits.cut_off)
-    publish_arrival(events, transport)
-    publish_turns(events, user, call.input.flush)
-    publish_bot_turns(events, assistant, call.input.flush)
-    if rtvi:
-        introduce(worker, call.conversation)
-    screening.begin()
-    return worker, background
+    vad = voice_detector(engines, call, [call.turns.heard, endpoint.hear, *listeners])
+    return _Turns(user, vad)
+
+
+@dataclass(frozen=True)
+class _Dialogue:
+    """From a turn to the words of its answer.
+
+    Attributes:
+        waits: keeps a waiting caller company.
+        gate: holds a question until its turn is durable.
+        speculation: asks ahead of the end of a turn.
+    """
+
+    waits: WaitGuard
+    gate: CommitGate
+    speculation: Speculation
+
+
+def _dialogue(
+    engines: Engines,
+    call: Call,
+    context: LLMContext,
+    perception: Perception,
+    thinking: Sequence[FrameProcessor],
+    tts: FrameProcessor,
+    *,
+    say: Say,
+    screening: Screening,
+) -> _Dialogue:
+    usage, ask_back = engines.answering.usage, engines.deployment.hearing.ask_back
+    waits = wait_guard(engines, call, say, is_asked=lambda _question: not screening.holds())
+    gate = commit_gate(
+        engines,
+        call,
+        context,
+        perception,
+        AskingBack(ask_back) if ask_back is not None else None,
+        take_turn=lambda _question: usage.try_take(call.rules.counted),
+    )
+    return _Dialogue(
+        waits, gate, speculation_of(engines, call, gate, tts, _foresee_part(call, gate, thinking))
+    )
 
 
 def _guards_protected(engines: Engines) -> bool:
@@ -263,16 +318,6 @@ def _backchannels(engines: Engines, call: Call, say: Say) -> Background:
     return [keeper.run]
 
 
-def _endpoint(engines: Engines, call: Call) -> EndpointStopStrategy:
-    return EndpointStopStrategy(
-        endpoint_policy(engines.deployment.hearing.endpoint),
-        completeness=engines.turn,
-        executor=engines.executors.turn,
-        events=call.events,
-        guesser=Guesser(engines.deployment.thinking.speculation),
-    )
-
-
 def _starts(
     engines: Engines,
     transport: BaseTransport,
@@ -302,17 +347,3 @@ def _starts(
     )
     call.floor.add_holder(lambda: barge_in.holds_reply)
     return [barge_in]
-
-
-def _user_aggregator(
-    context: LLMContext, starts: list[BaseUserTurnStartStrategy], endpoint: EndpointStopStrategy
-) -> LLMUserAggregator:
-    return LLMUserAggregator(
-        context,
-        params=LLMUserAggregatorParams(
-            user_turn_strategies=UserTurnStrategies(start=starts, stop=[endpoint]),
-            # Pipecat would have the model answer a developer message, which stays in the context and which
-            # the documents take for a question: ``Reprompt`` asks again instead.
-            empty_user_turn=None,
-        ),
-    )

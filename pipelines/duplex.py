@@ -19,7 +19,8 @@ apologises.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -43,22 +44,14 @@ from models.omni import OmniHost, Preparation, Vote
 from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting, Told
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierSettings
 from models.stt import Transcript
+from pipelines.builder import Background, Stages, build
 from pipelines.call import Call, told_to
 from pipelines.client_tools import offered_tools
 from pipelines.echo import open_echo_control
 from pipelines.engines import Engines
 from pipelines.in_queue import InQueue
-from pipelines.lifetime import (
-    LIMITED,
-    OVER_LIMIT,
-    call_worker,
-    greet,
-    history_of,
-    hold,
-    idle_keeper,
-    introduce,
-    voice_activity,
-)
+from pipelines.lifetime import LIMITED, OVER_LIMIT, history_of, hold, idle_keeper, voice_activity
+from pipelines.pipeline_input import PipelineInput
 from pipelines.realtime import run_realtime
 from pipelines.stages import (
     commit_gate,
@@ -68,7 +61,6 @@ from pipelines.stages import (
     voice_detector,
     wait_guard,
 )
-from pipelines.turn_records import TurnRecords
 from processors.dialogue.durable_tools import DurableTools
 from processors.duplex.beside import TurnsBeside
 from processors.duplex.contents import Contents
@@ -81,9 +73,7 @@ from processors.playout.assistant import HeardAssistantAggregator
 from processors.playout.playout import guard_protected
 from processors.taps.notice import NoticeTap
 from processors.taps.response_events import ResponseEvents
-from processors.turns.idle import IdleKeeper
 from processors.turns.stop_words import StopWords
-from processors.turns.turn_events import publish_arrival, publish_bot_turns
 from protocols.surface import Wish
 from runtime.event_stream import CallEvents
 from serving.gateway.usage import UsageLimits
@@ -121,16 +111,16 @@ class _Votes:
             self._cuts.append(self._turns.interruption("cut", reason="engine"))
         self._votes = (self._votes + tick.vote.value[0])[-MOST_VOTES:]
 
-    async def run(self, worker: PipelineWorker, unit_ms: Callable[[], int]) -> None:
+    async def run(self, pipeline: PipelineInput, unit_ms: Callable[[], int]) -> None:
         """Tell the client until cancelled; ``unit_ms`` of the engine that is on."""
         while True:
             await asyncio.sleep(VOTES_S)
             while self._cuts:
-                await worker.queue_frame(RTVIServerMessageFrame(data=self._cuts.popleft()))
+                await pipeline.queue(RTVIServerMessageFrame(data=self._cuts.popleft()))
             votes, self._votes = self._votes, ""
             if votes:
                 data = {"kind": "votes", "votes": votes, "unit_ms": unit_ms()}
-                await worker.queue_frame(RTVIServerMessageFrame(data=data))
+                await pipeline.queue(RTVIServerMessageFrame(data=data))
 
 
 class _OfCall:
@@ -206,16 +196,14 @@ async def run_duplex(
     async with offered_tools(engines.answering, call) as tools:
         log = _open_log(engines, call)
         try:
-            worker, beside = await build_duplex(
-                engines, transport, call, tools=tools, idle=idle, log=log, rtvi=rtvi
-            )
+            worker, background = await build_duplex(engines, transport, call, tools=tools, log=log, rtvi=rtvi)
             await hold(
                 engines,
                 worker,
                 transport,
                 call,
                 idle,
-                beside=[*beside, tools.recover()],
+                beside=[*(start() for start in background), tools.recover()],
                 rtvi=rtvi,
                 handle_sigint=handle_sigint,
                 finished=finished,
@@ -245,15 +233,14 @@ async def build_duplex(
     transport: BaseTransport,
     call: Call,
     *,
-    tools: DurableTools | None = None,
-    idle: IdleKeeper,
+    tools: DurableTools,
     log: TickLog | None = None,
     rtvi: bool = True,
-) -> tuple[PipelineWorker, list[Coroutine[Any, Any, None]]]:
+) -> tuple[PipelineWorker, Background]:
     """The pipeline of one call, and what runs beside it. Loads no model."""
     stop_words = await engines.build_stop_words()
     try:
-        return await _build(engines, transport, call, stop_words, tools=tools, idle=idle, log=log, rtvi=rtvi)
+        return await _build(engines, transport, call, stop_words, tools=tools, log=log, rtvi=rtvi)
     except BaseException:
         call.close_front_end()
         if stop_words is not None:
@@ -267,169 +254,206 @@ async def _build(
     call: Call,
     stop_words: StopWords | None,
     *,
-    tools: DurableTools | None,
-    idle: IdleKeeper,
+    tools: DurableTools,
     log: TickLog | None,
     rtvi: bool,
-) -> tuple[PipelineWorker, list[Coroutine[Any, Any, None]]]:
-    deployment, events, usage = engines.deployment, call.events, engines.answering.usage
-    duplex = deployment.duplex
-    is_two_tier = [isinstance(host, TwoTierHost) for host in engines.omni]
-    context = LLMContext()
+) -> tuple[PipelineWorker, Background]:
+    context, events, is_two_tier = LLMContext(), call.events, _is_two_tier(engines)
     echo, stt, tts, thinking = await asyncio.gather(
         # A word is best heard in one signal: what echo control passes on switches between two.
-        open_echo_control(
-            engines, transport, call, on_cancelled=stop_words.hear if stop_words is not None else None
-        ),
+        open_echo_control(engines, transport, call, on_cancelled=stop_words.hear if stop_words else None),
         engines.build_stt(),
         engines.build_tts(),
         engines.answering.build(tools=tools, context=context, rules=call.rules),
     )
     TurnLogWriter(call.turns, events, words=FinalWords)
     events.subscribe(AnswerHeard, lambda event: engines.on_answer(event.latency_ms))
-    perception = perception_of(engines, call, deployment.hearing.stt.name)
-    thought = NoticeTap(lambda frame: on_thought(frame))
-
-    def is_asked(frame: LLMContextFrame) -> bool:
-        """Whether the deployment's model answers: an engine of its own words has heard the question."""
-        return omni.wants_content or IS_WRITTEN.is_on(frame)
-
-    allowance = _Allowance(call, usage, is_asked)
-    waits = wait_guard(
-        engines, call, thought.push_frame, is_asked=is_asked, is_covered=lambda: omni.wants_content
+    perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
+    engine = _EngineStages(
+        engines, transport, call, context, log=log, has_echo=bool(echo), sends=rtvi and call.client.reads_rtvi
     )
-    asks_back = all(is_two_tier) and deployment.hearing.ask_back is not None
-    asking = AskingBack(deployment.hearing.ask_back) if asks_back else None
+    thought = engine.thought
+    allowance = _Allowance(call, engines.answering.usage, engine.is_asked)
+    waits = wait_guard(
+        engines,
+        call,
+        thought.push_frame,
+        is_asked=engine.is_asked,
+        is_covered=lambda: engine.omni.wants_content,
+    )
+    ask_back = engines.deployment.hearing.ask_back if is_two_tier else None
+    asking = AskingBack(ask_back) if ask_back is not None else None
     gate = commit_gate(engines, call, context, perception, asking, take_turn=allowance.take_turn)
     speculation = speculation_of(engines, call, gate, tts)
-    responses = ResponseEvents(events)
+    _, entry, exit_ = call.playout.taps()
+    spotter = _Spotter(events, stop_words, engine) if stop_words is not None else None
+    vad = voice_detector(
+        engines,
+        call,
+        [call.turns.heard, *engine.listeners, *([stop_words.hear] if stop_words and not echo else [])],
+    )
+    stages = Stages(
+        head=[transport.input(), *echo, voice_activity(vad)],
+        perception=[stt, perception],
+        turns=[engine.user],
+        dialogue=[waits, gate, Questions(engine.is_asked), *speculation.around(thinking)],
+        speech=[thought, tts, engine.omni],
+        playout=[entry, transport.output(), exit_],
+        tail=HeardAssistantAggregator(context, None),
+        # What they push is a guess, or is said by the engine when its time has come.
+        unseen=[speculation.head, *thinking, *([tts] if is_two_tier else [])],
+    )
+    worker = build(engines, transport, call, stages, rtvi=rtvi)
+    background = [allowance.run, *engine.background(), *([spotter.run] if spotter is not None else [])]
+    return worker, background
 
-    def on_thought(frame: Frame) -> None:
-        if isinstance(frame, TTSSpeakFrame) and guards_protected and not omni.captures:
+
+def _is_two_tier(engines: Engines) -> bool:
+    """Return whether every engine decides by its own small tier, and has the rest of the pipeline say it."""
+    return all(isinstance(host, TwoTierHost) for host in engines.omni)
+
+
+class _EngineStages:
+    """The full-duplex engine of one call, and the stages that know it.
+
+    Args:
+        engines: of the process.
+        transport: Pipecat's or ours.
+        call: whose engine.
+        context: of who thinks.
+        log: takes every unit; None: nothing does.
+        has_echo: the call has echo control.
+        sends: there is a client that reads messages.
+
+    Attributes:
+        omni: the engine in the pipeline.
+        user: the caller's turns.
+        thought: directly after the model.
+        listeners: given the caller's audio.
+    """
+
+    def __init__(
+        self,
+        engines: Engines,
+        transport: BaseTransport,
+        call: Call,
+        context: LLMContext,
+        *,
+        log: TickLog | None,
+        has_echo: bool,
+        sends: bool,
+    ) -> None:
+        duplex, events = engines.deployment.duplex, call.events
+        self._call, self._responses = call, ResponseEvents(events)
+        self.thought = NoticeTap(self._on_thought)
+        self.user = DuplexTurns(
+            context, events, on_words=self.tell, speak=self.thought.push_frame, are_own=_own_words(call)
+        )
+        dialogue = CallDialogue(self.user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
+        self._contents = Contents(engines.output_rate_hz, dialogue.arrived)
+        in_queue = InQueue(duplex.queue_phrase, duplex.queue_again_s, events)
+        hosts = [_of_call(host, dialogue, call, in_queue, has_echo=has_echo) for host in engines.omni]
+        self._votes, self._write = _Votes(call.turns), _ticks_to(log)
+        self.omni = self._processor(engines, hosts)
+        self._beside = self._turns_beside(engines, transport)
+        yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop
+        self._guards_protected = self._beside is not None and yields_to_stop
+        if call.client.tells_units and not has_echo:
+            self.omni.hear_directly()
+            call.client.ears = self.omni
+        call.floor.add_holder(lambda: self.omni.is_speaking)
+        self.listeners = [self._beside.hear] if self._beside is not None else []
+        self._hosts, self._in_queue, self._sends = hosts, in_queue, sends
+
+    def is_asked(self, frame: LLMContextFrame) -> bool:
+        """Return whether the deployment's model answers: an engine of its own words answers by itself."""
+        return self.omni.wants_content or IS_WRITTEN.is_on(frame)
+
+    def is_over_bot(self) -> bool:
+        """Return whether a voice that begins now is one over the bot."""
+        return self.omni.is_speaking or self.omni.is_voice_on
+
+    def tell(self, heard: Told) -> None:
+        """Hand on what was heard to the tier that decides about turns."""
+        if self._beside is not None and not self.omni.wants_content:
+            self._beside.on_words(heard)
+        else:
+            self.omni.on_words(heard)
+
+    def _on_thought(self, frame: Frame) -> None:
+        if isinstance(frame, TTSSpeakFrame) and self._guards_protected and not self.omni.captures:
             # What an engine is to say for the voice it protects itself.
             guard_protected(frame)
-        responses.publish(frame)
-        contents.thought(frame)
+        self._responses.publish(frame)
+        self._contents.thought(frame)
         if isinstance(frame, InterruptionFrame):
-            user.interruption_passed()
+            self.user.interruption_passed()
 
-    words, clock = call.own_words, call.conversation.clock
+    def _on_tick(self, tick: Tick) -> None:
+        self._write(tick)
+        self._votes.take(tick)
 
-    def tell(heard: Told) -> None:
-        if beside is not None and not omni.wants_content:
-            beside.on_words(heard)
-        else:
-            omni.on_words(heard)
-
-    user = DuplexTurns(
-        context,
-        events,
-        on_words=tell,
-        speak=thought.push_frame,
-        are_own=(lambda text: words.explains(text, clock.now_us() // 1000)) if words is not None else None,
-    )
-    dialogue = CallDialogue(user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
-    contents = Contents(engines.output_rate_hz, dialogue.arrived)
-    in_queue = InQueue(duplex.queue_phrase, duplex.queue_again_s, events)
-    hosts = [_of_call(host, dialogue, call, in_queue, has_echo=bool(echo)) for host in engines.omni]
-    beside = (
-        None
-        if all(is_two_tier)
-        else _beside(engines, transport, events, user, lambda: not omni.wants_content)
-    )
-    yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop
-    guards_protected = beside is not None and yields_to_stop
-    votes, write = _Votes(call.turns), _ticks_to(log)
-
-    def on_tick(tick: Tick) -> None:
-        write(tick)
-        votes.take(tick)
-
-    _, entry, exit_ = call.playout.taps()
-    omni = DuplexOmniProcessor(
-        hosts,
-        events,
-        prepare=lambda: _preparation(engines, call),
-        playout=call.playout,
-        contents=contents,
-        holds_first=is_two_tier[0],
-        settings=duplex.ticks,
-        executors=engines.executors.omni,
-        apologise=lambda: thought.push_frame(
-            TTSSpeakFrame(deployment.thinking.guard.apology, append_to_context=False)
-        ),
-        on_given_up=lambda error: _give_up(call, error, duplex.refusal),
-        on_pause_expired=lambda: _end_soon(call, "timeout", "it was paused for too long"),
-        on_tick=on_tick,
-        tells_units=call.client.tells_units,
-        mouth=call.client.mouth,
-    )
-    if stop_words is not None:
-        _Spotter(events, stop_words, tell, lambda: omni.is_speaking or omni.is_voice_on)
-
-    if call.client.tells_units and not echo:
-        omni.hear_directly()
-        call.client.ears = omni
-
-    call.floor.add_holder(lambda: omni.is_speaking)
-    assistant = HeardAssistantAggregator(context, None)
-    listeners = [
-        call.turns.heard,
-        *([] if beside is None else [beside.hear]),
-        *([] if echo or stop_words is None else [stop_words.hear]),
-    ]
-    vad = voice_detector(engines, call, listeners)
-    worker = call_worker(
-        [
-            transport.input(),
-            *echo,
-            voice_activity(vad),
-            stt,
-            perception,
-            user,
-            waits,
-            gate,
-            Questions(is_asked),
-            *speculation.around(thinking),
-            thought,
-            tts,
-            omni,
-            entry,
-            transport.output(),
-            exit_,
-            assistant,
-        ],
-        output_rate_hz=engines.output_rate_hz,
-        # What they push is a guess, or is said by the engine when its time has come.
-        unseen=[speculation.head, *thinking, *([tts] if all(is_two_tier) else [])],
-        rtvi=rtvi,
-        reads_rtvi=call.client.reads_rtvi,
-        refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
-        take_typed=call.conversation.take_typed,
-    )
-    call.input.open(worker.queue_frame)
-    greet(worker, transport, call, deployment.bot)
-    TurnRecords(call, sends=rtvi and call.client.reads_rtvi)
-    publish_arrival(events, transport)
-    publish_bot_turns(events, assistant, call.input.flush)
-
-    if rtvi:
-        introduce(worker, call.conversation)
-    watching: list[Coroutine[Any, Any, None]] = [allowance.run()]
-    if beside is not None:
-        watching.append(beside.run())
-    if rtvi and call.client.reads_rtvi:
-        watching.append(votes.run(worker, lambda: omni.unit_ms))
-    if stop_words is not None:
-        watching.append(_close_at_end(stop_words))
-    for host in hosts:
-        if isinstance(host, PooledConversation):
-            watching += [_close_at_end(host), in_queue.run(worker)]
-    if call.self_voice is not None:
-        watching.append(
-            _look_for_own_voice(call.self_voice, lambda: omni.is_speaking or omni.is_voice_on, tell)
+    def _turns_beside(self, engines: Engines, transport: BaseTransport) -> TurnsBeside | None:
+        """Return who decides about turns beside an engine that does not; None where every engine does."""
+        hearing, duplex = engines.deployment.hearing, engines.deployment.duplex
+        # Not through this object: the other would hold it, and it the other.
+        omni = self.omni
+        if _is_two_tier(engines):
+            return None
+        return TurnsBeside(
+            self._call.events,
+            self.user,
+            settings=duplex.turns,
+            ears=hearing.voice.ears(),
+            vad=engines.vad,
+            turn=engines.turn,
+            executor=engines.executors.vad or engines.executors.turn,
+            turn_executor=engines.executors.turn,
+            yields=duplex.yields == "policy",
+            is_on=lambda: not omni.wants_content,
+            set_gain_db=gain_of(transport),
         )
-    return worker, watching
+
+    def _processor(self, engines: Engines, hosts: Sequence[OmniHost]) -> DuplexOmniProcessor:
+        call, duplex = self._call, engines.deployment.duplex
+        apology = TTSSpeakFrame(engines.deployment.thinking.guard.apology, append_to_context=False)
+        return DuplexOmniProcessor(
+            hosts,
+            call.events,
+            prepare=lambda: _preparation(engines, call),
+            playout=call.playout,
+            contents=self._contents,
+            holds_first=isinstance(engines.omni[0], TwoTierHost),
+            settings=duplex.ticks,
+            executors=engines.executors.omni,
+            apologise=lambda: self.thought.push_frame(copy(apology)),
+            on_given_up=lambda error: _give_up(call, error, duplex.refusal),
+            on_pause_expired=lambda: _end_soon(call, "timeout", "it was paused for too long"),
+            on_tick=self._on_tick,
+            tells_units=call.client.tells_units,
+            mouth=call.client.mouth,
+        )
+
+    def background(self) -> Background:
+        """Return the tasks of the call; not kept, because they hold this."""
+        call = self._call
+        tasks: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        if self._beside is not None:
+            tasks.append(self._beside.run)
+        if self._sends:
+            tasks.append(lambda: self._votes.run(call.input, lambda: self.omni.unit_ms))
+        for host in self._hosts:
+            if isinstance(host, PooledConversation):
+                tasks += [partial(_close_at_end, host), partial(self._in_queue.run, call.input)]
+        if call.self_voice is not None:
+            tasks.append(partial(_look_for_own_voice, call.self_voice, self.is_over_bot, self.tell))
+        return tasks
+
+
+def _own_words(call: Call) -> Callable[[str], bool] | None:
+    """Return what knows words that the bot said a moment ago; None without echo control."""
+    words, clock = call.own_words, call.conversation.clock
+    return (lambda text: words.explains(text, clock.now_us() // 1000)) if words is not None else None
 
 
 class _Allowance:
@@ -500,35 +524,31 @@ def _accepted(engines: Engines, wish: Wish) -> dict[str, Any]:
 
 
 class _Spotter:
-    """Listens to a short voice over the bot for commands when it has ended."""
+    """Listens to a short voice over the bot for commands when it has ended. ``run`` is its caller's task."""
 
-    def __init__(
-        self,
-        events: CallEvents,
-        stop_words: StopWords,
-        tell: Callable[[Told], None],
-        is_over_bot: Callable[[], bool],
-    ) -> None:
-        self._stop_words = stop_words
-        self._tell = tell
-        self._is_over_bot = is_over_bot
+    def __init__(self, events: CallEvents, stop_words: StopWords, engine: _EngineStages) -> None:
+        self._stop_words, self._engine = stop_words, engine
         self._number = 0
         events.subscribe(VoiceStarted, self._on_voice_started)
         events.subscribe(VoiceEnded, self._on_voice_ended)
 
+    async def run(self) -> None:
+        """Close the stop words with the call."""
+        await _close_at_end(self._stop_words)
+
     def _on_voice_started(self, event: VoiceStarted) -> None:
-        if self._is_over_bot():
+        if self._engine.is_over_bot():
             self._stop_words.on_voice_started(event.voiced_ms)
 
     def _on_voice_ended(self, _event: VoiceEnded) -> None:
         self._number += 1
         spotted = partial(self._on_spotted, self._number, asyncio.get_running_loop().time())
         if self._stop_words.on_voice_stopped(spotted):
-            self._tell(Spotting(self._number))
+            self._engine.tell(Spotting(self._number))
 
     def _on_spotted(self, number: int, stopped_s: float, heard: Transcript) -> None:
         if asyncio.get_running_loop().time() - stopped_s <= COMMAND_LATE_S:
-            self._tell(Spotted(number, heard.text, heard.floor_log_odds))
+            self._engine.tell(Spotted(number, heard.text, heard.floor_log_odds))
 
 
 async def _look_for_own_voice(
@@ -549,29 +569,6 @@ async def _close_at_end(held: StopWords | PooledConversation) -> None:
         held.close()
 
 
-def _beside(
-    engines: Engines,
-    transport: BaseTransport,
-    events: CallEvents,
-    user: DuplexTurns,
-    is_on: Callable[[], bool],
-) -> TurnsBeside:
-    hearing, duplex = engines.deployment.hearing, engines.deployment.duplex
-    return TurnsBeside(
-        events,
-        user,
-        settings=duplex.turns,
-        ears=hearing.voice.ears(),
-        vad=engines.vad,
-        turn=engines.turn,
-        executor=engines.executors.vad or engines.executors.turn,
-        turn_executor=engines.executors.turn,
-        yields=duplex.yields == "policy",
-        is_on=is_on,
-        set_gain_db=gain_of(transport),
-    )
-
-
 def reason_refused(error: CapacityError) -> str:
     """Why somebody gets no worker, in a word."""
     return error.reason.value if isinstance(error, NotPlaced) else "service_unavailable"
@@ -584,13 +581,13 @@ async def _end_soon(call: Call, reason: str, message: str, *, is_failure: bool =
 
 
 def _ticks_to(log: TickLog | None) -> Callable[[Tick], None]:
-    def write(tick: Tick) -> None:
-        if log is None:
-            return
-        line = asdict(tick)
-        # What is said is in the session, and nowhere else.
-        line["letters"] = len(line.pop("text"))
-        line["vote"] = tick.vote.value
-        log.write(line)
+    """Return what takes every unit."""
+    return (lambda tick: _log_tick(log, tick)) if log is not None else lambda _tick: None
 
-    return write
+
+def _log_tick(log: TickLog, tick: Tick) -> None:
+    line = asdict(tick)
+    # What is said is in the session, and nowhere else.
+    line["letters"] = len(line.pop("text"))
+    line["vote"] = tick.vote.value
+    log.write(line)

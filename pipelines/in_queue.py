@@ -10,10 +10,10 @@ import math
 from contextlib import suppress
 
 from pipecat.frames.frames import TTSSpeakFrame
-from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 
 from core.call_events import Wait, WaitBegan, WaitEnded
+from pipelines.pipeline_input import PipelineInput
 from runtime.event_stream import CallEvents
 from serving.pool.pool import NotPlaced
 from serving.scheduler.wants import Place
@@ -44,7 +44,7 @@ class InQueue:
         if not isinstance(news, NotPlaced):
             self._news.set()
 
-    async def run(self, worker: PipelineWorker) -> None:
+    async def run(self, pipeline: PipelineInput) -> None:
         """Tell until cancelled."""
         loop = asyncio.get_running_loop()
         said_position, said_s = 0, -math.inf
@@ -70,14 +70,14 @@ class InQueue:
             if place is not None:
                 # Whoever knows it may give the place up: DELETE /api/queue/{ticket}.
                 data["ticket_id"] = place.ticket_id
-            await worker.queue_frame(RTVIServerMessageFrame(data=data))
+            await pipeline.queue(RTVIServerMessageFrame(data=data))
             if place is None:
                 said_position = 0
             elif loop.time() - said_s >= (QUEUE_SAID_S if self._moved(said_position) else self._again_s):
                 said_position, said_s = place.position, loop.time()
                 if self._phrase:
                     text = self._phrase.format(position=place.position)
-                    await worker.queue_frame(TTSSpeakFrame(text, append_to_context=False))
+                    await pipeline.queue(TTSSpeakFrame(text, append_to_context=False))
             await asyncio.sleep(QUEUE_TOLD_S)
 
     def _moved(self, said_position: int) -> bool:

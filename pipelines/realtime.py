@@ -17,6 +17,7 @@ gone: an apology, and the call ends.
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from loguru import logger
@@ -32,34 +33,24 @@ from pipecat.processors.aggregators.llm_response_universal import (
     LLMUserAggregator,
     LLMUserAggregatorParams,
 )
+from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.turns.user_start import ExternalUserTurnStartStrategy, VADUserTurnStartStrategy
 from pipecat.turns.user_stop import ExternalUserTurnStopStrategy, SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
-from core.call_events import CallEnding, FinalWords, TurnEnded, TurnTranscribed
+from core.call_events import CallEnding, CallerJoined, FinalWords, TurnEnded, TurnTranscribed
 from core.errors import ConfigError
+from pipelines.builder import Stages, build
 from pipelines.call import Call
 from pipelines.echo import open_echo_control
 from pipelines.engines import CLOUD_VOICE_RATE_HZ, Engines
-from pipelines.lifetime import (
-    LIMITED,
-    OVER_LIMIT,
-    call_worker,
-    history_of,
-    hold,
-    idle_keeper,
-    introduce,
-    voice_activity,
-)
+from pipelines.lifetime import LIMITED, OVER_LIMIT, history_of, hold, idle_keeper, voice_activity
 from pipelines.stages import perception_of, voice_detector
-from pipelines.turn_records import TurnRecords
 from processors.duplex.realtime import AnswerWatch, CallerTurns, RealtimeReplies, ServiceGate, TypedWords
 from processors.duplex.services import Opening, RealtimeRow, Turns, Typing
 from processors.playout.assistant import HeardAssistantAggregator
-from processors.turns.idle import IdleKeeper
-from processors.turns.turn_events import publish_arrival, publish_bot_turns, publish_service_turns
-from runtime.event_stream import CallEvents
+from processors.turns.turn_events import publish_service_turns
 from telemetry.turn_events import TurnLogWriter
 
 # Behind the end of a voice, where nobody else tells: about what providers wait.
@@ -142,7 +133,7 @@ async def run_realtime(
     if engines.deployment.thinking.tools:
         logger.warning("a realtime service is offered no tools in this version: thinking.tools is not used")
     try:
-        built = await build_realtime(engines, row, transport, call, idle=idle, rtvi=rtvi)
+        built = await build_realtime(engines, row, transport, call, rtvi=rtvi)
     except BaseException:
         call.close_front_end()
         raise
@@ -181,17 +172,14 @@ async def build_realtime(
     transport: BaseTransport,
     call: Call,
     *,
-    idle: IdleKeeper,
     rtvi: bool = True,
 ) -> Built:
     """The pipeline of one call. Loads no model; what the service builds is built in a thread."""
-    deployment = engines.deployment
-    bot, conversation = deployment.bot, call.conversation
-    usage = engines.answering.usage
+    deployment, conversation = engines.deployment, call.conversation
     start = beginning(
         row.opening,
-        prompt=bot.system_prompt,
-        greeting=bot.greeting_again if conversation.events else bot.greeting,
+        prompt=deployment.bot.system_prompt,
+        greeting=deployment.bot.greeting_again if conversation.events else deployment.bot.greeting,
         history=history_of(conversation),
     )
     echo, tts, service = await asyncio.gather(
@@ -199,115 +187,98 @@ async def build_realtime(
         engines.build_tts(),
         asyncio.to_thread(row.build, engines.answering.shared, system_instruction=start.instructions),
     )
-    context = LLMContext(messages=cast(list[LLMContextMessage], list(start.messages)))
-    events = call.events
-    TurnLogWriter(call.turns, events, words=FinalWords)
+    TurnLogWriter(call.turns, call.events, words=FinalWords)
     perception = perception_of(engines, call, row.name)
-    caller = CallerTurns(conversation, events, transport=call.transport, perceive=perception.take)
-    watch = AnswerWatch(deployment.duplex.answer_ms, events, is_speaking=lambda: replies.is_speaking)
-    gate = ServiceGate(takes_contexts=start.is_sent)
-    typed = TypedWords(row.typing, hand_on=gate.push_frame, events=events)
-    replies = RealtimeReplies(call.playout, continuous=row.continuous, on_speaks=watch.on_answer)
+    caller = CallerTurns(conversation, call.events, transport=call.transport, perceive=perception.take)
+    user = _user_aggregator(row, start)
+    model = _ServiceStages(engines, row, call, takes_contexts=start.is_sent)
     thought, entry, exit_ = call.playout.taps()
-    call.floor.add_holder(lambda: replies.is_speaking)
-    user = LLMUserAggregator(
-        context,
-        params=LLMUserAggregatorParams(user_turn_strategies=_strategies(row.turns), empty_user_turn=None),
-    )
-    assistant = HeardAssistantAggregator(context, user)
     vad = voice_detector(engines, call, [call.turns.heard])
-
-    def take_typed(text: str) -> float:
-        """Count a text; the service answers it, so one that is taken is a turn."""
-        wait_s = call.conversation.take_typed(text)
-        if not wait_s:
-            usage.try_take(call.rules.counted)
-        return wait_s
-
-    worker = call_worker(
-        [
-            transport.input(),
-            *echo,
-            voice_activity(vad),
-            typed,
-            user,
-            # Behind the turns: the service's words come from there.
-            perception,
-            thought,
-            tts,
-            gate,
-            service,
-            replies,
-            entry,
-            transport.output(),
-            exit_,
-            assistant,
-        ],
-        output_rate_hz=CLOUD_VOICE_RATE_HZ,
+    stages = Stages(
+        head=[transport.input(), *echo, voice_activity(vad)],
+        perception=[],
+        # Words come from the service: what is perceived of them stands after the turns.
+        turns=[model.typed, user, perception],
+        dialogue=[],
+        speech=[thought, tts, model.gate, service, model.replies],
+        playout=[entry, transport.output(), exit_],
+        tail=HeardAssistantAggregator(user.context, user),
         # What it pushes comes again from the replies.
         unseen=[service],
-        rtvi=rtvi,
-        reads_rtvi=call.client.reads_rtvi,
-        take_typed=take_typed,
-        refuses_text=(
-            f"{row.name} takes no typed words in a call. Please say it." if row.typing is Typing.NONE else ""
-        ),
-        refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
     )
-    call.input.open(worker.queue_frame)
-    TurnRecords(call, sends=rtvi and call.client.reads_rtvi)
-    ending = _Ending(worker, gate, events, deployment.thinking.guard.apology)
+    worker = build(
+        engines,
+        transport,
+        call,
+        stages,
+        rtvi=rtvi,
+        output_rate_hz=CLOUD_VOICE_RATE_HZ,
+        refuses_text=f"{row.name} takes no typed words in a call. Please say it."
+        if row.typing is Typing.NONE
+        else "",
+        take_typed=partial(_take_typed, engines, call),
+        greets=False,
+    )
+    publish_service_turns(call.events, user, call.input.flush)
+    ending = _Ending(call, model.gate, deployment.thinking.guard.apology)
+    ending.follow(service, row.name)
+    _Allowance(engines, call, ending)
+    _Start(call, start, model.watch)
+    return Built(worker, caller, (model.watch.run(ending.unanswered), ending.run()))
 
-    def on_spoken(_event: TurnEnded) -> None:
-        # Speech goes to the service as it comes, which answers it by itself: without the call nothing does.
-        if not usage.try_take(call.rules.counted) and call.end[0] == "stopped":
-            events.publish(CallEnding(events.now_ms(), LIMITED, OVER_LIMIT))
-            ending.over(
-                "its client has no turns left", says=deployment.remembering.gate.over_limit, is_failure=False
-            )
 
-    events.subscribe(TurnEnded, on_spoken)
-    publish_arrival(events, transport)
-    publish_service_turns(events, user, call.input.flush)
-    publish_bot_turns(events, assistant, call.input.flush)
+class _ServiceStages:
+    """What stands around the service.
 
-    @service.event_handler("on_error")
-    async def on_error(_service: Any, error: ErrorFrame) -> None:
-        ending.over(f"the realtime service {row.name} failed: {error.error}")
+    Attributes:
+        watch: notices an answer that does not come.
+        gate: keeps from the service what is not for it.
+        typed: leads typed words past the turns.
+        replies: makes replies of what the service says.
+    """
 
-    begun = False
+    def __init__(self, engines: Engines, row: RealtimeRow[Any], call: Call, *, takes_contexts: bool) -> None:
+        events = call.events
+        # Not through this object: it would hold itself.
+        replies: RealtimeReplies
+        self.watch = AnswerWatch(
+            engines.deployment.duplex.answer_ms, events, is_speaking=lambda: replies.is_speaking
+        )
+        self.gate = ServiceGate(takes_contexts=takes_contexts)
+        self.typed = TypedWords(row.typing, hand_on=self.gate.push_frame, events=events)
+        replies = self.replies = RealtimeReplies(
+            call.playout, continuous=row.continuous, on_speaks=self.watch.on_answer
+        )
+        call.floor.add_holder(lambda: replies.is_speaking)
 
-    @transport.event_handler("on_client_connected")
-    async def on_connected(_transport: BaseTransport, _client: object) -> None:
-        nonlocal begun
-        if begun:
-            return
-        begun = True
-        if start.greets:
-            watch.on_words()
-        if start.is_sent:
-            await worker.queue_frame(LLMRunFrame())
 
-    if rtvi:
-        introduce(worker, conversation)
-    return Built(worker, caller, (watch.run(ending.unanswered), ending.run()))
+def _user_aggregator(row: RealtimeRow[Any], start: Beginning) -> LLMUserAggregator:
+    return LLMUserAggregator(
+        LLMContext(messages=cast(list[LLMContextMessage], list(start.messages))),
+        params=LLMUserAggregatorParams(user_turn_strategies=_strategies(row.turns), empty_user_turn=None),
+    )
 
 
 class _Ending:
     """Says that something went wrong, and ends the call behind it, once. ``run`` is its caller's task.
 
     Args:
-        worker: of the pipeline.
+        call: that ends.
         gate: in front of the service.
-        events: of the call.
         apology: what is said of a failure.
     """
 
-    def __init__(self, worker: PipelineWorker, gate: ServiceGate, events: CallEvents, apology: str) -> None:
-        self._worker = worker
-        self._gate, self._events = gate, events
+    def __init__(self, call: Call, gate: ServiceGate, apology: str) -> None:
+        self._call, self._gate = call, gate
         self._apology = self._says = apology
         self._is_over = asyncio.Event()
+
+    def follow(self, service: FrameProcessor, name: str) -> None:
+        """End the call when the service reports an error."""
+
+        @service.event_handler("on_error")
+        async def on_error(_service: Any, error: ErrorFrame) -> None:
+            self.over(f"the realtime service {name} failed: {error.error}")
 
     def over(self, why: str, *, says: str = "", is_failure: bool = True) -> None:
         """Nothing more is expected of the service.
@@ -336,11 +307,55 @@ class _Ending:
         await self._is_over.wait()
         await self._say(self._says)
         # Words on their way would come after the end; what is said takes longer than that.
-        await self._events.wait_for(TurnTranscribed, within_ms=LATE_WORDS_MS)
-        await self._worker.queue_frame(EndFrame())
+        await self._call.events.wait_for(TurnTranscribed, within_ms=LATE_WORDS_MS)
+        await self._call.input.queue(EndFrame())
 
     async def _say(self, text: str) -> None:
-        await self._worker.queue_frame(TTSSpeakFrame(text, append_to_context=False))
+        await self._call.input.queue(TTSSpeakFrame(text, append_to_context=False))
+
+
+def _take_typed(engines: Engines, call: Call, text: str) -> float:
+    """Count a text; the service answers it, so one that is taken is a turn."""
+    wait_s = call.conversation.take_typed(text)
+    if not wait_s:
+        engines.answering.usage.try_take(call.rules.counted)
+    return wait_s
+
+
+class _Allowance:
+    """Counts the turns of a client, and ends the call when it has none left.
+
+    Speech goes to the service as it comes, which answers it by itself: without the call nothing does.
+    """
+
+    def __init__(self, engines: Engines, call: Call, ending: _Ending) -> None:
+        self._usage, self._call, self._ending = engines.answering.usage, call, ending
+        self._over_limit = engines.deployment.remembering.gate.over_limit
+        call.events.subscribe(TurnEnded, self._on_turn_ended)
+
+    def _on_turn_ended(self, _event: TurnEnded) -> None:
+        call = self._call
+        if not self._usage.try_take(call.rules.counted) and call.end[0] == "stopped":
+            call.events.publish(CallEnding(call.events.now_ms(), LIMITED, OVER_LIMIT))
+            self._ending.over("its client has no turns left", says=self._over_limit, is_failure=False)
+
+
+class _Start:
+    """Begins the conversation with the service when the caller is there, once."""
+
+    def __init__(self, call: Call, start: Beginning, watch: AnswerWatch) -> None:
+        self._call, self._start, self._watch = call, start, watch
+        self._is_begun = False
+        call.events.subscribe(CallerJoined, self._on_caller_joined)
+
+    def _on_caller_joined(self, _event: CallerJoined) -> None:
+        if self._is_begun:
+            return
+        self._is_begun = True
+        if self._start.greets:
+            self._watch.on_words()
+        if self._start.is_sent:
+            self._call.input.put(LLMRunFrame())
 
 
 def _strategies(turns: Turns) -> UserTurnStrategies:

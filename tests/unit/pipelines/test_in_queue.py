@@ -22,7 +22,7 @@ class Told:
         self.positions: list[tuple[float, int]] = []
         self.said: list[tuple[float, str]] = []
 
-    async def queue_frame(self, frame: Frame) -> None:
+    async def queue(self, frame: Frame) -> None:
         now_s = round(asyncio.get_running_loop().time() - self.began_s, 1)
         if isinstance(frame, TTSSpeakFrame):
             self.said.append((now_s, frame.text))

@@ -1,0 +1,102 @@
+"""The one builder of voice pipelines: stages in the order of the data, and what every call has around them.
+
+    head -> perception -> turns -> dialogue -> speech -> playout -> tail
+
+``Stages`` is the picture of a pipeline. The cascade, full duplex and a realtime service fill its places with
+different stages, made from the same parts (``pipelines.stages``); ``build`` makes the pipeline of any of
+them.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.aggregators.llm_response_universal import LLMAssistantAggregator
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.transports.base_transport import BaseTransport
+
+from pipelines.call import Call
+from pipelines.engines import Engines
+from pipelines.lifetime import OVER_LIMIT, call_worker, greet, introduce
+from pipelines.turn_records import TurnRecords
+from processors.turns.turn_events import publish_arrival, publish_bot_turns
+
+# What runs beside a pipeline: made when it does, so that nothing is left over where a build fails.
+Background = Sequence[Callable[[], Coroutine[Any, Any, None]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stages:
+    """The stages of one pipeline.
+
+    Attributes:
+        head: media in, echo control, voice activity.
+        perception: words, and what else is perceived, in event-time order.
+        turns: whose turn it is.
+        dialogue: from a turn to the words of its answer.
+        speech: the voice.
+        playout: what is heard, and media out.
+        tail: the bot's turns.
+        unseen: stages whose frames are shown to no client: they are guesses, or are pushed again.
+    """
+
+    head: Sequence[FrameProcessor]
+    perception: Sequence[FrameProcessor]
+    turns: Sequence[FrameProcessor]
+    dialogue: Sequence[FrameProcessor]
+    speech: Sequence[FrameProcessor]
+    playout: Sequence[FrameProcessor]
+    tail: LLMAssistantAggregator
+    unseen: Sequence[FrameProcessor] = ()
+
+    def in_order(self) -> list[FrameProcessor]:
+        """Return the processors in the order of the data."""
+        parts = (self.head, self.perception, self.turns, self.dialogue, self.speech, self.playout)
+        return [*(each for part in parts for each in part), self.tail]
+
+
+def build(
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    stages: Stages,
+    *,
+    rtvi: bool,
+    output_rate_hz: int | None = None,
+    refuses_text: str = "",
+    take_typed: Callable[[str], float] | None = None,
+    greets: bool = True,
+) -> PipelineWorker:
+    """Return the pipeline of one call, with what every call has around it.
+
+    Args:
+        engines: of the process.
+        transport: Pipecat's or ours.
+        call: whose pipeline.
+        stages: see the class.
+        rtvi: whether there is a client.
+        output_rate_hz: of the bot's audio; None: that of the deployment's voice.
+        refuses_text: see ``call_worker``.
+        take_typed: counts a text; None: the session does.
+        greets: the bot begins with the deployment's greeting; otherwise a stage sees to that.
+    """
+    usage, client = engines.answering.usage, call.client
+    worker = call_worker(
+        stages.in_order(),
+        output_rate_hz=output_rate_hz or engines.output_rate_hz,
+        unseen=stages.unseen,
+        rtvi=rtvi,
+        reads_rtvi=client.reads_rtvi,
+        refuses_text=refuses_text,
+        refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
+        take_typed=take_typed or call.conversation.take_typed,
+    )
+    call.input.open(worker.queue_frame)
+    greet(worker, transport, call, engines.deployment.bot, greets=greets)
+    TurnRecords(call, sends=rtvi and client.reads_rtvi)
+    publish_arrival(call.events, transport)
+    publish_bot_turns(call.events, stages.tail, call.input.flush)
+    if rtvi:
+        introduce(worker, call.conversation)
+    return worker
