@@ -174,8 +174,8 @@ class Call:
             follows_packets=follows_packets,
             peer_quiet_ms=peer_quiet_ms,
             clock=conversation.clock,
+            rate_hz=output_rate_hz or 0,
         )
-        self.playout.rate_hz = output_rate_hz or 0
         self.events.subscribe(ReplyProgressed, self._on_progress)
         self.events.subscribe(ReplyFinished, self._on_reply)
         self.events.subscribe(CallAnswered, self._on_answered)

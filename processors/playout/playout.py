@@ -122,6 +122,7 @@ class Playout:
             what it has accepted.
         peer_quiet_ms: how long the client has given no sign of life, asked when it hangs up.
         clock: session time.
+        rate_hz: of the packets, where the transport has a rate of its own; 0: that of the pipeline.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class Playout:
         follows_packets: bool = True,
         peer_quiet_ms: Callable[[], int] | None = None,
         clock: Clock | None = None,
+        rate_hz: int = 0,
     ) -> None:
         self.settings = settings or PlayoutSettings()
         self.books = HeardClock(self.settings)
@@ -140,7 +142,7 @@ class Playout:
         self.follows_packets = follows_packets
         self.peer_quiet_ms = peer_quiet_ms
         self.contexts: dict[str, _Context] = {}
-        self.rate_hz = 0
+        self.rate_hz = rate_hz
         self.late_frames = 0
         self._texts: dict[str, HeardText] = {}
         self._news = asyncio.Event()

@@ -284,7 +284,8 @@ class SocketOutput(InterruptibleOutput):
         message = frame.message
         if isinstance(message, dict):
             if message.get("type") == TURN_OVER:
-                self._on_words_told(TURN_END.of(frame))
+                end_id = TURN_END.of(frame)
+                self._on_words_told(-1 if end_id is None else end_id)
                 return
             happening = _of_rtvi(message)
             if isinstance(happening, Refusal):
