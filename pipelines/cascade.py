@@ -190,7 +190,8 @@ async def _build(
     )
     worker = build(engines, transport, call, stages, rtvi=rtvi, greets=not screening.is_on)
     publish_turns(events, turns.user, call.input.flush)
-    Reprompt(call, engines.deployment.bot.reprompt, was_wait_cut_off=lambda: dialogue.waits.cut_off)
+    reprompt, waits = engines.deployment.bot.reprompt, dialogue.waits
+    Reprompt(events, call.floor, call.input, reprompt, was_wait_cut_off=lambda: waits.cut_off)
     screening.begin()
     return worker, background
 

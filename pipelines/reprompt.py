@@ -5,7 +5,9 @@ from collections.abc import Callable
 from pipecat.frames.frames import TTSSpeakFrame
 
 from core.call_events import BotTurnEnded, TurnEnded
-from pipelines.call import Call
+from pipelines.pipeline_input import PipelineInput
+from processors.turns.floor import Floor
+from runtime.event_stream import CallEvents
 
 
 class Reprompt:
@@ -15,25 +17,35 @@ class Reprompt:
     better to say so than to leave a hole. Once: in a noisy room it would go on for ever.
 
     Args:
-        call: whose turns.
+        events: of the call.
+        floor: whether the bot holds it.
+        pipeline: takes the phrase.
         phrase: what is said; empty: nothing.
         was_wait_cut_off: whether the newest wait was interrupted when the model was at work.
     """
 
-    def __init__(self, call: Call, phrase: str, *, was_wait_cut_off: Callable[[], bool]) -> None:
-        self._call, self._phrase = call, phrase
+    def __init__(
+        self,
+        events: CallEvents,
+        floor: Floor,
+        pipeline: PipelineInput,
+        phrase: str,
+        *,
+        was_wait_cut_off: Callable[[], bool],
+    ) -> None:
+        self._floor, self._pipeline, self._phrase = floor, pipeline, phrase
         self._was_wait_cut_off = was_wait_cut_off
         self._is_cut_off = self._is_said = False
-        call.events.subscribe(TurnEnded, self._on_turn_ended)
-        call.events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
+        events.subscribe(TurnEnded, self._on_turn_ended)
+        events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
 
     def _on_turn_ended(self, event: TurnEnded) -> None:
         is_cut_off, self._is_cut_off = self._is_cut_off or self._was_wait_cut_off(), False
         if event.text:
             self._is_said = False
-        elif is_cut_off and self._phrase and not self._is_said and not self._call.floor.holds_reply():
+        elif is_cut_off and self._phrase and not self._is_said and not self._floor.holds_reply():
             self._is_said = True
-            self._call.input.put(TTSSpeakFrame(self._phrase, append_to_context=True))
+            self._pipeline.put(TTSSpeakFrame(self._phrase, append_to_context=True))
 
     def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
         self._is_cut_off = event.interrupted
