@@ -18,9 +18,7 @@ apologises.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -38,7 +36,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
 
-from core.call_events import AnswerHeard, CallEnding, FinalWords, VoiceEnded, VoiceStarted
+from core.call_events import AnswerHeard, CallEnding, FinalWords, ReplyCut, VoiceEnded, VoiceStarted
 from core.errors import CapacityError, ConfigError
 from models.omni import OmniHost, Preparation, Vote
 from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting, Told
@@ -82,7 +80,6 @@ from serving.pool.pool import NotPlaced
 from serving.scheduler.wants import Task
 from telemetry.ticks import SUFFIX, TickLog
 from telemetry.turn_events import TurnLogWriter
-from telemetry.turns import TurnLog
 from turn_taking.asking_back import AskingBack
 from turn_taking.self_voice import SelfVoice
 
@@ -100,23 +97,20 @@ OWN_VOICE_S = 0.32
 class _Votes:
     """What the engine decided, for a client to show: a letter for each unit, some units at a time."""
 
-    def __init__(self, turns: TurnLog) -> None:
-        self._turns = turns
+    def __init__(self, events: CallEvents) -> None:
+        self._events = events
         self._votes = ""
-        self._cuts: deque[dict[str, object]] = deque(maxlen=MOST_VOTES)
 
     def take(self, tick: Tick) -> None:
         """One unit."""
         if tick.vote is Vote.YIELD:
-            self._cuts.append(self._turns.interruption("cut", reason="engine"))
+            self._events.publish(ReplyCut(self._events.now_ms(), "engine", None))
         self._votes = (self._votes + tick.vote.value[0])[-MOST_VOTES:]
 
     async def run(self, pipeline: PipelineInput, unit_ms: Callable[[], int]) -> None:
         """Tell the client until cancelled; ``unit_ms`` of the engine that is on."""
         while True:
             await asyncio.sleep(VOTES_S)
-            while self._cuts:
-                await pipeline.queue(RTVIServerMessageFrame(data=self._cuts.popleft()))
             votes, self._votes = self._votes, ""
             if votes:
                 data = {"kind": "votes", "votes": votes, "unit_ms": unit_ms()}
@@ -353,7 +347,7 @@ class _EngineStages:
         self._contents = Contents(engines.output_rate_hz, dialogue.arrived)
         in_queue = InQueue(duplex.queue_phrase, duplex.queue_again_s, events)
         hosts = [_of_call(host, dialogue, call, in_queue, has_echo=has_echo) for host in engines.omni]
-        self._votes, self._write = _Votes(call.turns), _ticks_to(log)
+        self._votes, self._write = _Votes(events), _ticks_to(log)
         self.omni = self._processor(engines, hosts)
         self._beside = self._turns_beside(engines, transport)
         yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop
@@ -416,7 +410,7 @@ class _EngineStages:
 
     def _processor(self, engines: Engines, hosts: Sequence[OmniHost]) -> DuplexOmniProcessor:
         call, duplex = self._call, engines.deployment.duplex
-        apology = TTSSpeakFrame(engines.deployment.thinking.guard.apology, append_to_context=False)
+        apology = engines.deployment.thinking.guard.apology
         return DuplexOmniProcessor(
             hosts,
             call.events,
@@ -426,7 +420,7 @@ class _EngineStages:
             holds_first=isinstance(engines.omni[0], TwoTierHost),
             settings=duplex.ticks,
             executors=engines.executors.omni,
-            apologise=lambda: self.thought.push_frame(copy(apology)),
+            apologise=lambda: self.thought.push_frame(TTSSpeakFrame(apology, append_to_context=False)),
             on_given_up=lambda error: _give_up(call, error, duplex.refusal),
             on_pause_expired=lambda: _end_soon(call, "timeout", "it was paused for too long"),
             on_tick=self._on_tick,

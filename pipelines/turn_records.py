@@ -40,7 +40,9 @@ class TurnRecords:
             case ReplyRestored():
                 act, facts = "restore", {}
             case ReplyCut(reason=reason, voice_ms=voice_ms):
-                act, facts = "cut", {"reason": reason, "voice_ms": voice_ms}
+                act, facts = "cut", {"reason": reason}
+                if voice_ms is not None:
+                    facts["voice_ms"] = voice_ms
             case ReplyResumed(from_word=from_word):
                 act, facts = "resume", {"from_word": from_word}
             case _:
