@@ -32,7 +32,7 @@ everything subscribes to `CallEvent`.
 """
 SUBSCRIBES = ("subscribe", "wait_for", "open_queue")
 LONGEST_TEXT = 40
-NUMBERS = "One two three four five six seven eight nine ten."
+NUMBERS = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen."
 
 
 def events_of_calls() -> list[type[CallEvent]]:
@@ -153,12 +153,12 @@ def order(events: Sequence[CallEvent]) -> str:
     for event in events:
         name = type(event).__name__
         if name != before:
-            lines.append(f"| {event.at_ms - began_ms} | `{name}` | {_facts(event)} |")
+            lines.append(f"| {event.at_ms - began_ms} | `{name}` | {_facts(event, began_ms)} |")
         before = name
     return "\n".join(lines)
 
 
-def _facts(event: CallEvent) -> str:
+def _facts(event: CallEvent, began_ms: int) -> str:
     facts = []
     for one in fields(event):
         value = getattr(event, one.name)
@@ -166,6 +166,8 @@ def _facts(event: CallEvent) -> str:
             continue
         if one.name == "heard":
             value = value.text
+        elif one.name == "due_ms":
+            value -= began_ms
         shown = str(value)
         facts.append(f"{one.name}: {shown[:LONGEST_TEXT]}{'...' if len(shown) > LONGEST_TEXT else ''}")
     return ", ".join(facts)
