@@ -7,10 +7,11 @@ processes, threads and connections.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -464,19 +465,6 @@ class Engines:
         workers: Pool | None = None
         async with AsyncExitStack() as opened:
 
-            async def load_omni(name: str, settings: BaseModel) -> OmniHost:
-                loading = asyncio.ensure_future(_create(OMNI, name, settings))
-                try:
-                    host: OmniHost = await asyncio.shield(loading)
-                except asyncio.CancelledError:
-                    # Another engine failed. What a thread loads is there when it is done, and is closed then.
-                    if not loading.cancelled():
-                        with suppress(AgentError):
-                            opened.push_async_callback(asyncio.to_thread, (await loading).close)
-                    raise
-                opened.push_async_callback(asyncio.to_thread, host.close)
-                return host
-
             async def load_answering() -> Answering:
                 streams = None if workers is None else workers.streams
                 loaded = await Answering.load(deployment, planned.answering, streams)
@@ -526,7 +514,7 @@ class Engines:
                     voice = tasks.create_task(_create_voice(deployment, planned, workers), name="load.tts")
                     answering = tasks.create_task(load_answering(), name="load.answering")
                     omni = [
-                        tasks.create_task(load_omni(name, settings), name=f"load.{name}")
+                        tasks.create_task(_load_omni(opened, name, settings), name=f"load.{name}")
                         for name, settings in planned.omni
                         if not isinstance(settings, TwoTierSettings | PoolOmniSettings)
                     ]
@@ -545,18 +533,8 @@ class Engines:
             executors = Executors(speech=ThreadPoolExecutor(clauses, thread_name_prefix="speech"))
             hosts = iter([task.result() for task in omni])
 
-            def host_of(chosen: tuple[str, BaseModel]) -> OmniHost:
-                _, settings = chosen
-                if isinstance(settings, PoolOmniSettings):
-                    assert workers is not None
-                    return PooledOmni(workers, settings)
-                if isinstance(settings, TwoTierSettings):
-                    # Its ears are the process's own.
-                    return TwoTierHost(
-                        settings, vad=vad.result(), turn=turn.result(), executor=executors.turn
-                    )
-                return next(hosts)
-
+            # The ears of a two-tier engine are the process's own.
+            own = partial(TwoTierHost, vad=vad.result(), turn=turn.result(), executor=executors.turn)
             loaded = Loaded(
                 vad.result(),
                 turn.result(),
@@ -568,7 +546,7 @@ class Engines:
                 commands,
                 looks=looks,
                 front_end=_front_end(hearing, planned),
-                omni=tuple(map(host_of, planned.omni)),
+                omni=tuple(_host_of(each, workers, own, hosts) for each in planned.omni),
                 realtime=planned.realtime,
                 preparation=planned.preparation,
                 pool=workers,
@@ -838,6 +816,37 @@ async def _create_echo(hearing: Hearing, chosen: BaseModel | None) -> EchoCancel
     stream = await asyncio.to_thread(engine.open_stream)
     stream.close()
     return engine
+
+
+async def _load_omni(opened: AsyncExitStack, name: str, settings: BaseModel) -> OmniHost:
+    """Return a full-duplex engine, which is closed with ``opened``."""
+    loading = asyncio.ensure_future(_create(OMNI, name, settings))
+    try:
+        host: OmniHost = await asyncio.shield(loading)
+    except asyncio.CancelledError:
+        # Another engine failed. What a thread loads is there when it is done, and is closed then.
+        if not loading.cancelled():
+            with suppress(AgentError):
+                opened.push_async_callback(asyncio.to_thread, (await loading).close)
+        raise
+    opened.push_async_callback(asyncio.to_thread, host.close)
+    return host
+
+
+def _host_of(
+    chosen: tuple[str, BaseModel],
+    workers: Pool | None,
+    own: Callable[[TwoTierSettings], OmniHost],
+    loaded: Iterator[OmniHost],
+) -> OmniHost:
+    """Return the engine that a row chooses: of a worker, with the process's own ears, or loaded here."""
+    _, settings = chosen
+    if isinstance(settings, PoolOmniSettings):
+        assert workers is not None
+        return PooledOmni(workers, settings)
+    if isinstance(settings, TwoTierSettings):
+        return own(settings)
+    return next(loaded)
 
 
 def _check_rates(vad: VoiceActivityDetector, echo: EchoCanceller | None) -> None:

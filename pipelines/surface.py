@@ -11,6 +11,7 @@ import asyncio
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from loguru import logger
@@ -345,38 +346,43 @@ def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:
     """Return the check of what a client asks for: what cannot be done is refused before any of it is done.
     Text that its rules do not permit is left out.
     """
-    is_service = mode == "duplex" and engines.realtime is not None
+    return partial(_checked, engines, mode, rules)
+
+
+def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) -> Action:
+    match action:
+        case Wish(tools=(_, *_) as tools):
+            is_service = mode == "duplex" and engines.realtime is not None
+            _check_tools(engines, rules, {tool.name for tool in tools}, is_service=is_service)
+        case Pictures() if not (mode == "duplex" and engines.sees):
+            raise Refusal("nobody sees pictures here", code="not_supported", param="input_image")
+        case Typed() | Respond() if not engines.answering.usage.has_request(rules.counted):
+            raise Refusal(OVER_LIMIT, code="rate_limit_exceeded")
+    return permitted(action, rules)
+
+
+def _check_tools(engines: Engines, rules: ClientRules, names: set[str], *, is_service: bool) -> None:
+    """Raises Refusal: the tools of a client are not taken."""
     answering = engines.answering
-
-    def check(action: Action) -> Action:
-        match action:
-            case Wish(tools=(_, *_) as tools):
-                if is_service or not answering.calls_tools:
-                    raise Refusal(
-                        "session.tools: what answers in this deployment calls no tools",
-                        code="not_supported",
-                        param="session.tools",
-                    )
-                if not rules.may_declare_tools:
-                    raise Refusal(
-                        "session.tools: tools of a client are not taken in this call",
-                        code="not_permitted",
-                        param="session.tools",
-                    )
-                taken = sorted(answering.tool_names & {tool.name for tool in tools})
-                if taken:
-                    raise Refusal(
-                        f"session.tools: the deployment has a tool {taken[0]!r} of its own",
-                        code="invalid_value",
-                        param="session.tools",
-                    )
-            case Pictures() if not (mode == "duplex" and engines.sees):
-                raise Refusal("nobody sees pictures here", code="not_supported", param="input_image")
-            case Typed() | Respond() if not answering.usage.has_request(rules.counted):
-                raise Refusal(OVER_LIMIT, code="rate_limit_exceeded")
-        return permitted(action, rules)
-
-    return check
+    if is_service or not answering.calls_tools:
+        raise Refusal(
+            "session.tools: what answers in this deployment calls no tools",
+            code="not_supported",
+            param="session.tools",
+        )
+    if not rules.may_declare_tools:
+        raise Refusal(
+            "session.tools: tools of a client are not taken in this call",
+            code="not_permitted",
+            param="session.tools",
+        )
+    taken = sorted(answering.tool_names & names)
+    if taken:
+        raise Refusal(
+            f"session.tools: the deployment has a tool {taken[0]!r} of its own",
+            code="invalid_value",
+            param="session.tools",
+        )
 
 
 def permitted(action: Action, rules: ClientRules) -> Action:
