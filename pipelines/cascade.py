@@ -340,7 +340,9 @@ def _starts(
         set_gain_db=gain_of(transport),
         interrupt=interrupt,
         is_own=self_voice.is_own if self_voice is not None else None,
-        are_own=(lambda text: own_words.explains(text, clock.now_us() // 1000)) if own_words else None,
+        are_own=(lambda text: own_words.explains(text, clock.now_us() // 1000))
+        if own_words is not None
+        else None,
         heard_ms=lambda: vad().judged_ms,
         level_db=lambda: vad().voice_level_db,
         stop_words=over_bot.stop_words,

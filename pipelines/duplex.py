@@ -255,7 +255,9 @@ async def _build(
     context, events, is_two_tier = LLMContext(), call.events, _is_two_tier(engines)
     echo, stt, tts, thinking = await asyncio.gather(
         # A word is best heard in one signal: what echo control passes on switches between two.
-        open_echo_control(engines, transport, call, on_cancelled=stop_words.hear if stop_words else None),
+        open_echo_control(
+            engines, transport, call, on_cancelled=None if stop_words is None else stop_words.hear
+        ),
         engines.build_stt(),
         engines.build_tts(),
         engines.answering.build(tools=tools, context=context, rules=call.rules),
@@ -284,7 +286,7 @@ async def _build(
     vad = voice_detector(
         engines,
         call,
-        [call.turns.heard, *engine.listeners, *([stop_words.hear] if stop_words and not echo else [])],
+        [call.turns.heard, *engine.listeners, *([] if stop_words is None or echo else [stop_words.hear])],
     )
     stages = Stages(
         head=[transport.input(), *echo, voice_activity(vad)],

@@ -106,8 +106,9 @@ class BackchannelKeeper:
         events.subscribe(TurnEnded, self._on_turn_ended)
         events.subscribe(WaitBegan, self._on_wait_began)
         events.subscribe(WaitEnded, self._on_wait_ended)
-        for begins in (ReplyOpened, ReplyAnnounced, ReplyStarted):
-            events.subscribe(begins, self._on_reply_begins)
+        events.subscribe(ReplyOpened, self._on_reply_begins)
+        events.subscribe(ReplyAnnounced, self._on_reply_begins)
+        events.subscribe(ReplyStarted, self._on_reply_begins)
         events.subscribe(ReplyFinished, self._on_reply_finished)
 
     async def run(self) -> None:

@@ -116,8 +116,9 @@ class IdleKeeper:
         events.subscribe(TurnTranscribed, self._on_turn_ended)
         events.subscribe(WaitBegan, self._on_wait_began)
         events.subscribe(WaitEnded, self._on_wait_ended)
-        for begins in (ReplyOpened, ReplyAnnounced, ReplyStarted):
-            events.subscribe(begins, self._on_reply_begins)
+        events.subscribe(ReplyOpened, self._on_reply_begins)
+        events.subscribe(ReplyAnnounced, self._on_reply_begins)
+        events.subscribe(ReplyStarted, self._on_reply_begins)
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
         events.subscribe(ReplyFinished, self._on_reply_finished)
 
