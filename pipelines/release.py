@@ -20,7 +20,8 @@ from pipecat.utils.base_object import BaseObject
 from pipecat.workers.runner import WorkerRunner
 
 from pipelines.call import Call
-from transports.release import ReleasesCall, forget_handlers
+from transports.pipecat_internals import forget_handlers, running_handlers
+from transports.release import ReleasesCall
 
 # A handler of the last event may still run: the end of a call does not wait longer for it.
 HANDLERS_S = 1.0
@@ -75,7 +76,7 @@ def forget(target: object) -> None:
 async def _handlers_ended(targets: Iterable[BaseObject]) -> None:
     current = asyncio.current_task()
     running: set[asyncio.Task[Any]] = {
-        task for target in targets for _, task in target._event_tasks if task is not current
+        task for target in targets for task in running_handlers(target) if task is not current
     }
     if running:
         await asyncio.wait(running, timeout=HANDLERS_S)

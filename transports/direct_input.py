@@ -7,16 +7,35 @@ back, whose own backlog is bounded. Audio filters of the transport's parameters 
 front end is made of processors.
 """
 
-from pipecat.frames.frames import InputAudioRawFrame
+from pipecat.frames.frames import InputAudioRawFrame, InputImageRawFrame, StartFrame, StopFrame
 from pipecat.transports.base_input import BaseInputTransport
 
 
 class DirectAudioInput(BaseInputTransport):
-    """Base of input transports whose reader is a task of its own."""
+    """Base of input transports whose reader is a task of its own.
+
+    Nothing goes on before the pipeline has started, or after a ``StopFrame``.
+    """
+
+    _takes_audio = False
+    _takes_pictures = False
+
+    async def start(self, frame: StartFrame) -> None:
+        enabled = self.capabilities
+        self._takes_audio, self._takes_pictures = bool(enabled.audio_in), bool(enabled.video_in)
+        await super().start(frame)
+
+    async def set_transport_ready(self, frame: StartFrame) -> None:
+        """There is no queue to prepare."""
+
+    async def pause(self, frame: StopFrame) -> None:
+        """See Pipecat's, which empties its queue."""
+        self._takes_audio = self._takes_pictures = False
 
     async def push_audio_frame(self, frame: InputAudioRawFrame) -> None:
-        if self._params.audio_in_enabled and not self._paused:
+        if self._takes_audio:
             await self.push_frame(frame)
 
-    def _create_audio_task(self) -> None:
-        """There is nothing to take out of a queue."""
+    async def push_video_frame(self, frame: InputImageRawFrame) -> None:
+        if self._takes_pictures:
+            await self.push_frame(frame)

@@ -24,6 +24,7 @@ from recording.stereo import Side, StereoRecording
 from runtime.loop_clock import LoopClock
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
+from transports.pipecat_internals import declare_events, emit
 
 SETTLE_MS = 500
 FLUSH_MS = 5_000
@@ -108,7 +109,7 @@ class FileInput(DirectAudioInput):
             self.create_task(self._speak(), name="microphone"),
             self.create_task(self._write_recording(), name="recording"),
         ]
-        await self._transport_events._call_event_handler("on_client_connected", self._call)
+        await emit(self._transport_events, "on_client_connected", self._call)
 
     async def cleanup(self) -> None:
         await super().cleanup()
@@ -197,8 +198,7 @@ class FileTransport(BaseTransport):
         super().__init__()
         self._file_input = FileInput(self, call, params)
         self._file_output = FileOutput(call, params)
-        self._register_event_handler("on_client_connected")
-        self._register_event_handler("on_client_disconnected")
+        declare_events(self, "on_client_connected", "on_client_disconnected")
 
     def tell_client_delay(self, told: Callable[[int], None]) -> None:
         """See ``TellsClientDelay``: a chunk is in the recording from the moment that it is played."""

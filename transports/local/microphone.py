@@ -45,6 +45,7 @@ from transports.local.sound_lines import (
     ToPipeline,
     choose_format,
 )
+from transports.pipecat_internals import declare_events, emit
 
 INPUT_PIECE_MS = 20
 # PortAudio gives the device two of these. Two of 20 ms at 16 kHz on PulseAudio 16 ran dry over and over (up
@@ -169,8 +170,7 @@ class LocalTransport(BaseTransport):
         )
         self._local_input = LocalInput(self, params)
         self._local_output = LocalOutput(self, params)
-        self._register_event_handler("on_client_connected")
-        self._register_event_handler("on_client_disconnected")
+        declare_events(self, "on_client_connected", "on_client_disconnected")
 
     def tell_client_delay(self, told: Callable[[int], None]) -> None:
         """See ``TellsClientDelay``: what the loudspeaker's device holds, once."""
@@ -206,12 +206,12 @@ class LocalTransport(BaseTransport):
 
     async def connected(self) -> None:
         """The caller is there."""
-        await self._call_event_handler("on_client_connected", self.microphone)
+        await emit(self, "on_client_connected", self.microphone)
 
     async def disconnected(self, why: str) -> None:
         """The caller cannot be reached any more."""
         self.lost = why
-        await self._call_event_handler("on_client_disconnected", self.microphone)
+        await emit(self, "on_client_disconnected", self.microphone)
 
 
 class AudioDevices:

@@ -48,6 +48,7 @@ from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from protocols.twilio_media import PACKET_MS, RATE_HZ
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
+from transports.pipecat_internals import declare_events, emit
 from transports.twilio.caller import pcm_ms
 from transports.twilio.stream import MOST_PRESSED_US, PhoneStream
 
@@ -101,7 +102,7 @@ class PhoneInput(DirectAudioInput):
         self._resampler = None if rate_hz == RATE_HZ else Resampler(RATE_HZ, rate_hz)
         self._phone.stream.listen(self)
         self._reader = self.create_task(self._listen(), name="phone.line")
-        await self._phone._call_event_handler("on_client_connected", self._phone.stream)
+        await emit(self._phone, "on_client_connected", self._phone.stream)
 
     async def cleanup(self) -> None:
         await super().cleanup()
@@ -160,7 +161,7 @@ class PhoneInput(DirectAudioInput):
             logger.opt(exception=error).error(f"a caller is not heard any more: {type(error).__name__}")
         finally:
             leaving.cancel()
-        await self._phone._call_event_handler("on_client_disconnected", self._phone.stream)
+        await emit(self._phone, "on_client_disconnected", self._phone.stream)
 
     async def _leave(self) -> None:
         await self._phone.leaving.wait()
@@ -251,21 +252,26 @@ class PhoneOutput(InterruptibleOutput):
                 self._mark()
         await super().push_frame(frame, direction)
 
-    async def _handle_frame(self, frame: Frame) -> None:
-        # Pipecat's own resampler holds back 100 ms and gives them at once.
-        if isinstance(frame, OutputAudioRawFrame) and frame.sample_rate != RATE_HZ:
-            frame.audio = self._lowered(frame.audio, frame.sample_rate)
-            frame.sample_rate, frame.num_frames = RATE_HZ, len(frame.audio) // PCM_BYTES_PER_SAMPLE
-        elif isinstance(frame, TTSStoppedFrame) and self._resampler is not None:
-            tail = self._lowered(bytes(self._resampler.delay_samples * PCM_BYTES_PER_SAMPLE), self._from_hz)
-            self._resampler = None
-            if tail:
-                await super()._handle_frame(
-                    TTSAudioRawFrame(
-                        audio=tail, sample_rate=RATE_HZ, num_channels=1, context_id=frame.context_id
-                    )
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        if direction is FrameDirection.DOWNSTREAM:
+            # Pipecat's own resampler holds back 100 ms and gives them at once.
+            if isinstance(frame, OutputAudioRawFrame) and frame.sample_rate != RATE_HZ:
+                frame.audio = self._lowered(frame.audio, frame.sample_rate)
+                frame.sample_rate, frame.num_frames = RATE_HZ, len(frame.audio) // PCM_BYTES_PER_SAMPLE
+            elif isinstance(frame, TTSStoppedFrame) and (tail := self._tail()):
+                rest = TTSAudioRawFrame(
+                    audio=tail, sample_rate=RATE_HZ, num_channels=1, context_id=frame.context_id
                 )
-        await super()._handle_frame(frame)
+                await super().process_frame(rest, direction)
+        await super().process_frame(frame, direction)
+
+    def _tail(self) -> bytes:
+        """Return what the resampler still holds of a reply that is over."""
+        if self._resampler is None:
+            return b""
+        tail = self._lowered(bytes(self._resampler.delay_samples * PCM_BYTES_PER_SAMPLE), self._from_hz)
+        self._resampler = None
+        return tail
 
     def _lowered(self, pcm: bytes, rate_hz: int) -> bytes:
         if self._resampler is None or rate_hz != self._from_hz:
@@ -348,8 +354,7 @@ class PhoneTransport(BaseTransport):
         stream.on_played = lambda mu_law: on_packet(g711.decode(mu_law, g711.Law.MU).astype("<i2").tobytes())
         self._phone_input = PhoneInput(self, params)
         self._phone_output = PhoneOutput(self, params)
-        self._register_event_handler("on_client_connected")
-        self._register_event_handler("on_client_disconnected")
+        declare_events(self, "on_client_connected", "on_client_disconnected")
 
     def tell_client_delay(self, told: Callable[[int], None]) -> None:
         """See ``TellsClientDelay``."""

@@ -24,14 +24,14 @@ from aiortc.rtcrtpreceiver import RTCRtpReceiver
 from aiortc.rtp import RtpPacket
 from loguru import logger
 
+from transports.pipecat_internals import jitter_buffer_of, payload_of, set_jitter_buffer
+
 LONGEST_HOLD = 4
 # Ten seconds of packets of 20 ms.
 CALM_PACKETS = 500
 # Sequence numbers that differ by more belong to a stream that began anew; as aiortc's.
 RESTART = 100
 FIRST_DYNAMIC_TYPE = 96
-# As Pipecat sets it for video.
-_BUFFER = "_RTCRtpReceiver__jitter_buffer"
 # RFC 6716, 3.1: frames of 2.5 ms by the configuration number: SILK, hybrid, CELT.
 _SILK, _HYBRID, _CELT = (4, 8, 16, 24), (4, 8), (1, 2, 4, 8)
 # 120 ms.
@@ -64,7 +64,7 @@ class ArrivalBuffer:
     def add(self, packet: RtpPacket) -> tuple[bool, JitterFrame | None]:
         """A packet has arrived, in any order: whether a picture is asked for (never) and what is due now."""
         number = packet.sequence_number
-        data: bytes = packet._data  # type: ignore[attr-defined]  # what aiortc's own buffer reads
+        data = payload_of(packet)
         # RFC 3551: G.711 and G.722 have fixed numbers, Opus never has.
         piece = _Piece(data, packet.timestamp, is_opus=packet.payload_type >= FIRST_DYNAMIC_TYPE)
         if self._next is None or RESTART < _ahead(number, self._next) < (1 << 16) - RESTART:
@@ -118,11 +118,11 @@ class ArrivalBuffer:
 
 def deliver_at_once(receiver: RTCRtpReceiver) -> None:
     """Have a receiver of audio use an ``ArrivalBuffer``; a receiver that has one keeps it."""
-    current = getattr(receiver, _BUFFER, None)
+    current = jitter_buffer_of(receiver)
     if current is None:
         logger.warning("this aiortc keeps its jitter buffer somewhere else: callers are heard 60 ms later")
     elif not isinstance(current, ArrivalBuffer):
-        setattr(receiver, _BUFFER, ArrivalBuffer())
+        set_jitter_buffer(receiver, ArrivalBuffer())
 
 
 def joinable(packets: list[bytes]) -> bool:

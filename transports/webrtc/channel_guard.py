@@ -27,6 +27,14 @@ from protocols.surface import Refusal, json_object
 from runtime.busy_time import Metered
 from runtime.loop_clock import LoopClock
 from transports.client_budget import ClientBudget, ClientShare
+from transports.pipecat_internals import (
+    handle_message,
+    handle_packet,
+    misordered_packets,
+    receive_window_bytes,
+    tap_sctp,
+    untap_sctp,
+)
 
 # A page types, presses keys and says once a second that it is there; a picture that it sends is one message.
 SHARE = ClientShare(
@@ -82,16 +90,13 @@ class ChannelGuard:
         self.detach()
         self._sctp = sctp
         if sctp is not None:
-            # Both are looked up on the instance, for each packet and each message.
-            sctp._handle_data = self._handle_data  # type: ignore[method-assign]
-            sctp._data_channel_receive = self._receive  # type: ignore[method-assign]
+            tap_sctp(sctp, self._handle_data, self._receive)
 
     def detach(self) -> None:
         """Leave the transport as it was."""
         sctp, self._sctp = self._sctp, None
-        for name in ("_handle_data", "_data_channel_receive"):
-            if sctp is not None:
-                vars(sctp).pop(name, None)
+        if sctp is not None:
+            untap_sctp(sctp)
 
     async def _handle_data(self, data: bytes) -> None:
         sctp, now_us = self._sctp, self._clock.now_us()
@@ -99,12 +104,12 @@ class ChannelGuard:
             return
         if not self._packets.take(1, now_us):
             return
-        handling = Metered(RTCSctpTransport._handle_data(sctp, data))
+        handling = Metered(handle_packet(sctp, data))
         try:
             await handling
         finally:
             self._budget.spend(handling.busy_us, self._clock.now_us())
-        if sctp._advertised_rwnd < LEAST_WINDOW_BYTES or len(sctp._sack_misordered) > MOST_MISORDERED:
+        if receive_window_bytes(sctp) < LEAST_WINDOW_BYTES or misordered_packets(sctp) > MOST_MISORDERED:
             self._flooded("fills the receive buffer")
 
     async def _receive(self, stream_id: int, pp_id: int, data: bytes) -> None:
@@ -123,7 +128,7 @@ class ChannelGuard:
             except Refusal as refusal:
                 self._say(str(refusal))
                 return
-        await RTCSctpTransport._data_channel_receive(sctp, stream_id, pp_id, data)
+        await handle_message(sctp, stream_id, pp_id, data)
 
     def _say(self, reason: str) -> None:
         now_us = self._clock.now_us()

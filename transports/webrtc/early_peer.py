@@ -3,7 +3,7 @@
 Decides what is kept of it. Audio and pictures are dropped where they arrive, undecoded; of its messages the
 first ``client-ready`` is kept, which Pipecat hands to the pipeline later. A browser that sends nothing, no
 media, no message and no ping, for ``vanish_ms`` has left, as in a call; one that never connects is hung up
-by the signalling. Reads private members of aiortc and Pipecat, which have no public ones for this.
+by the signalling.
 
 Owns no task: ``left`` runs in its caller's. ``release`` leaves the connection to a pipeline.
 """
@@ -12,8 +12,10 @@ import asyncio
 import json
 from typing import Any
 
+from aiortc import RTCTransportStats
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
+from transports.pipecat_internals import early_messages, last_ping_s, stop_decoding
 from transports.webrtc.connection_state import is_over
 
 LOOK_S = 0.25
@@ -44,7 +46,7 @@ class EarlyPeer:
     async def left(self) -> None:
         """Return when the browser has left."""
         loop = asyncio.get_running_loop()
-        seen, seen_s = self._signs(), loop.time()
+        seen, seen_s = await self._signs(), loop.time()
         # It may have closed before this object was made, and the event comes once.
         while not self._closed.is_set() and not is_over(self._connection):
             try:
@@ -55,7 +57,7 @@ class EarlyPeer:
             # A negotiation may have brought more of them.
             self._drop_media()
             self._drop_messages()
-            signs = self._signs()
+            signs = await self._signs()
             if signs != seen or self._connection.pc.connectionState != "connected":
                 seen, seen_s = signs, loop.time()
             elif loop.time() - seen_s > self._vanish_s:
@@ -71,16 +73,18 @@ class EarlyPeer:
 
     def _drop_media(self) -> None:
         for transceiver in self._connection.pc.getTransceivers():
-            # As Pipecat does while a track is not read; the pipeline's reading turns it on again.
-            transceiver.receiver._enabled = False
+            stop_decoding(transceiver.receiver)
 
     def _drop_messages(self) -> None:
-        pending = self._connection._pending_app_messages
+        pending = early_messages(self._connection)
         ready = [message for message in pending if message.get("type") == CLIENT_READY][:1]
         pending[:] = [message for message in ready if len(json.dumps(message)) <= MOST_READY_CHARS]
 
-    def _signs(self) -> tuple[object, ...]:
+    async def _signs(self) -> tuple[object, ...]:
         """Return what changes while anything comes from the browser."""
-        transports = {sender.transport for sender in self._connection.pc.getSenders()}
-        packets = sum(stats.packetsReceived for each in transports for stats in each._get_stats().values())
-        return packets, self._connection._last_received_time
+        packets: dict[str, int] = {}
+        for sender in self._connection.pc.getSenders():
+            for stats in (await sender.getStats()).values():
+                if isinstance(stats, RTCTransportStats):
+                    packets[stats.id] = stats.packetsReceived
+        return sum(packets.values()), last_ping_s(self._connection)

@@ -4,13 +4,11 @@ In: a connection that has been closed, in whatever order. Out: a connection with
 connections whose parts do not refer to each other in a circle. Codecs, decoder threads, packet histories
 and SSL state are then freed at once, and not by a full garbage collection, for which every call has to stop.
 
-The only place that knows which private attributes of aiortc, aioice, pyOpenSSL and Pipecat form the cycles.
-An attribute that a newer version has renamed is skipped, and tests/unit/transports/test_webrtc_release.py
-fails.
+Decides the order. Which members form the cycles, ``pipecat_internals`` knows; one that a newer version has
+renamed fails tests/unit/transports/test_webrtc_release.py.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -18,11 +16,14 @@ from typing import Any
 from aiortc import RTCPeerConnection
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
-from transports.release import forget_handlers
-
-# Of aiortc's RTCPeerConnection: the sets of its transports. Those of ICE hold the sockets.
-ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
-DTLS_TRANSPORTS = "_RTCPeerConnection__dtlsTransports"
+from transports.pipecat_internals import (
+    closing_handlers,
+    cut_connection,
+    cut_peer_connection,
+    forget_handlers,
+    running_handlers,
+    stop_connecting,
+)
 
 
 async def release_connection(connection: SmallWebRTCConnection, *, within_s: float) -> None:
@@ -35,19 +36,10 @@ async def release_connection(connection: SmallWebRTCConnection, *, within_s: flo
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             # The peer connection has said that it is closed, and the connection passes it on in a task.
-            await _ended(getattr(connection.pc, "_waiting", ()))
-            await _ended(task for _, task in connection._event_tasks)
+            await _ended(closing_handlers(connection.pc))
+            await _ended(running_handlers(connection))
     forget_handlers(connection)
-    renegotiated = getattr(connection, "_renegotiation_task", None)
-    if renegotiated is not None:
-        # It only counts two seconds. Cancelled, it refers to the connection by its traceback.
-        renegotiated.cancel()
-        del connection._renegotiation_task
-    connection._track_map.clear()
-    if connection._data_channel is not None:
-        connection._data_channel.remove_all_listeners()
-    # Bound methods of the connection itself.
-    connection._track_getters.clear()
+    cut_connection(connection)
     await release_peer_connection(connection.pc, within_s=within_s)
 
 
@@ -64,18 +56,7 @@ async def release_peer_connection(peer: RTCPeerConnection, *, within_s: float) -
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             await _stop_late_media(peer)
-    if peer.sctp is not None:
-        peer.sctp.remove_all_listeners()
-        # Channels that were not open yet, and what waited to be sent by them.
-        getattr(peer.sctp, "_data_channels", {}).clear()
-        getattr(peer.sctp, "_data_channel_queue", deque[Any]()).clear()
-    for dtls in list(getattr(peer, DTLS_TRANSPORTS, ())):
-        dtls.remove_all_listeners()
-        _release_verification(dtls)
-    for ice in list(getattr(peer, ICE_TRANSPORTS, ())):
-        ice.remove_all_listeners()
-        ice.iceGatherer.remove_all_listeners()
-        _release_agent(ice._connection)
+    cut_peer_connection(peer)
 
 
 async def _stop_late_media(peer: RTCPeerConnection) -> None:
@@ -84,44 +65,3 @@ async def _stop_late_media(peer: RTCPeerConnection) -> None:
         await transceiver.stop()
         if transceiver.receiver.track is not None:
             transceiver.receiver.track.remove_all_listeners()
-
-
-def stop_connecting(peer: RTCPeerConnection) -> None:
-    """Have a peer connection start nothing any more: it is about to be closed.
-
-    aiortc's task that connects goes on when a peer connection is closed during the handshake. It starts
-    senders and receivers for good (three tasks and the thread of a decoder), or fails where no caller waits.
-    """
-    parts: list[tuple[object, str]] = []
-    for transceiver in peer.getTransceivers():
-        parts += [(transceiver.sender, "send"), (transceiver.receiver, "receive")]
-    parts += [(transport, "start") for transport in _transports(peer)]
-    if peer.sctp is not None:
-        parts.append((peer.sctp, "start"))
-    for part, start in parts:
-        setattr(part, start, _start_nothing)
-
-
-async def _start_nothing(*_parameters: object) -> None:
-    """Take the place of the methods that start a part of a peer connection."""
-
-
-def _transports(peer: RTCPeerConnection) -> list[Any]:
-    return [*getattr(peer, DTLS_TRANSPORTS, ()), *getattr(peer, ICE_TRANSPORTS, ())]
-
-
-def _release_verification(dtls: object) -> None:
-    """Cut the callback of pyOpenSSL that refers to itself. No handshake follows: the transport is closed."""
-    ssl = getattr(dtls, "_ssl", None)
-    helper = getattr(getattr(ssl, "_context", None), "_verify_helper", None)
-    if helper is not None and getattr(dtls, "state", None) in ("closed", "failed"):
-        helper.callback = None
-
-
-def _release_agent(agent: object) -> None:
-    """Cut the pairs of an ICE agent, which refer to it by their sockets and the tasks of their checks."""
-    pairs = getattr(agent, "_check_list", [])
-    for pair in pairs:
-        pair.task = None
-    pairs.clear()
-    getattr(agent, "_nominated", {}).clear()

@@ -19,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from aiortc import RTCIceServer, RTCIceTransport, RTCPeerConnection
+from aiortc import RTCIceServer, RTCPeerConnection
 from aiortc.exceptions import InternalError, InvalidAccessError, InvalidStateError, OperationError
 from aiortc.rtcicetransport import parse_stun_turn_uri
 from aiortc.sdp import SessionDescription, candidate_from_sdp
@@ -28,14 +28,10 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import CapacityError, ConfigError, PeerError
+from transports.pipecat_internals import emit, ice_transports, stop_connecting
 from transports.webrtc.channel_guard import ChannelGuard
 from transports.webrtc.offer_bounds import MAX_SDP_CHARS, check_bounds
-from transports.webrtc.release import (
-    ICE_TRANSPORTS,
-    release_connection,
-    release_peer_connection,
-    stop_connecting,
-)
+from transports.webrtc.release import release_connection, release_peer_connection
 
 OnCall = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
 # One takes some 10 ms of the loop; the others wait, in order, so long at most.
@@ -323,7 +319,7 @@ class Signaling:
             logger.warning(f"a connection did not close in good order: {type(error).__name__}: {error}")
             await _stop_transports(connection.pc, within_s=self._hang_up_s)
             # No event came, and the conversation waits for one.
-            await connection._call_event_handler("closed")
+            await emit(connection, "closed")
         finally:
             self._forget(connection)
         await release_connection(connection, within_s=self._hang_up_s)
@@ -419,9 +415,8 @@ def _answer(connection: SmallWebRTCConnection) -> dict[str, str]:
 
 
 async def _stop_transports(connection: RTCPeerConnection, *, within_s: float) -> None:
-    """Give the sockets of a peer connection back that cannot be closed. aiortc has no public way."""
-    transports: list[RTCIceTransport] = list(getattr(connection, ICE_TRANSPORTS, ()))
-    stops = [asyncio.ensure_future(transport.stop()) for transport in transports]
+    """Give the sockets of a peer connection back that cannot be closed."""
+    stops = [asyncio.ensure_future(transport.stop()) for transport in ice_transports(connection)]
     if not stops:
         return
     _, running = await asyncio.wait(stops, timeout=within_s)

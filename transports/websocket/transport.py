@@ -68,6 +68,7 @@ from protocols.surface import (
 from runtime.loop_clock import LoopClock
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
+from transports.pipecat_internals import declare_events, emit, queue_whole
 from transports.unit_ears import UnitEars
 from transports.websocket.codecs import Encoder
 from transports.websocket.session import SurfaceSession
@@ -127,7 +128,7 @@ class SocketInput(DirectAudioInput):
         await super().start(frame)
         await self.set_transport_ready(frame)
         self._reader = self.create_task(self._listen(), name="line")
-        await self._socket._call_event_handler("on_client_connected", self._socket.session)
+        await emit(self._socket, "on_client_connected", self._socket.session)
 
     async def cleanup(self) -> None:
         await super().cleanup()
@@ -155,7 +156,7 @@ class SocketInput(DirectAudioInput):
                 await self._act(taken)
             else:
                 await self._until_due()
-        await self._socket._call_event_handler("on_client_disconnected", session)
+        await emit(self._socket, "on_client_disconnected", session)
 
     async def _act(self, action: Action) -> None:
         try:
@@ -173,7 +174,7 @@ class SocketInput(DirectAudioInput):
                 session.spoke.clear()
 
     async def _show(self, pictures: Pictures) -> None:
-        if not self._params.video_in_enabled:
+        if not self.capabilities.video_in:
             return
         for data in pictures.files:
             try:
@@ -256,6 +257,9 @@ class SocketOutput(InterruptibleOutput):
                 if frame.id > self._worded_id:
                     self._hold(frame.id)
                 self.happen(CallerStopped(self._voice_ms[1]))
+            elif isinstance(frame, OutputAudioRawFrame) and self._stays_whole(frame):
+                if await queue_whole(self, frame):
+                    return
         await super().process_frame(frame, direction)
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
@@ -264,19 +268,10 @@ class SocketOutput(InterruptibleOutput):
             self._follow(frame)
         await super().push_frame(frame, direction)
 
-    async def _handle_frame(self, frame: Frame) -> None:
-        sender = self._media_senders.get(None)
+    def _stays_whole(self, frame: OutputAudioRawFrame) -> bool:
+        """Return whether audio is said in a unit: cut into packets, each would have its own way down."""
         is_unit = isinstance(frame, TTSAudioRawFrame) and self._socket.session.dialect.wants_units
-        if (
-            sender is not None
-            and isinstance(frame, OutputAudioRawFrame)
-            and (TOLD.is_on(frame) or (is_unit and frame.sample_rate == self.sample_rate))
-        ):
-            # What is said in a unit stays together: Pipecat would cut it into packets, each with its own way
-            # down, and keep the rest for more.
-            await sender.handle_sync_frame(frame)
-            return
-        await super()._handle_frame(frame)
+        return TOLD.is_on(frame) or (is_unit and frame.sample_rate == self.sample_rate)
 
     async def send_message(
         self, frame: OutputTransportMessageFrame | OutputTransportMessageUrgentFrame
@@ -522,8 +517,7 @@ class SocketTransport(BaseTransport):
         self.caller_speaks = False
         self._socket_input = SocketInput(self, params)
         self._socket_output = SocketOutput(self, params)
-        self._register_event_handler("on_client_connected")
-        self._register_event_handler("on_client_disconnected")
+        declare_events(self, "on_client_connected", "on_client_disconnected")
 
     @property
     def heard_ms(self) -> int:

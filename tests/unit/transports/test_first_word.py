@@ -2,23 +2,15 @@
 
 import asyncio
 import fractions
-from typing import Any
 
 import numpy as np
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
 from tests import virtual_time
-from transports.webrtc.transport import PacedWebRTCClient
+from tests.fakes.browser_connection import RATE_HZ, connected_client
 
-RATE_HZ, FRAME_SAMPLES = 16_000, 320
-
-
-class Connection:
-    """As much of one as a client needs."""
-
-    def event_handler(self, _name: str) -> Any:
-        return lambda handler: handler
+FRAME_SAMPLES = 320
 
 
 class SilentMicrophone:
@@ -42,17 +34,7 @@ class SilentMicrophone:
 async def words_of(track: SilentMicrophone, *, messages: int = 0) -> int:
     """Count the reports of a first word of a peer with this track and so many messages."""
     words: list[None] = []
-    client = PacedWebRTCClient(
-        Connection(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        on_packet=None,
-        jitter_buffer=False,
-        on_first_word=lambda: words.append(None),
-    )
-    client._in_sample_rate = RATE_HZ
-    client._audio_in_layout = "mono"
-    client._audio_in_channels = 1
-    client._audio_input_track = track  # type: ignore[assignment]
+    client = await connected_client(microphone=track, on_first_word=lambda: words.append(None))
 
     async def read() -> None:
         async for _ in client.read_audio_frame():

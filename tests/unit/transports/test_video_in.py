@@ -1,7 +1,6 @@
 """Pictures of a caller's camera on their way in."""
 
 import asyncio
-from typing import Any
 
 import pytest
 from aiortc.mediastreams import MediaStreamError
@@ -10,16 +9,8 @@ from pipecat.frames.frames import UserImageRawFrame
 from pipecat.transports.smallwebrtc.transport import CAM_VIDEO_SOURCE
 
 from tests import virtual_time
-from transports.webrtc.transport import LONGEST_PX, PICTURES_PER_S, PacedWebRTCClient
-
-
-class Connection:
-    """As much of one as a client needs."""
-
-    pc_id = "caller"
-
-    def event_handler(self, _name: str) -> Any:
-        return lambda handler: handler
+from tests.fakes.browser_connection import connected_client
+from transports.webrtc.client import LONGEST_PX, PICTURES_PER_S, PacedWebRTCClient
 
 
 class Track:
@@ -37,14 +28,14 @@ class Track:
             await asyncio.sleep(self._every_s)
         return frame
 
-
-def client_of(track: Track) -> PacedWebRTCClient:
-    client = PacedWebRTCClient(Connection(), None, on_packet=None, jitter_buffer=False)  # type: ignore[arg-type]
-    client._video_input_track = track  # type: ignore[assignment]
-    return client
+    def is_enabled(self) -> bool:
+        return True
 
 
-async def seen(client: PacedWebRTCClient, seconds: float) -> list[UserImageRawFrame]:
+async def seen(track: Track, seconds: float) -> tuple[list[UserImageRawFrame], PacedWebRTCClient]:
+    """Return the pictures that go on in that time, and the client."""
+    client = await connected_client(camera=track)
+    assert client.video_source_enabled(CAM_VIDEO_SOURCE)
     pictures: list[UserImageRawFrame] = []
 
     async def read() -> None:
@@ -55,7 +46,7 @@ async def seen(client: PacedWebRTCClient, seconds: float) -> list[UserImageRawFr
     await asyncio.sleep(seconds)
     reading.cancel()
     await asyncio.wait({reading})
-    return pictures
+    return pictures, client
 
 
 @pytest.fixture
@@ -64,7 +55,7 @@ def frame() -> VideoFrame:
 
 
 def test_of_a_camera_some_pictures_go_on_and_none_is_too_large(frame: VideoFrame) -> None:
-    pictures = virtual_time.run(seen(client_of(Track([frame] * 150)), 5.0))
+    pictures, _ = virtual_time.run(seen(Track([frame] * 150), 5.0))
     assert len(pictures) == pytest.approx(5 * PICTURES_PER_S, abs=1)
     width, height = pictures[0].size
     assert width == LONGEST_PX and height == 756 and pictures[0].format == "RGB"
@@ -73,12 +64,12 @@ def test_of_a_camera_some_pictures_go_on_and_none_is_too_large(frame: VideoFrame
 
 def test_a_camera_that_is_switched_off_holds_nobody_up(frame: VideoFrame) -> None:
     frames: list[VideoFrame | None] = [None] * 20
-    pictures = virtual_time.run(seen(client_of(Track([*frames, frame, frame])), 5.0))
+    pictures, _ = virtual_time.run(seen(Track([*frames, frame, frame]), 5.0))
     # Twenty times nothing take two seconds, in which everybody else goes on.
     assert len(pictures) == 1
 
 
 def test_a_track_that_ends_is_waited_for_no_more() -> None:
-    client = client_of(Track([]))
-    assert virtual_time.run(seen(client, 1.0)) == []
-    assert client._video_input_track is None
+    pictures, client = virtual_time.run(seen(Track([]), 1.0))
+    assert pictures == []
+    assert not client.video_source_enabled(CAM_VIDEO_SOURCE)

@@ -1,0 +1,361 @@
+"""Media and messages of one browser, between Pipecat's connection and its input and output.
+
+Decides when audio is written, which decoded frames go on, and when the peer was last heard of. Has the
+methods that Pipecat's ``SmallWebRTCInputTransport`` and ``SmallWebRTCOutputTransport`` call on their client,
+and is no subclass of its ``SmallWebRTCClient``: all that one does but send messages is done differently
+here, and its tracks, rates and handlers are private.
+
+Handlers of the connection stay until that is closed, which is later than the end of a call: ``release``
+leaves them without effect.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import numpy as np
+from aiortc import RTCRemoteInboundRtpStreamStats
+from aiortc.mediastreams import MediaStreamError
+from av import AudioFrame, AudioResampler, VideoFrame
+from loguru import logger
+from pipecat.frames.frames import (
+    InputAudioRawFrame,
+    OutputAudioRawFrame,
+    OutputImageRawFrame,
+    OutputTransportMessageFrame,
+    OutputTransportMessageUrgentFrame,
+    UserImageRawFrame,
+)
+from pipecat.processors.frame_processor import FrameProcessorSetup
+from pipecat.transports.base_transport import TransportParams
+from pipecat.transports.smallwebrtc.connection import (
+    AUDIO_TRANSCEIVER_INDEX,
+    SCREEN_VIDEO_TRANSCEIVER_INDEX,
+    VIDEO_TRANSCEIVER_INDEX,
+    SmallWebRTCConnection,
+    SmallWebRTCTrack,
+)
+from pipecat.transports.smallwebrtc.transport import (
+    CAM_VIDEO_SOURCE,
+    MIC_AUDIO_SOURCE,
+    SCREEN_VIDEO_SOURCE,
+    SmallWebRTCCallbacks,
+)
+from pipecat.utils.shared import acquires, releases
+
+from transports.pipecat_internals import last_ping_s, receiver_of, waiting_frames
+from transports.webrtc.arrival import deliver_at_once
+from transports.webrtc.audio_track import PacedAudioTrack
+from transports.webrtc.connection_state import is_over
+
+# aiortc queues decoded frames of 20 ms without a bound.
+MAX_BACKLOG_FRAMES = 25
+# More of a camera nobody looks at: an engine sees one picture in each of its units.
+PICTURES_PER_S = 2.0
+# A picture is scaled down to this side before it goes on.
+LONGEST_PX = 1_344
+NO_VIDEO_S = 0.1
+VIDEO_WAIT_S = 2.0
+NO_AUDIO_S = 0.01
+AUDIO_WAIT_S = 2.0
+# In the order in which both peers have made them.
+SOURCES = {
+    AUDIO_TRANSCEIVER_INDEX: MIC_AUDIO_SOURCE,
+    VIDEO_TRANSCEIVER_INDEX: CAM_VIDEO_SOURCE,
+    SCREEN_VIDEO_TRANSCEIVER_INDEX: SCREEN_VIDEO_SOURCE,
+}
+
+
+class PacedWebRTCClient:
+    """Client of one call.
+
+    Args:
+        connection: of the peer.
+        callbacks: of the transport.
+        on_packet: receives the PCM of every packet of bot audio as it leaves; must not block.
+        jitter_buffer: leave the caller's packets in aiortc's.
+        on_first_word: called when the first audio or message of the peer has come; must not block.
+    """
+
+    def __init__(
+        self,
+        connection: SmallWebRTCConnection,
+        callbacks: SmallWebRTCCallbacks,
+        *,
+        on_packet: Callable[[bytes], None] | None,
+        jitter_buffer: bool,
+        on_first_word: Callable[[], None] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._callbacks: SmallWebRTCCallbacks | None = callbacks
+        self._on_first_word = on_first_word
+        self._jitter_buffer = jitter_buffer
+        self._on_packet = on_packet
+        self._is_closing = False
+        # None before the pipeline is built, and after it has ended.
+        self._params: TransportParams | None = None
+        self._input_rate_hz = self._output_rate_hz = self._channels = 0
+        self._layout = "mono"
+        self._resampler: AudioResampler | None = None
+        self._microphone: SmallWebRTCTrack | None = None
+        self._cameras: dict[str, SmallWebRTCTrack | None] = {}
+        self._paced: PacedAudioTrack | None = None
+        self._last_media_s: float | None = None
+        self._last_ping: float | None = None
+        connection.add_event_handler("connected", self._on_connected)
+        connection.add_event_handler("disconnected", self._on_disconnected)
+        connection.add_event_handler("closed", self._on_closed)
+        connection.add_event_handler("app-message", self._on_message)
+        connection.add_event_handler("track-status", self._on_track_status)
+
+    async def setup(self, params: TransportParams, setup: FrameProcessorSetup) -> None:
+        """Take the rates of the pipeline; called by the input and by the output."""
+        self._params = params
+        self._channels = params.audio_in_channels
+        self._input_rate_hz = params.audio_in_sample_rate or setup.audio_in_sample_rate
+        self._output_rate_hz = params.audio_out_sample_rate or setup.audio_out_sample_rate
+        self._layout = "stereo" if self._channels == 2 else "mono"
+        self._resampler = AudioResampler("s16", self._layout, self._input_rate_hz)
+
+    @acquires("connection")
+    async def connect(self) -> None:
+        """Tell the connection that a pipeline is there: once, for the input and the output."""
+        if not self._connection.is_connected():
+            await self._connection.connect()
+
+    @releases("connection")
+    async def disconnect(self) -> None:
+        """Hang up, when the input and the output have done with the peer."""
+        if self.is_connected and not self._is_closing:
+            self._is_closing = True
+            await self._connection.disconnect()
+            await self._on_disconnected(self._connection)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the peer is there by its pings, and by its connection where it sends none."""
+        return self._connection.is_connected()
+
+    @property
+    def can_send(self) -> bool:
+        """Whether the peer connection stands; pings do not count."""
+        return self._connection.pc.connectionState == "connected" and not self._is_closing
+
+    async def _on_connected(self, connection: SmallWebRTCConnection) -> None:
+        if not self._params or self._callbacks is None:
+            return
+        self._microphone = connection.audio_input_track()
+        if self._microphone is not None and not self._jitter_buffer:
+            deliver_at_once(receiver_of(self._microphone))
+        self._cameras = {
+            CAM_VIDEO_SOURCE: connection.video_input_track(),
+            SCREEN_VIDEO_SOURCE: connection.screen_video_input_track(),
+        }
+        if self._params.audio_out_enabled and self._paced is None:
+            self._paced = PacedAudioTrack(self._output_rate_hz, on_packet=self._on_packet)
+            connection.replace_audio_track(self._paced)
+        self._last_media_s = asyncio.get_running_loop().time()
+        await self._callbacks.on_client_connected(connection)
+
+    async def _on_disconnected(self, _connection: SmallWebRTCConnection) -> None:
+        self._stop_paced()
+        self._forget_tracks()
+
+    async def _on_closed(self, connection: SmallWebRTCConnection) -> None:
+        self._stop_paced()
+        self._forget_tracks()
+        # Not where this side has hung up.
+        if not self._is_closing and self._callbacks is not None:
+            await self._callbacks.on_client_disconnected(connection)
+
+    async def _on_message(self, connection: SmallWebRTCConnection, message: Any) -> None:
+        self.note_message()
+        if self._callbacks is not None:
+            await self._callbacks.on_app_message(message, connection.pc_id)
+
+    async def _on_track_status(
+        self, _connection: SmallWebRTCConnection, receiver_index: int, enabled: bool
+    ) -> None:
+        source = SOURCES.get(receiver_index)
+        if source and self._callbacks is not None:
+            await self._callbacks.on_track_status(source, enabled)
+
+    def _forget_tracks(self) -> None:
+        self._microphone = None
+        self._cameras = {}
+
+    def _stop_paced(self) -> None:
+        if self._paced is not None:
+            self._paced.stop()
+            self._paced = None
+
+    async def send_message(
+        self, frame: OutputTransportMessageFrame | OutputTransportMessageUrgentFrame
+    ) -> None:
+        """Send a message; the connection keeps it until its channel is open."""
+        if not self._is_closing:
+            self._connection.send_app_message(frame.message)
+
+    def video_source_enabled(self, video_source: str) -> bool:
+        """Return whether the peer sends pictures of a source."""
+        track = self._cameras.get(video_source)
+        return track is not None and track.is_enabled()
+
+    async def write_video_frame(self, frame: OutputImageRawFrame) -> bool:
+        """Send no picture: the bot has none."""
+        return False
+
+    async def read_audio_frame(self) -> AsyncGenerator[InputAudioRawFrame, None]:
+        loop = asyncio.get_running_loop()
+        # What came in while the pipeline was being built is no sign of overload.
+        level = "DEBUG"
+        while True:
+            track = self._microphone
+            if track is None:
+                await asyncio.sleep(NO_AUDIO_S)
+                continue
+            try:
+                async with asyncio.timeout(AUDIO_WAIT_S):
+                    decoded = await track.recv()
+            except TimeoutError:
+                continue
+            except MediaStreamError:
+                # The track is over; a negotiation may bring another.
+                self._microphone = None
+                continue
+            if not isinstance(decoded, AudioFrame):
+                await asyncio.sleep(NO_AUDIO_S)
+                continue
+            self._note_word()
+            for piece in self._at_input_rate(decoded):
+                self._last_media_s = loop.time()
+                frame = InputAudioRawFrame(
+                    audio=piece.to_ndarray().astype(np.int16).tobytes(),
+                    sample_rate=self._input_rate_hz,
+                    num_channels=self._channels,
+                )
+                frame.pts = decoded.pts
+                yield frame
+                await self._drop_backlog(level)
+                level = "WARNING"
+
+    def _at_input_rate(self, frame: AudioFrame) -> list[AudioFrame]:
+        """A decoded frame at the rate and with the channels of the pipeline."""
+        if frame.sample_rate == self._input_rate_hz and frame.layout.name == self._layout:
+            return [frame]
+        assert self._resampler is not None
+        return self._resampler.resample(frame)
+
+    async def read_video_frame(self, video_source: str) -> AsyncGenerator[UserImageRawFrame, None]:
+        """Some pictures of a track, the newest ones, converted in a thread.
+
+        Pipecat's own converts each of thirty a second on the loop.
+        """
+        loop = asyncio.get_running_loop()
+        due_s = 0.0
+        while True:
+            track = self._cameras.get(video_source)
+            if track is None:
+                await asyncio.sleep(NO_VIDEO_S)
+                continue
+            try:
+                async with asyncio.timeout(VIDEO_WAIT_S):
+                    frame = await track.recv()
+            except TimeoutError:
+                continue
+            except MediaStreamError:
+                # The track is over; a negotiation may bring another.
+                self._cameras.pop(video_source, None)
+                continue
+            if not isinstance(frame, VideoFrame):
+                # A track that the peer has switched off gives nothing, and gives it at once.
+                await asyncio.sleep(NO_VIDEO_S)
+                continue
+            now_s = loop.time()
+            if now_s < due_s:
+                continue
+            due_s = now_s + 1 / PICTURES_PER_S
+            size, image = await asyncio.to_thread(_as_rgb, frame)
+            picture = UserImageRawFrame(user_id=self._connection.pc_id, image=image, size=size, format="RGB")
+            picture.transport_source = video_source
+            yield picture
+
+    async def _drop_backlog(self, level: str) -> None:
+        """A process that is late hears the present with a gap, not the past in full."""
+        track = self._microphone
+        waiting = 0 if track is None else waiting_frames(track)
+        if track is None or waiting <= MAX_BACKLOG_FRAMES:
+            return
+        logger.log(level, f"dropping {waiting * 20} ms of input audio: this process is late")
+        await track.discard_old_frames()
+
+    async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
+        if not self.can_send or self._paced is None:
+            return False
+        return await self._paced.write(frame.audio)
+
+    def set_gain_db(self, gain_db: float) -> None:
+        """The bot's volume from the next packet on; nothing before the call is up."""
+        if self._paced is not None:
+            self._paced.gain.set_db(gain_db)
+
+    def drop_unsent_audio(self) -> None:
+        """Silence from the next packet on."""
+        if self._paced is not None:
+            self._paced.clear()
+
+    def note_message(self) -> None:
+        """A message is a sign of life too."""
+        self._last_media_s = asyncio.get_running_loop().time()
+        self._note_word()
+
+    def _note_word(self) -> None:
+        first, self._on_first_word = self._on_first_word, None
+        if first is not None:
+            first()
+
+    def quiet_ms(self) -> int:
+        """How long nothing came from the peer: no audio, no message, no ping. 0 before the call is up."""
+        if self._last_media_s is None:
+            return 0
+        now_s = asyncio.get_running_loop().time()
+        # Only whether it changed counts: the wall clock may be set.
+        pinged = last_ping_s(self._connection)
+        if pinged != self._last_ping:
+            self._last_ping = pinged
+            self._last_media_s = now_s
+        return int((now_s - self._last_media_s) * 1000)
+
+    async def receiver_report(self) -> RTCRemoteInboundRtpStreamStats | None:
+        """The peer's newest RTCP report about the bot's audio; None before the first."""
+        for sender in self._connection.pc.getSenders():
+            if sender.kind == "audio":
+                for stats in (await sender.getStats()).values():
+                    if isinstance(stats, RTCRemoteInboundRtpStreamStats):
+                        return stats
+        return None
+
+    def release(self) -> None:
+        """Drop the tracks and the callbacks of a call whose pipeline has ended."""
+        self._stop_paced()
+        # Without it a connection that comes up now starts no track.
+        self._params = self._callbacks = None
+        self._on_packet = self._on_first_word = None
+        self._forget_tracks()
+        self._resampler = None
+
+    async def note_if_closed(self) -> None:
+        """End the call of a peer that has hung up before its pipeline began."""
+        if self._params and is_over(self._connection):
+            await self._on_closed(self._connection)
+
+    async def close_peer(self) -> None:
+        """Close the connection as if the peer had hung up."""
+        await self._connection.disconnect()
+
+
+def _as_rgb(frame: VideoFrame) -> tuple[tuple[int, int], bytes]:
+    """(width, height) and raw RGB of a picture, no side longer than ``LONGEST_PX``. Blocks."""
+    scale = min(1.0, LONGEST_PX / max(frame.width, frame.height))
+    width, height = (max(1, round(side * scale)) for side in (frame.width, frame.height))
+    return (width, height), frame.to_ndarray(format="rgb24", width=width, height=height).tobytes()
