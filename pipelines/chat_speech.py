@@ -172,12 +172,12 @@ class _Errors(FrameProcessor):
     def __init__(self, heard: _Heard, name: str) -> None:
         super().__init__(enable_direct_mode=True)
         self._heard = heard
-        self._name = name
+        self._engine = name
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if isinstance(frame, ErrorFrame):
-            self._heard.audio.put_nowait(EngineError(f"the voice failed: {frame.error}", engine=self._name))
+            self._heard.audio.put_nowait(EngineError(f"the voice failed: {frame.error}", engine=self._engine))
         await self.push_frame(frame, direction)
 
 

@@ -7,6 +7,7 @@ Everything else is Pipecat's.
 from pipecat.services.anthropic.llm import AnthropicLLMService
 
 from processors.dialogue.connections import close_client
+from processors.pipecat_internals import sdk_client
 
 
 class ClaudeService(AnthropicLLMService):
@@ -14,4 +15,4 @@ class ClaudeService(AnthropicLLMService):
 
     async def cleanup(self) -> None:
         await super().cleanup()
-        await close_client(self._client)
+        await close_client(sdk_client(self))

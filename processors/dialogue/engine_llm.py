@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from loguru import logger
 from pipecat.adapters.llm.base_llm_adapter import BaseLLMAdapter
@@ -33,6 +33,7 @@ from pipecat.utils.types import assert_given
 
 from core.errors import EngineError
 from models.llm import LanguageModel, Message
+from processors.pipecat_internals import push_llm_text
 
 
 @dataclass
@@ -225,7 +226,8 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
         Raises:
             EngineError: the engine failed or was too slow.
         """
-        self._check_response_schema(response_schema)
+        if response_schema is not None:
+            logger.warning(f"{self}: response_schema is not supported and is ignored")
         messages = self._messages(context, system_instruction)
         async with aclosing(self._pieces(messages)) as pieces:
             text = "".join([piece async for piece in pieces])
@@ -252,7 +254,7 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
             async with aclosing(self._pieces(self._messages(context))) as pieces:
                 async for piece in pieces:
                     await self.stop_ttfb_metrics()
-                    await self._push_llm_text(piece)
+                    await push_llm_text(self, piece)
         except EngineError as error:
             await self.push_error(f"language model failed: {error}", exception=error)
         finally:
@@ -278,7 +280,8 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
             await self.cancel_task(reading)
 
     def _messages(self, context: LLMContext, instruction: str | None = None) -> list[Message]:
-        return messages_of(context, instruction or assert_given(self._settings.system_instruction))
+        settings = cast(LLMSettings, self.settings)
+        return messages_of(context, instruction or assert_given(settings.system_instruction))
 
     def _pieces(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         return timed_pieces(

@@ -116,8 +116,8 @@ class LlamaCppService(OpenAiCompatibleService):
 
     async def _connect(self) -> Endpoint:
         endpoint = await self._server.endpoint()
-        self._client.base_url = endpoint.base_url
-        self._client.api_key = endpoint.key
+        self.sdk_client.base_url = endpoint.base_url
+        self.sdk_client.api_key = endpoint.key
         return endpoint
 
 

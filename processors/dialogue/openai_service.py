@@ -14,9 +14,19 @@ from processors.dialogue.connections import close_client
 
 
 class OpenAiCompatibleService(OpenAILLMService):
-    """Args: timeout_s, sdk_retries: limits of the SDK's client; the rest as in ``OpenAILLMService``."""
+    """OpenAI's service for another server.
+
+    Args:
+        timeout_s: of the SDK's client.
+        sdk_retries: of the SDK's client.
+        kwargs: as in ``OpenAILLMService``.
+
+    Attributes:
+        sdk_client: what sends the requests.
+    """
 
     supports_developer_role = False
+    sdk_client: AsyncOpenAI
 
     def __init__(self, *, timeout_s: float, sdk_retries: int, **kwargs: Any) -> None:
         # The base constructor calls create_client.
@@ -24,10 +34,11 @@ class OpenAiCompatibleService(OpenAILLMService):
         super().__init__(**kwargs)
 
     def create_client(self, *args: Any, **kwargs: Any) -> AsyncOpenAI:
-        """Pipecat's client with our limits."""
+        """Pipecat's client with our limits; the service makes one, and keeps it."""
         client: AsyncOpenAI = super().create_client(*args, **kwargs)
-        return client.with_options(**self._limits)
+        self.sdk_client = client.with_options(**self._limits)
+        return self.sdk_client
 
     async def cleanup(self) -> None:
         await super().cleanup()
-        await close_client(self._client)
+        await close_client(self.sdk_client)

@@ -43,7 +43,10 @@ class TurnNamingObserver(RTVIObserver):
         await self._rtvi.push_frame(frame)
 
 
-class CheckedRtvi(RTVIProcessor):
+from processors.pipecat_internals import ClientRequests
+
+
+class CheckedRtvi(ClientRequests, RTVIProcessor):
     """Pipecat's RTVI processor that refuses blank text, and too much of it.
 
     Args:
@@ -70,26 +73,26 @@ class CheckedRtvi(RTVIProcessor):
         """See the base class."""
         return TurnNamingObserver(self, **arguments)
 
-    async def _handle_send_text(
+    async def take_text(
         self, data: rtvi_models.SendTextData, message_id: str, user_id: str | None = None
     ) -> None:
         if not data.content.strip():
-            await self._send_error_response(message_id, "the text is empty")
+            await self.refuse(message_id, "the text is empty")
             return
         if self._refuses_text:
-            await self._send_error_response(message_id, self._refuses_text)
+            await self.refuse(message_id, self._refuses_text)
             return
         if self._refuses_turn is not None and (refusal := self._refuses_turn()):
-            await self._send_error_response(message_id, refusal)
+            await self.refuse(message_id, refusal)
             return
         wait_s = 0.0 if self._take_typed is None else self._take_typed(data.content)
         if wait_s:
-            await self._send_error_response(message_id, f"too much text, try again in {wait_s:.0f} s")
+            await self.refuse(message_id, f"too much text, try again in {wait_s:.0f} s")
             return
-        await super()._handle_send_text(data, message_id, user_id)
+        await super().take_text(data, message_id, user_id)
 
-    async def _handle_send_file(self, data: rtvi_models.SendFileData, message_id: str) -> None:
-        await self._send_error_response(message_id, "files are not taken here")
+    async def take_file(self, data: rtvi_models.SendFileData, message_id: str) -> None:
+        await self.refuse(message_id, "files are not taken here")
 
-    async def _handle_function_call_result(self, data: rtvi_models.LLMFunctionCallResultData) -> None:
+    async def take_function_result(self, data: rtvi_models.LLMFunctionCallResultData) -> None:
         await self.send_error("results of functions are not taken here")

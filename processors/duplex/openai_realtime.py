@@ -14,37 +14,36 @@ from pipecat.frames.frames import LLMMessagesAppendFrame
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
 
 from processors.dialogue.engine_llm import text_of
+from processors.pipecat_internals import RealtimeEvents
 
 
-class InterruptedRealtimeService(OpenAIRealtimeLLMService):
+class InterruptedRealtimeService(RealtimeEvents, OpenAIRealtimeLLMService):
     """Drops audio between the beginning of a voice and the next response; typed words are the caller's."""
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._is_cut = False
 
-    async def _handle_evt_speech_started(self, evt: Any) -> None:
+    async def voice_started(self, event: Any) -> None:
         self._is_cut = True
-        await super()._handle_evt_speech_started(evt)
+        await super().voice_started(event)
 
-    async def _handle_evt_response_created(self, evt: Any) -> None:
+    async def response_created(self, event: Any) -> None:
         self._is_cut = False
-        await super()._handle_evt_response_created(evt)
+        await super().response_created(event)
 
-    async def _handle_evt_audio_delta(self, evt: Any) -> None:
+    async def audio_came(self, event: Any) -> None:
         if not self._is_cut:
-            await super()._handle_evt_audio_delta(evt)
+            await super().audio_came(event)
 
-    async def _handle_messages_append(self, frame: LLMMessagesAppendFrame) -> None:
+    async def append_messages(self, frame: LLMMessagesAppendFrame) -> None:
         theirs = [each for each in frame.messages if isinstance(each, dict) and each.get("role") == "user"]
         others = [each for each in frame.messages if each not in theirs]
         if others:
-            await super()._handle_messages_append(LLMMessagesAppendFrame(messages=others))
-        # Before that, what is appended reaches the provider with the first context.
-        if not self._api_session_ready or self._llm_needs_conversation_setup:
+            await super().append_messages(LLMMessagesAppendFrame(messages=others))
+        if not self.takes_messages:
             return
         for message in theirs:
             text = text_of(message.get("content"))
             if text:
-                await self._send_message_item(text, role="user")
-                self._results_awaiting_response = True
+                await self.send_callers_words(text)

@@ -44,6 +44,7 @@ from core.errors import EngineBusyError, EngineError
 from core.frame_facts import FrameFact
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
 from models.stt import Transcript
+from processors.pipecat_internals import VoiceEdges, record_audio_usage
 from runtime.utterances import UtteranceEngine, UtteranceStream
 
 # Of a transcription: the loop's time of the first sample of its utterance, to which the word times of the
@@ -151,7 +152,7 @@ def transcript_from_fields(fields: Mapping[str, object]) -> Transcript:
     )
 
 
-class EngineSttService(STTService):
+class EngineSttService(VoiceEdges, STTService):
     """Pipecat's STT service over an ``UtteranceEngine``.
 
     Voice activity may come from a processor in front (downstream) or from the user aggregator behind
@@ -199,6 +200,7 @@ class EngineSttService(STTService):
         self._settled.set()
         self._delivery: asyncio.Task[None] | None = None
         self._wrong_rate = False
+        self._speaker_id = ""
 
     def can_generate_metrics(self) -> bool:
         """Time from the end of the voice to the final transcript, and seconds of audio."""
@@ -238,7 +240,7 @@ class EngineSttService(STTService):
 
     async def process_audio_frame(self, frame: InputAudioRawFrame, direction: FrameDirection) -> None:
         """Append; nothing is awaited unless the audio has the wrong rate."""
-        if self._muted or not self.is_usable:
+        if self.is_muted or not self.is_usable:
             return
         if frame.sample_rate != self._engine.rate_hz:
             await self._refuse_rate(frame.sample_rate)
@@ -249,14 +251,14 @@ class EngineSttService(STTService):
             while self._idle_bytes - len(self._idle_audio[0]) >= self._idle_limit:
                 self._idle_bytes -= len(self._idle_audio.popleft())
             return
-        self._user_id = frame.user_id if isinstance(frame, UserAudioRawFrame) else ""
+        self._speaker_id = frame.user_id if isinstance(frame, UserAudioRawFrame) else ""
         self._append_speech(frame.audio)
 
-    async def _handle_vad_user_started_speaking(self, frame: VADUserStartedSpeakingFrame) -> None:
+    async def voice_started(self, frame: VADUserStartedSpeakingFrame) -> None:
         # The frame comes twice when voice activity is detected both in front of us and behind us.
-        if self._speech is not None or self._muted:
+        if self._speech is not None or self.is_muted:
             return
-        await super()._handle_vad_user_started_speaking(frame)
+        await super().voice_started(frame)
         heard = b"".join(self._idle_audio)
         self._clear_idle()
         before = self._bytes(self._chosen.pre_speech_ms + int(frame.start_secs * 1000))
@@ -268,10 +270,10 @@ class EngineSttService(STTService):
             self._speech.begin(self._stream)
         self._append_speech(heard)
 
-    async def _handle_vad_user_stopped_speaking(self, frame: VADUserStoppedSpeakingFrame) -> None:
+    async def voice_stopped(self, frame: VADUserStoppedSpeakingFrame) -> None:
         if self._speech is None:
             return
-        await super()._handle_vad_user_stopped_speaking(frame)
+        await super().voice_stopped(frame)
         utterance, self._speech = self._speech, None
         self._partial = None
         if self._stream is not None and utterance.played:
@@ -292,7 +294,7 @@ class EngineSttService(STTService):
         overflow = len(kept) - self._speech_limit
         if overflow > 0:
             del kept[:overflow]
-        self._record_stt_audio_usage(audio)
+        record_audio_usage(self, audio)
         if self._stream is not None:
             self._stream.feed(audio)
 
@@ -417,7 +419,12 @@ class EngineSttService(STTService):
             logger.debug(f"{self}: nothing was understood")
             return
         frame = TranscriptionFrame(
-            transcript.text, self._user_id, time_now_iso8601(), Language.EN, result=transcript, finalized=True
+            transcript.text,
+            self._speaker_id,
+            time_now_iso8601(),
+            Language.EN,
+            result=transcript,
+            finalized=True,
         )
         BEGAN_S.put(frame, utterance.began_s)
         await self.push_frame(frame)
@@ -427,7 +434,7 @@ class EngineSttService(STTService):
         if transcript is None or not transcript.text:
             return
         frame = InterimTranscriptionFrame(
-            transcript.text, self._user_id, time_now_iso8601(), Language.EN, result=transcript
+            transcript.text, self._speaker_id, time_now_iso8601(), Language.EN, result=transcript
         )
         if self._speech is not None:
             BEGAN_S.put(frame, self._speech.began_s)

@@ -18,9 +18,9 @@ from pipecat.processors.aggregators.llm_response_universal import (
     LLMUserAggregator,
 )
 from pipecat.processors.frame_processor import FrameDirection
-from pipecat.utils.string import TextPartForConcatenation
 
 from core.frame_facts import FrameFact
+from processors.pipecat_internals import CollectedText, add_words, paired_with
 
 # The frame is in the books of the playout clock.
 HEARD_LATER = FrameFact[bool]("heard_later")
@@ -49,7 +49,7 @@ def heard_texts(frame: Frame, texts: Sequence[HeardText]) -> None:
         _HEARD_TEXTS.put(frame, tuple(texts))
 
 
-class HeardAssistantAggregator(LLMAssistantAggregator):
+class HeardAssistantAggregator(CollectedText, LLMAssistantAggregator):
     """In place of the assistant half of ``LLMContextAggregatorPair``.
 
     Args:
@@ -65,19 +65,16 @@ class HeardAssistantAggregator(LLMAssistantAggregator):
         *,
         params: LLMAssistantAggregatorParams | None = None,
     ) -> None:
-        super().__init__(context, params=params, _paired_user_aggregator=user)
+        super().__init__(context, params=params, **paired_with(user))
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         for heard in _HEARD_TEXTS.take(frame) or ():
             if not heard.taken:
                 heard.taken = True
-                self._take(heard.text)
+                if heard.text:
+                    add_words(self, heard.text)
         await super().process_frame(frame, direction)
 
-    def _take(self, text: str) -> None:
-        if text:
-            self._aggregation.append(TextPartForConcatenation(text, includes_inter_part_spaces=False))
-
-    async def _handle_text(self, frame: TextFrame) -> None:
+    async def collect(self, frame: TextFrame) -> None:
         if not HEARD_LATER.is_on(frame):
-            await super()._handle_text(frame)
+            await super().collect(frame)

@@ -39,6 +39,15 @@ from core.frame_facts import FrameFact
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to_ms
 from models.tts import SpeechPiece, TextToSpeech
 from models.tts.clauses import ClauseSettings, ClauseSplitter, split_clauses
+from processors.pipecat_internals import (
+    AnnouncedText,
+    end_context_with_turn,
+    forget_untimed_words,
+    hold_word_clock,
+    keep_context,
+    protected_contexts,
+    set_text_aggregator,
+)
 from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
 
 _NS_PER_MS = 1_000_000
@@ -321,7 +330,7 @@ class _Places:
         self._words.pop(context_id, None)
 
 
-class EngineTtsService(TTSService):
+class EngineTtsService(AnnouncedText, TTSService):
     """Speaks the reply with an engine of ``models.tts``.
 
     Args:
@@ -351,8 +360,9 @@ class EngineTtsService(TTSService):
         self._engine = engine
         self._executor = executor
         self._options = options or EngineTtsSettings()
-        # 1.14 has no argument for the aggregator; its own waits for the first character of the next sentence.
-        self._text_aggregator = ClauseAggregator(self._options.clauses)  # type: ignore[assignment]
+        # Pipecat's own waits for the first character of the next sentence.
+        set_text_aggregator(self, ClauseAggregator(self._options.clauses))
+        self._skipped_kinds = frozenset(kwargs.get("skip_text_types") or ())
         self._playout = _PlayoutClock()
         self._places = _Places()
         self._crossings: dict[Crossing, str] = {}
@@ -367,55 +377,52 @@ class EngineTtsService(TTSService):
             self._drop_pending(everything=isinstance(frame, CancelFrame))
         await super().process_frame(frame, direction)
 
-    async def _handle_aggregated_text(
-        self, src_frame: AggregatedTextFrame, context_id: str | None = None
-    ) -> None:
+    async def take_text(self, frame: AggregatedTextFrame, context_id: str | None = None) -> None:
         # What is to be said as it stands comes in one piece of any length, and Pipecat looks for each of its
         # words in all of it: milliseconds of the loop for each word of some pages. Those are announced as
         # they stand, and followed by their clauses.
-        is_short = len(src_frame.text) <= FOLLOWED_CHARS
-        if is_short or src_frame.text_type in self._skip_text_types:
-            await super()._handle_aggregated_text(src_frame, context_id)
+        is_short = len(frame.text) <= FOLLOWED_CHARS
+        if is_short or frame.text_type in self._skipped_kinds:
+            await super().take_text(frame, context_id)
             return
         context_id = context_id or self.create_context_id()
-        whole: AggregatedTextFrame | None = src_frame
-        for clause in split_clauses(src_frame.text, self._options.clauses):
-            part = AggregatedTextFrame(clause.strip(), src_frame.text_type, raw_text=clause.strip())
+        whole: AggregatedTextFrame | None = frame
+        for clause in split_clauses(frame.text, self._options.clauses):
+            part = AggregatedTextFrame(clause.strip(), frame.text_type, raw_text=clause.strip())
             # Its words are shown as the words of what was announced.
-            part.id = src_frame.id
-            part.interruptible = src_frame.interruptible
+            part.id = frame.id
+            part.interruptible = frame.interruptible
             _ANNOUNCED.put(part, whole)
-            await super()._handle_aggregated_text(part, context_id)
+            await super().take_text(part, context_id)
             whole = _ANNOUNCED.of(part)
             if not self.is_usable:
                 # Nobody speaks the rest, and it would be taken for said.
                 return
 
-    async def _announce_text(self, src_frame: AggregatedTextFrame, context_id: str) -> None:
-        if not _ANNOUNCED.is_on(src_frame):
-            await super()._announce_text(src_frame, context_id)
+    async def announce(self, frame: AggregatedTextFrame, context_id: str) -> None:
+        if not _ANNOUNCED.is_on(frame):
+            await super().announce(frame, context_id)
             return
-        src_frame.append_to_context = False
-        src_frame.context_id = context_id
-        src_frame.will_be_spoken = True
-        whole = _ANNOUNCED.take(src_frame)
+        frame.append_to_context = False
+        frame.context_id = context_id
+        frame.will_be_spoken = True
+        whole = _ANNOUNCED.take(frame)
         if whole is not None:
-            await super()._announce_text(whole, context_id)
+            await super().announce(whole, context_id)
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
         if isinstance(frame, _ClauseFailed):
             # Pipecat reports the words that nobody timed as spoken when the context ends: forget them
             # instead.
             others = set(self.get_audio_contexts()) - {frame.context_id}
-            self._aggregated_frame_sequencer.clear(keep_contexts=others)
+            forget_untimed_words(self, keep=others)
             await super().push_frame(BrokeOffFrame(context_id=frame.context_id), direction)
             frame.handled.set()
             return
         if isinstance(frame, _TextDue):
             # Pipecat gives text that nobody timed the time of the last word, however long ago that was, or
             # none: replies that are queued at once would overtake each other.
-            tracker = self._word_timestamp_tracker
-            tracker.last_pts = max(tracker.last_pts, frame.due_ns)
+            hold_word_clock(self, frame.due_ns)
             return
         if isinstance(frame, TTSTextFrame):
             self._places.stamp(frame)
@@ -426,8 +433,8 @@ class EngineTtsService(TTSService):
         await super().cleanup()
 
     async def on_turn_context_completed(self) -> None:
-        # Pipecat ends the context only if its last clause had audio; ours always comes within run_tts.
-        self._is_yielding_frames_synchronously = True
+        # Its last clause may have had no audio.
+        end_context_with_turn(self)
         await super().on_turn_context_completed()
 
     async def on_audio_context_completed(self, context_id: str) -> None:
@@ -555,7 +562,7 @@ class EngineTtsService(TTSService):
             step_s = min(left_s, _KEEPALIVE_S)
             await asyncio.sleep(step_s)
             left_s -= step_s
-            self._refresh_audio_context(context_id)
+            keep_context(self, context_id)
 
     async def _report(self, error: Exception, context_id: str) -> None:
         """Take back what was announced and not spoken, then tell the pipeline."""
@@ -573,9 +580,7 @@ class EngineTtsService(TTSService):
     def _drop_pending(self, *, everything: bool) -> None:
         """Stop the engine for what an interruption drops; speech marked uninterruptible goes on."""
         self.forget_prepared()
-        kept = set()
-        if not everything:
-            kept = {key for key, context in self._tts_contexts.items() if not context.interruptible}
+        kept = set() if everything else protected_contexts(self)
         for crossing, context_id in self._crossings.items():
             if context_id not in kept:
                 crossing.stop()

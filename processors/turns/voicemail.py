@@ -18,7 +18,7 @@ Owns no task: ``run`` is one that its caller owns. What it is told never blocks.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -28,7 +28,6 @@ from pipecat.classifiers.base_classifier import (
     ChoiceQuestion,
     ChoiceResult,
     ClassifierError,
-    ClassifierImage,
     ClassifierQuestion,
     ClassifierResult,
 )
@@ -42,7 +41,6 @@ from pipecat.frames.frames import (
     TranscriptionFrame,
     TTSSpeakFrame,
 )
-from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import LLMService
 from pipecat.utils.sync.event_notifier import EventNotifier
@@ -61,6 +59,7 @@ from core.call_events import (
 from core.clock import Clock
 from core.frame_facts import FrameFact
 from core.media import pcm16_to_float
+from processors.pipecat_internals import ClassifierAnswers
 from processors.taps.notice import NoticeTap
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
@@ -73,15 +72,12 @@ _MACHINE, _PERSON = "voicemail", "conversation"
 _EVIDENCE = FrameFact[bool]("evidence")
 
 
-class RulesClassifier(BaseClassifier):
+class RulesClassifier(ClassifierAnswers, BaseClassifier):
     """Answers the detector's question by rules; no model, no wait."""
 
-    async def _ask(
-        self,
-        state: str | dict[str, Any] | list[Any],
-        questions: Mapping[str, ClassifierQuestion],
-        images: Sequence[ClassifierImage] = (),
-    ) -> tuple[dict[str, ClassifierResult], LLMTokenUsage | None]:
+    async def answer(
+        self, state: str | dict[str, Any] | list[Any], questions: Mapping[str, ClassifierQuestion]
+    ) -> dict[str, ClassifierResult]:
         judgement = judge(state if isinstance(state, str) else "")
         choice, other = (_MACHINE, _PERSON) if judgement.is_machine else (_PERSON, _MACHINE)
         result = ChoiceResult(
@@ -92,10 +88,10 @@ class RulesClassifier(BaseClassifier):
         for name, question in questions.items():
             if not isinstance(question, ChoiceQuestion) or choice not in question.options:
                 raise ClassifierError(f"there are no rules for {name!r}")
-        return dict.fromkeys(questions, result), None
+        return dict.fromkeys(questions, result)
 
 
-class ModelClassifier(BaseClassifier):
+class ModelClassifier(ClassifierAnswers, BaseClassifier):
     """Asks a language model, and rules where it fails or takes too long.
 
     Args:
@@ -109,19 +105,16 @@ class ModelClassifier(BaseClassifier):
         self._asking = LLMClassifier(llm=model, timeout=answer_ms / 1000)
         self._rules = RulesClassifier()
 
-    async def _ask(
-        self,
-        state: str | dict[str, Any] | list[Any],
-        questions: Mapping[str, ClassifierQuestion],
-        images: Sequence[ClassifierImage] = (),
-    ) -> tuple[dict[str, ClassifierResult], LLMTokenUsage | None]:
+    async def answer(
+        self, state: str | dict[str, Any] | list[Any], questions: Mapping[str, ClassifierQuestion]
+    ) -> dict[str, ClassifierResult]:
         try:
-            return await self._asking.ask(state, questions), None
+            return await self._asking.ask(state, questions)
         except ClassifierError as error:
             # The cause names the fault; its text may hold what was said.
             fault = type(error.__cause__ or error).__name__
             logger.warning(f"{self}: rules judge in place of the model: {fault}")
-            return await self._rules.ask(state, questions), None
+            return await self._rules.ask(state, questions)
 
     async def cleanup(self) -> None:
         await super().cleanup()

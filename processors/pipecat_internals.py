@@ -1,0 +1,270 @@
+"""The door to private members of Pipecat, for the processors.
+
+Functions reach what a service or an aggregator of Pipecat's keeps to itself. Mixins turn a private method
+that has to be overridden into a public one: a mixin stands in front of Pipecat's class, which calls the
+private method, and the public one of the mixin does by default what Pipecat's does.
+
+Nothing else in this folder touches a private member of a library, which ``scripts/check_foreign_members.py``
+checks. ``tests/contracts/test_foreign_members.py`` lists every member that is used here and fails with its
+name when a version of Pipecat has lost it; docs/architecture.md has the upgrade drill.
+
+Imports no service: which of them a process needs, its deployment decides. Owns nothing and decides nothing.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    LLMMessagesAppendFrame,
+    TextFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.utils.string import TextPartForConcatenation
+
+if TYPE_CHECKING:
+    from pipecat.classifiers.base_classifier import (
+        BaseClassifier,
+        ClassifierImage,
+        ClassifierQuestion,
+        ClassifierResult,
+    )
+    from pipecat.metrics.metrics import LLMTokenUsage
+    from pipecat.processors.aggregators.llm_response_universal import (
+        LLMAssistantAggregator,
+        LLMUserAggregator,
+    )
+    from pipecat.processors.frameworks.rtvi import RTVIProcessor
+    from pipecat.processors.frameworks.rtvi.models import (
+        LLMFunctionCallResultData,
+        SendFileData,
+        SendTextData,
+    )
+    from pipecat.services.llm_service import LLMService
+    from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
+    from pipecat.services.stt_service import STTService
+    from pipecat.services.tts_service import TTSService
+    from pipecat.utils.text.base_text_aggregator import BaseTextAggregator
+else:
+    BaseClassifier = LLMAssistantAggregator = OpenAIRealtimeLLMService = RTVIProcessor = object
+    STTService = TTSService = object
+
+
+# Language models.
+
+
+async def push_llm_text(service: "LLMService[Any]", text: str) -> None:
+    """Push a piece of a reply as Pipecat's services do: measured, and filtered where a turn is not whole."""
+    await service._push_llm_text(text)
+
+
+def sdk_client(service: Any) -> Any:
+    """Return the client of a vendor's SDK that a service has made, which the service never closes."""
+    return service._client
+
+
+# The caller's words.
+
+
+class VoiceEdges(STTService):
+    """Mixin: beginnings and ends of a voice, which the base class takes as its own measurements."""
+
+    async def voice_started(self, frame: VADUserStartedSpeakingFrame) -> None:
+        """Begin an utterance."""
+        await super()._handle_vad_user_started_speaking(frame)
+
+    async def voice_stopped(self, frame: VADUserStoppedSpeakingFrame) -> None:
+        """End an utterance."""
+        await super()._handle_vad_user_stopped_speaking(frame)
+
+    async def _handle_vad_user_started_speaking(self, frame: VADUserStartedSpeakingFrame) -> None:
+        await self.voice_started(frame)
+
+    async def _handle_vad_user_stopped_speaking(self, frame: VADUserStoppedSpeakingFrame) -> None:
+        await self.voice_stopped(frame)
+
+
+def record_audio_usage(service: "STTService", audio: bytes) -> None:
+    """Count audio that was recognised; the base class counts what reaches its own ``process_audio_frame``."""
+    service._record_stt_audio_usage(audio)
+
+
+# The bot's voice.
+
+
+class AnnouncedText(TTSService):
+    """Mixin: a text on its way to the engine, and its announcement to those who follow what is said."""
+
+    async def take_text(self, frame: AggregatedTextFrame, context_id: str | None = None) -> None:
+        """Speak a text, or announce it where its kind is skipped."""
+        await super()._handle_aggregated_text(frame, context_id)
+
+    async def announce(self, frame: AggregatedTextFrame, context_id: str) -> None:
+        """Announce a text whose speech begins."""
+        await super()._announce_text(frame, context_id)
+
+    async def _handle_aggregated_text(
+        self, src_frame: AggregatedTextFrame, context_id: str | None = None
+    ) -> None:
+        await self.take_text(src_frame, context_id)
+
+    async def _announce_text(self, src_frame: AggregatedTextFrame, context_id: str) -> None:
+        await self.announce(src_frame, context_id)
+
+
+def set_text_aggregator(service: "TTSService", aggregator: "BaseTextAggregator") -> None:
+    """Have text cut by an aggregator of ours; the constructor has no argument for one."""
+    service._text_aggregator = aggregator  # type: ignore[assignment]
+
+
+def forget_untimed_words(service: "TTSService", *, keep: Collection[str]) -> None:
+    """Forget the words that no engine has timed, in all contexts but these: they would count as spoken."""
+    service._aggregated_frame_sequencer.clear(keep_contexts=set(keep))
+
+
+def hold_word_clock(service: "TTSService", until_ns: int) -> None:
+    """Give text that nobody timed this time at least: by default it has that of the last word."""
+    tracker = service._word_timestamp_tracker
+    tracker.last_pts = max(tracker.last_pts, until_ns)
+
+
+def end_context_with_turn(service: "TTSService") -> None:
+    """Have the context end with its turn, whatever its last clause was.
+
+    Pipecat ends it so only for an engine whose last audio came from within ``run_tts``.
+    """
+    service._is_yielding_frames_synchronously = True
+
+
+def keep_context(service: "TTSService", context_id: str) -> None:
+    """Have a context that is quiet stay open."""
+    service._refresh_audio_context(context_id)
+
+
+def protected_contexts(service: "TTSService") -> set[str]:
+    """Return the contexts that an interruption leaves."""
+    return {key for key, context in service._tts_contexts.items() if not context.interruptible}
+
+
+# The dialogue.
+
+
+class CollectedText(LLMAssistantAggregator):
+    """Mixin: the bot's words on their way into the context."""
+
+    async def collect(self, frame: TextFrame) -> None:
+        """Take the words of a frame."""
+        await super()._handle_text(frame)
+
+    async def _handle_text(self, frame: TextFrame) -> None:
+        await self.collect(frame)
+
+
+def paired_with(user: "LLMUserAggregator | None") -> dict[str, Any]:
+    """Return the argument by which Pipecat joins the halves of its pair, which makes both of them itself."""
+    return {"_paired_user_aggregator": user}
+
+
+def add_words(aggregator: "LLMAssistantAggregator", text: str) -> None:
+    """Add whole words to the reply that is being collected."""
+    aggregator._aggregation.append(TextPartForConcatenation(text, includes_inter_part_spaces=False))
+
+
+class ClassifierAnswers(BaseClassifier):
+    """Mixin: the answer of a classifier, which the base class measures."""
+
+    async def answer(
+        self,
+        state: str | dict[str, Any] | list[Any],
+        questions: "Mapping[str, ClassifierQuestion]",
+    ) -> "dict[str, ClassifierResult]":
+        """Answer questions about a state."""
+        raise NotImplementedError
+
+    async def _ask(
+        self,
+        state: str | dict[str, Any] | list[Any],
+        questions: "Mapping[str, ClassifierQuestion]",
+        images: "Sequence[ClassifierImage]" = (),
+    ) -> "tuple[dict[str, ClassifierResult], LLMTokenUsage | None]":
+        return await self.answer(state, questions), None
+
+
+# Messages of a client.
+
+
+class ClientRequests(RTVIProcessor):
+    """Mixin: what a client asks for; the base class acts before anything else has seen the request."""
+
+    async def take_text(self, data: "SendTextData", message_id: str, user_id: str | None = None) -> None:
+        """Take text that was typed."""
+        await super()._handle_send_text(data, message_id, user_id)
+
+    async def take_file(self, data: "SendFileData", message_id: str) -> None:
+        """Take a file."""
+        await super()._handle_send_file(data, message_id)
+
+    async def take_function_result(self, data: "LLMFunctionCallResultData") -> None:
+        """Take the result of a function that the client has run."""
+        await super()._handle_function_call_result(data)
+
+    async def refuse(self, message_id: str, reason: str) -> None:
+        """Answer a message with an error; the public way takes one kind of message only."""
+        await self._send_error_response(message_id, reason)
+
+    async def _handle_send_text(
+        self, data: "SendTextData", message_id: str, user_id: str | None = None
+    ) -> None:
+        await self.take_text(data, message_id, user_id)
+
+    async def _handle_send_file(self, data: "SendFileData", message_id: str) -> None:
+        await self.take_file(data, message_id)
+
+    async def _handle_function_call_result(self, data: "LLMFunctionCallResultData") -> None:
+        await self.take_function_result(data)
+
+
+# OpenAI's realtime service.
+
+
+class RealtimeEvents(OpenAIRealtimeLLMService):
+    """Mixin: what the provider reports, and what is appended to the dialogue."""
+
+    async def voice_started(self, event: Any) -> None:
+        """Handle that the provider hears the caller."""
+        await super()._handle_evt_speech_started(event)
+
+    async def response_created(self, event: Any) -> None:
+        """Handle that a response begins."""
+        await super()._handle_evt_response_created(event)
+
+    async def audio_came(self, event: Any) -> None:
+        """Handle a piece of a response's audio."""
+        await super()._handle_evt_audio_delta(event)
+
+    async def append_messages(self, frame: LLMMessagesAppendFrame) -> None:
+        """Send messages that were appended, as the application's words."""
+        await super()._handle_messages_append(frame)
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether the provider has the dialogue: before, what is appended goes there with the context."""
+        return self._api_session_ready and not self._llm_needs_conversation_setup
+
+    async def send_callers_words(self, text: str) -> None:
+        """Send words as the caller's, to be answered with what comes next."""
+        await self._send_message_item(text, role="user")
+        self._results_awaiting_response = True
+
+    async def _handle_evt_speech_started(self, evt: Any) -> None:
+        await self.voice_started(evt)
+
+    async def _handle_evt_response_created(self, evt: Any) -> None:
+        await self.response_created(evt)
+
+    async def _handle_evt_audio_delta(self, evt: Any) -> None:
+        await self.audio_came(evt)
+
+    async def _handle_messages_append(self, frame: LLMMessagesAppendFrame) -> None:
+        await self.append_messages(frame)
