@@ -12,17 +12,17 @@ What a client sends before it has its line is kept for its conversation, and lit
 
 import asyncio
 import json
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any
 
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocketDisconnect
 
 from core.errors import CapacityError
 from protocols.surface import InQueue
 from serving.gateway.line_request import LineRequest, Tell
+from serving.gateway.replayable_socket import Message, ReplayableSocket
 from transports.webrtc.early_peer import EarlyPeer
 from transports.websocket.session import SurfaceSession
 
@@ -58,11 +58,11 @@ async def wait_as_browser(
     return line.is_granted
 
 
-async def wait_as_socket(line: LineRequest | None, websocket: WebSocket) -> bool:
+async def wait_as_socket(line: LineRequest | None, websocket: ReplayableSocket) -> bool:
     """Wait for the line of a socket that speaks RTVI; arguments as ``wait_as_browser``."""
     if line is None or line.is_granted:
         return True
-    early: deque[Mapping[str, Any]] = deque()
+    early: list[Message] = []
 
     async def tell(place: InQueue) -> None:
         with suppress(WebSocketDisconnect, RuntimeError):
@@ -80,8 +80,7 @@ async def wait_as_socket(line: LineRequest | None, websocket: WebSocket) -> bool
         with suppress(WebSocketDisconnect, RuntimeError):
             await websocket.close(TRY_AGAIN_LATER, str(error)[:100])
     if line.is_granted:
-        # Starlette has no public way to put a message back.
-        websocket._receive = _replaying(early, websocket._receive)
+        websocket.put_back(early)
         await tell(InQueue(0))
     return line.is_granted
 
@@ -141,12 +140,3 @@ async def _until_granted(line: LineRequest, tell: Tell, left: Awaitable[None]) -
         for task in (granted, leaving):
             task.cancel()
         await asyncio.gather(granted, leaving, return_exceptions=True)
-
-
-def _replaying(
-    early: deque[Mapping[str, Any]], receive: Callable[[], Awaitable[Any]]
-) -> Callable[[], Awaitable[Any]]:
-    async def replay() -> Any:
-        return early.popleft() if early else await receive()
-
-    return replay

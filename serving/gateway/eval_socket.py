@@ -24,6 +24,7 @@ from serving.gateway.calls import ADDRESS_SHARE, LEAST_SILENT, CallTasks
 from serving.gateway.limits import Places
 from serving.gateway.line_request import LineRequest
 from serving.gateway.middleware import POLICY_VIOLATION
+from serving.gateway.replayable_socket import ReplayableSocket
 from serving.gateway.settings import ServerSettings
 
 Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[AdmittedClient]]
@@ -40,6 +41,7 @@ class EvalArguments(WebSocketRunnerArguments):
         line: see ``serving.gateway.line_request.Queueing``.
     """
 
+    websocket: ReplayableSocket
     identity: ClientIdentity = ANONYMOUS
     line: LineRequest | None = None
 
@@ -77,7 +79,7 @@ class EvalSocket:
         try:
             identity = (await self._admit(websocket, {})).identity
             await websocket.accept()
-            task = await self._open(websocket, identity)
+            task = await self._open(ReplayableSocket(websocket), identity)
         except (CapacityError, StoreUnavailableError) as error:
             await close_socket(websocket, TRY_AGAIN_LATER, str(error), within_s=within_s)
         except (HTTPException, AgentError) as error:
@@ -86,7 +88,7 @@ class EvalSocket:
         else:
             await asyncio.wait({task})
 
-    async def _open(self, websocket: WebSocket, identity: ClientIdentity) -> asyncio.Task[None]:
+    async def _open(self, websocket: ReplayableSocket, identity: ClientIdentity) -> asyncio.Task[None]:
         """Start the conversation of an accepted socket once it has said what it is."""
         settings = self._settings
         try:

@@ -12,12 +12,13 @@ import json
 import time
 from typing import Any
 
-from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
 from serving.gateway.connections import Connection, ConnectionTable, Phase, counted_address
+from serving.uvicorn_internals import RequestStarts
 
 # Of one request. Each costs a call into Python; browsers send some 20.
 MOST_HEADERS = 100
@@ -42,7 +43,7 @@ class ExcessError(Exception):
     """A client sends more headers, or more requests at once, than are read."""
 
 
-class GuardedHttp(HttpToolsProtocol):
+class GuardedHttp(RequestStarts):
     """Connection until it ends or becomes a socket. Made by a subclass with these set.
 
     Attributes:
@@ -139,11 +140,12 @@ class GuardedHttp(HttpToolsProtocol):
             # It holds this object in a reference cycle, and reads no more of the connection.
             self.parser = None  # type: ignore[assignment]
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    def start_request(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:
+        """See ``RequestStarts``."""
         self._answered = cycle
         if cycle.scope["path"] not in PROBE_PATHS and self.table.is_full(self.transport):
             app = _full
-        super()._start_asgi_task(cycle, app)
+        super().start_request(cycle, app)
 
     def send_400_response(self, msg: str) -> None:
         """See uvicorn."""
@@ -289,7 +291,7 @@ def _refusal(status: int, why: str) -> bytes:
     return STATUS_LINE[status] + headers.encode() + body
 
 
-async def _full(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+async def _full(scope: Scope, receive: Receive, send: Send) -> None:
     body = json.dumps({"error": FULL}).encode()
     headers = [
         (b"content-type", b"application/json"),

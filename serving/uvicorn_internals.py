@@ -1,0 +1,23 @@
+"""The door to private members of uvicorn, for the servers.
+
+Nothing else in this folder touches a private member of a library, which ``scripts/check_foreign_members.py``
+checks. ``tests/contracts/test_foreign_members.py`` lists every member that is used here and fails with its
+name when a version of uvicorn has lost it.
+"""
+
+from typing import cast
+
+from starlette.types import ASGIApp
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+
+class RequestStarts(HttpToolsProtocol):
+    """Mixin: a request whose turn has come. There is no public method between its head and its task."""
+
+    def start_request(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:
+        """Start the task that answers a request."""
+        super()._start_asgi_task(cycle, cast(ASGI3Application, app))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self.start_request(cycle, cast(ASGIApp, app))
