@@ -32,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from core.errors import ConfigError, EngineError
+from models.library_internals import attention_of
 from models.llm import Message
 from models.llm.kv.dialogue import Answered, Asked, Prefilled
 from models.llm.kv.grown import growing
@@ -155,7 +156,7 @@ class CausalLm:
         self._template = hashlib.sha256(
             f"{self._tokenizer.chat_template}{sorted(settings.template.items())}".encode()
         ).hexdigest()
-        self._layout = f"{dtype}, {self._model.config._attn_implementation}"
+        self._layout = f"{dtype}, {attention_of(self._model)}"
         # Those that nobody uses at the moment.
         self._contexts: dict[str, _Context] = {}
         self._lock = threading.Lock()

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from core.errors import ConfigError, EngineError
+from models.library_internals import begin_vocoder_turn
 
 ENGINE = "minicpm_o"
 VOICE_RATE_HZ = 16_000
@@ -240,7 +241,7 @@ class DuplexBinding:
         if not duplex.current_turn_ended:
             duplex.decoder.feed(duplex.decoder.embed_token(duplex.turn_eos_token_id))
             duplex.current_turn_ended = True
-            duplex._reset_token2wav_for_new_turn()
+            begin_vocoder_turn(duplex)
         count, duplex.force_listen_count = duplex.force_listen_count, sys.maxsize
         try:
             result: Mapping[str, Any] = duplex.streaming_generate(**options)

@@ -19,6 +19,7 @@ from transformers import MoshiConfig, MoshiForConditionalGeneration, PreTrainedT
 from transformers.utils import logging as transformers_logging
 
 from core.errors import CapacityError, ConfigError, EngineError
+from models.library_internals import keep_exact
 from models.omni import OmniEngine
 from models.omni.moshi.codec import DecoderStream, EncoderStream, check_codec
 from models.omni.moshi.settings import ENGINE, MoshiSettings
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 UNIT_MS = 80
 # Silence is heard for so long before its codes are taken: by then the start of a stream has worn off.
 SILENCE_UNITS = 25
-
-
-class _MoshiWithExactCodec(MoshiForConditionalGeneration):
-    _keep_in_fp32_modules_strict = ("audio_encoder",)
 
 
 class Weights:
@@ -176,7 +173,7 @@ def _load_model(path: Path, device: torch.device, dtype: torch.dtype) -> MoshiFo
         raw, _ = MoshiConfig.get_config_dict(path, local_files_only=True)
         if raw.get("model_type") != MoshiConfig.model_type:
             raise EngineError(f"{path} is no Moshi: {raw.get('model_type')}", engine=ENGINE, retryable=False)
-        model, loading = _MoshiWithExactCodec.from_pretrained(
+        model, loading = keep_exact(MoshiForConditionalGeneration, "audio_encoder").from_pretrained(
             path, dtype=dtype, local_files_only=True, output_loading_info=True
         )
         # The library fills what is missing with noise.
