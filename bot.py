@@ -111,10 +111,10 @@ def configure_log(verbosity: int) -> None:
     logger.remove()
     level = ("WARNING", "INFO", "DEBUG", "TRACE")[min(verbosity, 3)]
     # Values of variables beside a traceback would be what people said.
-    logger.add(sys.stderr, level=level, filter=None if verbosity else _is_news, diagnose=False)
+    logger.add(sys.stderr, level=level, filter=None if verbosity else is_news, diagnose=False)
 
 
-def _is_news(record: "Record") -> bool:
+def is_news(record: "Record") -> bool:
     """Pipecat warns about every audio-only call, and about every hang-up."""
     return not any(text in record["message"] for text in EXPECTED_WARNINGS)
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -649,6 +649,10 @@ class Engines:
         # A caller with echo control asks for both at once, in front of voice activity's other callers.
         front_end = FrontEnd(self.vad, self.echo, least_db=settings.least_db)
         return HostedFrontEnd(pool, LocalFrontEnd(front_end, self.executors.echo))
+
+    def exchange(self, **parts: Any) -> None:
+        """Put others in the place of engines that were loaded: a measurement may do without some."""
+        self._loaded = replace(self._loaded, **parts)
 
     @property
     def answering(self) -> Answering:

@@ -40,6 +40,7 @@ from audio.audible import AudibleMeter
 from core.errors import PeerError
 from evals.latency.playout import HeardFrame
 from evals.latency.speech import FRAME_SAMPLES, RATE_HZ, Spoken, encode
+from evals.library_internals import set_payload, take_packets
 
 SLOT_US = 20_000
 JITTER_CAPACITY = 16
@@ -163,7 +164,7 @@ class Ears:
         at_us = now_us()
         self.arrivals.at_us.append(at_us)
         self.arrivals.rtp_timestamps.append(packet.timestamp)
-        packet._data = packet.payload  # type: ignore[attr-defined]
+        set_payload(packet, packet.payload)
         _, encoded = self._buffer.add(packet)
         if encoded is None:
             return
@@ -236,7 +237,7 @@ class Line:
         connection = self._connection
         sender = connection.addTrack(self.microphone)
         (receiver,) = [t.receiver for t in connection.getTransceivers() if t.sender is sender]
-        receiver._handle_rtp_packet = self.ears.take  # type: ignore[method-assign]
+        take_packets(receiver, self.ears.take)
         channel = self._channel = connection.createDataChannel("rtvi-ai")
 
         @channel.on("open")

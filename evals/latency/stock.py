@@ -35,9 +35,9 @@ from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_transport import TransportParams
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
-from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 from pipecat.workers.runner import WorkerRunner
 
+from evals.library_internals import aggregate_sentences
 from evals.serving import command
 from pipelines.engines import Engines
 
@@ -83,7 +83,7 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
 def by_sentence(tts: FrameProcessor) -> FrameProcessor:
     """Give a voice the text aggregation back that Pipecat has by default."""
     if isinstance(tts, TTSService):
-        tts._text_aggregator = SimpleTextAggregator(aggregation_type=tts._text_aggregation_mode)
+        aggregate_sentences(tts)
     return tts
 
 

@@ -89,7 +89,7 @@ def fake(engines: Engines) -> None:
         raise PeerError("the deployment's voice is a service")
     engines.vad = Deaf()
     engines.executors = replace(engines.executors, vad=None)
-    engines._loaded = replace(engines._loaded, tts=Remembered(voice), front_end=None)
+    engines.exchange(tts=Remembered(voice), front_end=None)
 
 
 async def serve(arguments: argparse.Namespace) -> None:
@@ -125,7 +125,7 @@ def main() -> int:
     parser.add_argument("--faked", action="store_true")
     arguments = parser.parse_args()
     logger.remove()
-    logger.add(sys.stderr, level="WARNING", filter=bot._is_news)
+    logger.add(sys.stderr, level="WARNING", filter=bot.is_news)
     event_loop.run(serve(arguments))
     return 0
 

@@ -119,7 +119,7 @@ async def serve(config: Path, port: int) -> None:
         voice = engines.voice
         if voice is None:
             raise PeerError("the deployment's voice is a service")
-        engines._loaded = replace(engines._loaded, tts=Remembered(voice))
+        engines.exchange(tts=Remembered(voice))
         async with open_conversations(deployment, engines.answering) as conversations:
             app = create_app(
                 deployment.server,

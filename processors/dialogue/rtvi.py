@@ -19,14 +19,18 @@ from pipecat.processors.frameworks.rtvi import RTVIObserver, RTVIProcessor
 from pipecat.processors.frameworks.rtvi import models as rtvi_models
 from pydantic import BaseModel
 
+from processors.pipecat_internals import ClientRequests
 from protocols.surface import TURN_END
 
 
 class TurnNamingObserver(RTVIObserver):
     """Pipecat's RTVI observer that names the frame of the end of a turn beside the message about it."""
 
-    # An observer is told of one frame after the other.
-    _frame_id = -1
+    def __init__(self, rtvi: RTVIProcessor, **arguments: Any) -> None:
+        super().__init__(rtvi, **arguments)
+        self._client = rtvi
+        # An observer is given one frame after the other.
+        self._frame_id = -1
 
     async def on_push_frame(self, data: FramePushed) -> None:
         """See the base class."""
@@ -35,15 +39,12 @@ class TurnNamingObserver(RTVIObserver):
 
     async def send_rtvi_message(self, model: BaseModel, exclude_none: bool = True) -> None:
         """See the base class."""
-        if self._rtvi is None or not isinstance(model, rtvi_models.UserStoppedSpeakingMessage):
+        if not isinstance(model, rtvi_models.UserStoppedSpeakingMessage):
             await super().send_rtvi_message(model, exclude_none)
             return
         frame = OutputTransportMessageUrgentFrame(message=model.model_dump(exclude_none=exclude_none))
         TURN_END.put(frame, self._frame_id)
-        await self._rtvi.push_frame(frame)
-
-
-from processors.pipecat_internals import ClientRequests
+        await self._client.push_frame(frame)
 
 
 class CheckedRtvi(ClientRequests, RTVIProcessor):

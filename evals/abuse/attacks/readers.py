@@ -35,8 +35,8 @@ async def _open(run: AttackRun, number: int) -> tuple[socket.socket, asyncio.Str
     raw.bind((own_address(number), 0))
     async with asyncio.timeout(10):
         await loop.sock_connect(raw, ("127.0.0.1", run.target.port))
-    reader, writer = await asyncio.open_connection(sock=raw, limit=SMALL_BUFFER)
-    reader._transport.pause_reading()  # type: ignore[attr-defined]
+    _, writer = await asyncio.open_connection(sock=raw, limit=SMALL_BUFFER)
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
     return raw, writer
 
 
