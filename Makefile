@@ -73,6 +73,7 @@ types: setup
 
 layers: setup
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m scripts.check_foreign_members
 
 # NeMo's packages and the bot's do not go together (docs/workers.md).
 nemo: .venv-nemo/.done

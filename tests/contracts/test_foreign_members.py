@@ -1,0 +1,213 @@
+"""Every private member of a library that is depended on, and the version in which it was last looked at.
+
+A version of a library that has lost one fails here with its name, and so does a door that uses a member which
+this table does not have. After an upgrade: docs/architecture.md, "Upgrading Pipecat".
+"""
+
+import ast
+import importlib
+import inspect
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import pytest
+
+from scripts.check_foreign_members import is_door, product, used_in
+
+PIPECAT, AIORTC, AIOICE = "pipecat-ai 1.14.0", "aiortc 1.16.0", "aioice 0.13.0"
+PYEE, OPENSSL, UVICORN = "pyee 13.0.1", "pyOpenSSL 26.4.0", "uvicorn 0.54.0"
+TRANSFORMERS = "transformers 5.23.0"
+PRODUCT = product()
+
+
+@dataclass(frozen=True)
+class Depended:
+    """Members of one owner.
+
+    Attributes:
+        seen: the package, and its version when these were looked at.
+        owner: a class (``module:Class``), or a module that sets the member on objects of another's.
+        members: their names.
+    """
+
+    seen: str
+    owner: str
+    members: tuple[str, ...]
+
+    @property
+    def package(self) -> str:
+        return self.seen.partition(" ")[0]
+
+    def missing(self) -> list[str]:
+        module, _, owner = self.owner.partition(":")
+        there = PRODUCT.members(module, [owner]) if owner else _assigned(module)
+        if there is None:
+            return [f"class {owner}"]
+        return [name for name in self.members if name not in there]
+
+
+def _assigned(module: str) -> set[str]:
+    """Attributes that a module assigns, of whatever."""
+    tree = ast.parse(inspect.getsource(importlib.import_module(module)))
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    return {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
+
+
+DOORS: dict[str, tuple[Depended, ...]] = {
+    "transports/pipecat_internals.py": (
+        Depended(
+            PIPECAT,
+            "pipecat.utils.base_object:BaseObject",
+            ("_register_event_handler", "_call_event_handler", "_event_handlers", "_event_tasks"),
+        ),
+        Depended(PIPECAT, "pipecat.transports.base_output:BaseOutputTransport", ("_media_senders",)),
+        Depended(
+            PIPECAT,
+            "pipecat.transports.smallwebrtc.connection:SmallWebRTCConnection",
+            (
+                "_last_received_time",
+                "_pending_app_messages",
+                "_renegotiation_task",
+                "_track_map",
+                "_data_channel",
+                "_track_getters",
+            ),
+        ),
+        Depended(PIPECAT, "pipecat.transports.smallwebrtc.connection:SmallWebRTCTrack", ("_receiver",)),
+        Depended(AIORTC, "aiortc.rtcrtpreceiver:RemoteStreamTrack", ("_queue",)),
+        Depended(
+            AIORTC,
+            "aiortc.rtcrtpreceiver:RTCRtpReceiver",
+            ("_enabled", "_RTCRtpReceiver__jitter_buffer"),
+        ),
+        Depended(AIORTC, "aiortc.rtcrtpreceiver", ("_data",)),
+        Depended(
+            AIORTC,
+            "aiortc.rtcsctptransport:RTCSctpTransport",
+            (
+                "_handle_data",
+                "_data_channel_receive",
+                "_advertised_rwnd",
+                "_sack_misordered",
+                "_data_channels",
+                "_data_channel_queue",
+            ),
+        ),
+        Depended(
+            AIORTC,
+            "aiortc.rtcpeerconnection:RTCPeerConnection",
+            ("_RTCPeerConnection__iceTransports", "_RTCPeerConnection__dtlsTransports"),
+        ),
+        Depended(AIORTC, "aiortc.rtcicetransport:RTCIceTransport", ("_connection",)),
+        Depended(AIORTC, "aiortc.rtcdtlstransport:RTCDtlsTransport", ("_ssl",)),
+        Depended(AIOICE, "aioice.ice:Connection", ("_check_list", "_nominated")),
+        Depended(PYEE, "pyee.asyncio:AsyncIOEventEmitter", ("_waiting",)),
+        Depended(OPENSSL, "OpenSSL.SSL:Connection", ("_context",)),
+        Depended(OPENSSL, "OpenSSL.SSL:Context", ("_verify_helper",)),
+    ),
+    "processors/pipecat_internals.py": (
+        Depended(PIPECAT, "pipecat.services.llm_service:LLMService", ("_push_llm_text",)),
+        Depended(PIPECAT, "pipecat.services.anthropic.llm:AnthropicLLMService", ("_client",)),
+        Depended(
+            PIPECAT,
+            "pipecat.services.stt_service:STTService",
+            (
+                "_handle_vad_user_started_speaking",
+                "_handle_vad_user_stopped_speaking",
+                "_record_stt_audio_usage",
+            ),
+        ),
+        Depended(
+            PIPECAT,
+            "pipecat.services.tts_service:TTSService",
+            (
+                "_handle_aggregated_text",
+                "_announce_text",
+                "_text_aggregator",
+                "_aggregated_frame_sequencer",
+                "_word_timestamp_tracker",
+                "_is_yielding_frames_synchronously",
+                "_refresh_audio_context",
+                "_tts_contexts",
+            ),
+        ),
+        Depended(
+            PIPECAT,
+            "pipecat.processors.aggregators.llm_response_universal:LLMAssistantAggregator",
+            ("_handle_text", "_aggregation", "_paired_user_aggregator"),
+        ),
+        Depended(PIPECAT, "pipecat.classifiers.base_classifier:BaseClassifier", ("_ask",)),
+        Depended(
+            PIPECAT,
+            "pipecat.processors.frameworks.rtvi:RTVIProcessor",
+            (
+                "_handle_send_text",
+                "_handle_send_file",
+                "_handle_function_call_result",
+                "_send_error_response",
+            ),
+        ),
+        Depended(
+            PIPECAT,
+            "pipecat.services.openai.realtime.llm:OpenAIRealtimeLLMService",
+            (
+                "_handle_evt_speech_started",
+                "_handle_evt_response_created",
+                "_handle_evt_audio_delta",
+                "_handle_messages_append",
+                "_api_session_ready",
+                "_llm_needs_conversation_setup",
+                "_send_message_item",
+                "_results_awaiting_response",
+            ),
+        ),
+    ),
+    "serving/uvicorn_internals.py": (
+        Depended(UVICORN, "uvicorn.protocols.http.httptools_impl:HttpToolsProtocol", ("_start_asgi_task",)),
+    ),
+    "models/library_internals.py": (
+        Depended(
+            TRANSFORMERS, "transformers.configuration_utils:PreTrainedConfig", ("_attn_implementation",)
+        ),
+        Depended(
+            TRANSFORMERS, "transformers.modeling_utils:PreTrainedModel", ("_keep_in_fp32_modules_strict",)
+        ),
+    ),
+    "evals/library_internals.py": (
+        Depended(AIORTC, "aiortc.rtcrtpreceiver:RTCRtpReceiver", ("_handle_rtp_packet",)),
+        Depended(AIORTC, "aiortc.rtcrtpreceiver", ("_data",)),
+        Depended(
+            PIPECAT,
+            "pipecat.services.tts_service:TTSService",
+            ("_text_aggregator", "_text_aggregation_mode"),
+        ),
+    ),
+}
+# Of code that comes with a model's weights: nothing of it is here.
+WITH_WEIGHTS = {"models/library_internals.py": {"_reset_token2wav_for_new_turn"}}
+
+
+@pytest.mark.parametrize(
+    "depended", [each for rows in DOORS.values() for each in rows], ids=lambda each: each.owner
+)
+def test_members_of_libraries_that_are_depended_on_exist(depended: Depended):
+    missing = depended.missing()
+    assert not missing, (
+        f"{depended.package} {version(depended.package)} has no {', '.join(missing)} in {depended.owner} "
+        f"(seen in {depended.seen})"
+    )
+
+
+def test_a_member_that_is_gone_is_named():
+    gone = Depended(PIPECAT, "pipecat.utils.base_object:BaseObject", ("_event_tasks", "_once_here"))
+    assert gone.missing() == ["_once_here"]
+    assert Depended(PIPECAT, "pipecat.utils.base_object:Gone", ("_any",)).missing()
+
+
+def test_every_member_that_a_door_uses_is_listed():
+    doors = {module.path: used_in(module) for module in PRODUCT.modules.values() if is_door(module.path)}
+    listed = {
+        door: {name for row in rows for name in row.members} | WITH_WEIGHTS.get(door, set())
+        for door, rows in DOORS.items()
+    }
+    assert doors == listed
