@@ -56,7 +56,7 @@ class LlamaCppService(OpenAiCompatibleService):
             EngineError: the server does not run, or the last turn alone leaves no room.
         """
         endpoint = await self._connect()
-        settings: Any = self._settings
+        settings: Any = self.settings
         max_tokens: int = settings.max_tokens
         most_tokens = endpoint.most_tokens(max_tokens)
         sent = self._shortened(context)
@@ -84,14 +84,14 @@ class LlamaCppService(OpenAiCompatibleService):
 
     async def _tokens_of(self, context: LLMContext) -> int:
         """Return how long a request is, by the server: its template, tools and instruction included."""
-        settings: Any = self._settings
+        settings: Any = self.settings
         asked = await self.get_llm_adapter().get_llm_invocation_params(
             context,
             system_instruction=settings.system_instruction,
             convert_developer_to_user=not self.supports_developer_role,
         )
         body = {name: value for name, value in asked.items() if openai_is_given(value)}
-        counted = await self._client.post("/chat/completions/input_tokens", body=body, cast_to=_Counted)
+        counted = await self.sdk_client.post("/chat/completions/input_tokens", body=body, cast_to=_Counted)
         return counted.input_tokens
 
     def _shortened(self, context: LLMContext) -> LLMContext:

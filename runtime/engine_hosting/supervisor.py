@@ -80,7 +80,6 @@ class Supervisor:
     Attributes:
         restarts: how often a life began after the first one.
         failure: why the engine did not load the last time; None when it did.
-        is_retired: no life begins any more.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class Supervisor:
         self.name = name
         self.restarts = 0
         self.failure: AgentError | None = None
-        self.is_retired = False
+        self._is_retired = False
         self._live = live
         self._pauses = pauses
         self._start_timeout_s = start_timeout_s
@@ -181,12 +180,16 @@ class Supervisor:
         """Return an error that names the engine."""
         return EngineError(f"{self.name}: {message}", engine=self.name, retryable=retryable)
 
+    def retire(self) -> None:
+        """Begin no life any more; the present one goes on."""
+        self._is_retired = True
+
     async def run(self) -> None:
         """Live until cancelled, retired or given up. Called by ``start``, or by the owner's own task."""
         pauses, reported = self._pauses, ""
         pause_ms = pauses.first_ms
         loop = asyncio.get_running_loop()
-        while not self.is_retired:
+        while not self._is_retired:
             self._ready_since_s = None
             ended = self._ended = loop.create_future()
             try:
@@ -196,7 +199,7 @@ class Supervisor:
             finally:
                 self._ready.clear()
                 ended.set_result(None)
-            if self.is_retired or (self._unusable.is_set() and not self._has_been_ready):
+            if self._is_retired or (self._unusable.is_set() and not self._has_been_ready):
                 return
             ready_s = self._ready_since_s
             if ready_s is not None and (loop.time() - ready_s) * 1000 > pauses.settled_ms:

@@ -353,7 +353,7 @@ class Pool:
         """Have a worker take no more conversations, and end."""
         kept = self._kept[worker]
         if kept.process is not None:
-            kept.process.is_retired = True
+            kept.process.retire()
         if isinstance(kept.watch, Watch):
             await kept.watch.drain()
         else:

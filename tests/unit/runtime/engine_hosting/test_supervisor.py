@@ -166,7 +166,7 @@ def test_a_retired_process_has_no_other_life() -> None:
         lives = Lives(lasts_for(1))
         running = asyncio.create_task(lives.supervisor.run())
         await asyncio.sleep(0.5)
-        lives.supervisor.is_retired = True
+        lives.supervisor.retire()
         await asyncio.sleep(10)
         assert running.done()
         # Late news of a life that is over.
