@@ -1,8 +1,8 @@
 """The door to private members of Pipecat, for the processors.
 
 Functions reach what a service or an aggregator of Pipecat's keeps to itself. Mixins turn a private method
-that has to be overridden into a public one: a mixin stands in front of Pipecat's class, which calls the
-private method, and the public one of the mixin does by default what Pipecat's does.
+that has to be overridden into a public one: a mixin precedes Pipecat's class among the bases, which calls
+the private method, and the public one of the mixin does by default what Pipecat's does.
 
 Nothing else in this folder touches a private member of a library, which ``scripts/check_foreign_members.py``
 checks. ``tests/contracts/test_foreign_members.py`` lists every member that is used here and fails with its

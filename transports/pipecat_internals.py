@@ -61,7 +61,7 @@ def running_handlers(target: BaseObject) -> list[asyncio.Task[Any]]:
 
 
 async def queue_whole(output: BaseOutputTransport, frame: Frame) -> bool:
-    """Queue a frame for the audio writer as it is, behind what waits; False before the output has started.
+    """Queue a frame for the audio writer as it is, after what waits; False before the output has started.
 
     The public way cuts audio into chunks of one length, and keeps the rest for more.
     """

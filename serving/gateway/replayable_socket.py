@@ -32,5 +32,5 @@ class ReplayableSocket(WebSocket):
         self._early = early
 
     def put_back(self, messages: Iterable[Message]) -> None:
-        """Have messages received again, ahead of what has not been read."""
+        """Have messages received again, before those that have not been read."""
         self._early.extend(messages)
