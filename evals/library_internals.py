@@ -5,7 +5,8 @@ checks. ``tests/contracts/test_foreign_members.py`` lists every member that is u
 name when a version of a library has lost it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from aiortc.rtcrtpreceiver import RTCRtpReceiver
 from aiortc.rtp import RtpPacket
@@ -13,7 +14,9 @@ from pipecat.services.tts_service import TTSService
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
 
-def take_packets(receiver: RTCRtpReceiver, take: Callable[[RtpPacket, int], Awaitable[None]]) -> None:
+def take_packets(
+    receiver: RTCRtpReceiver, take: Callable[[RtpPacket, int], Coroutine[Any, Any, None]]
+) -> None:
     """Have the packets of a receiver taken as they come: it has no event for that, and takes no times."""
     receiver._handle_rtp_packet = take  # type: ignore[method-assign]
 

@@ -10,7 +10,7 @@ Owns nothing and decides nothing: what a member is used for stands with its user
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from aiortc import RTCIceTransport, RTCPeerConnection, RTCSctpTransport
@@ -27,8 +27,8 @@ _JITTER_BUFFER = "_RTCRtpReceiver__jitter_buffer"
 _ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
 _DTLS_TRANSPORTS = "_RTCPeerConnection__dtlsTransports"
 
-HandlePacket = Callable[[bytes], Awaitable[None]]
-HandleMessage = Callable[[int, int, bytes], Awaitable[None]]
+HandlePacket = Callable[[bytes], Coroutine[Any, Any, None]]
+HandleMessage = Callable[[int, int, bytes], Coroutine[Any, Any, None]]
 
 
 # Pipecat's events. Its own subclasses declare and call them by these members: handlers can be added and
