@@ -37,6 +37,7 @@ from runtime.leaving import leave
 from runtime.stall_monitor import StallMonitor
 from serving.gateway.operator_token import OperatorToken, operator_token
 from serving.gateway.settings import ServerSettings
+from transports.registry import TRANSPORTS, Command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -60,7 +61,10 @@ EVERY_ADDRESS = ("0.0.0.0", "::")
 SWITCH_S = 0.001
 EXPECTED_WARNINGS = ("ideo transceiver is available", "Media stream error while reading the audio")
 MODES = (CASCADE, DUPLEX, "text")
-TRANSPORTS = ("webrtc", "file", "local", "twilio")
+DEFAULT_TRANSPORT = "webrtc"
+# Commands that take the flag.
+WITH_FILES = (Command.RECORDING, Command.SIMULATION)
+WITH_SESSION = (Command.RECORDING, Command.DEVICES, Command.ROOM)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -80,9 +84,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--transport",
-        choices=TRANSPORTS,
-        help="how a caller of --mode cascade or duplex is heard (default: webrtc); twilio: a telephone call "
-        "by a simulated caller, on this machine",
+        choices=TRANSPORTS.held_by_command(),
+        help="how a caller of --mode cascade or duplex is heard "
+        f"(default: {DEFAULT_TRANSPORT}; {', '.join(_held(Command.SIMULATION))}: by a simulated caller, on "
+        "this machine)",
     )
     parser.add_argument(
         "--config",
@@ -135,19 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
             from pipelines.text import talk_in_terminal
 
             return asyncio.run(talk_in_terminal(deployment, session_id=options.session))
-        if options.transport == "file":
-            return call_from_file(
-                deployment, options.input, options.output, session_id=options.session, mode=options.mode
-            )
-        if options.transport == "twilio":
-            return call_by_telephone(
-                deployment, options.input, options.output, mode=options.mode, port=options.port or 0
-            )
-        if options.transport == "local":
-            return asyncio.run(
-                call_from_microphone(deployment, session_id=options.session, mode=options.mode)
-            )
-        return serve(deployment, mode=options.mode)
+        return hold(deployment, options)
     except (ConfigError, MediaError, StoreError) as error:
         print(f"bot.py: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -158,25 +151,59 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_INTERRUPTED
 
 
+def hold(deployment: "Deployment", options: argparse.Namespace) -> int:
+    """Serve, or hold one call, as the row of the transport says.
+
+    Returns the exit status.
+    """
+    mode, session_id = options.mode, options.session
+    match _command(options.transport):
+        case Command.RECORDING:
+            return call_from_file(deployment, options.input, options.output, session_id=session_id, mode=mode)
+        case Command.SIMULATION:
+            return call_by_telephone(
+                deployment, options.input, options.output, mode=mode, port=options.port or 0
+            )
+        case Command.DEVICES:
+            return asyncio.run(call_from_microphone(deployment, session_id=session_id, mode=mode))
+        case Command.ROOM:
+            return asyncio.run(call_in_room(deployment, options.transport, session_id=session_id, mode=mode))
+        case _:
+            return serve(deployment, mode=mode)
+
+
+def _command(transport: str | None) -> Command | None:
+    return TRANSPORTS.row(transport or DEFAULT_TRANSPORT).command
+
+
+def _held(*commands: Command) -> list[str]:
+    """Return the names of the transports with one of these commands."""
+    return [row.name for row in TRANSPORTS.rows() if row.command in commands]
+
+
 def check_flags(options: argparse.Namespace) -> None:
     """Refuse what would be ignored.
 
     Raises:
         ConfigError: flags that do not belong together, or of which one is missing.
     """
+    command = _command(options.transport)
     given = [f"--{name}" for name in ("input", "output") if getattr(options, name) is not None]
     if options.mode == "text" and options.transport is not None:
         raise ConfigError(f"--mode text talks in this terminal: --transport {options.transport} has no place")
-    if options.transport == "file" and len(given) < 2:
-        raise ConfigError("--transport file needs --input WAV and --output WAV")
-    if options.session and options.mode != "text" and options.transport not in ("file", "local"):
+    if command is Command.RECORDING and len(given) < 2:
+        raise ConfigError(f"--transport {options.transport} needs --input WAV and --output WAV")
+    if options.session and options.mode != "text" and command not in WITH_SESSION:
         raise ConfigError(
-            "--session is for --mode text and for --transport file or local; a page brings its own"
+            f"--session is for --mode text and for --transport {' or '.join(_held(*WITH_SESSION))}; a page "
+            "brings its own"
         )
-    if options.transport not in ("file", "twilio") and given:
-        raise ConfigError(f"{' and '.join(given)} can only be used with --transport file or twilio")
-    if options.transport == "twilio" and options.host is not None:
-        raise ConfigError("--transport twilio is a call on this machine: --host has no place")
+    if command not in WITH_FILES and given:
+        raise ConfigError(
+            f"{' and '.join(given)} can only be used with --transport {' or '.join(_held(*WITH_FILES))}"
+        )
+    if command is Command.SIMULATION and options.host is not None:
+        raise ConfigError(f"--transport {options.transport} is a call on this machine: --host has no place")
 
 
 def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deployment":
@@ -310,6 +337,7 @@ async def gateway(
         type_turn=typed,
         modes=(CASCADE, DUPLEX),
         default_mode=mode,
+        served=TRANSPORTS.served,
         phone=deployment.phone,
         desk=desk,
         book=book,
@@ -543,7 +571,13 @@ async def _call_from_pcm(
         transport = FileTransport(played, params)
 
         try:
-            await pipeline_of(mode)(engines, transport, call, rtvi=False, finished=played.finished)
+            await pipeline_of(mode)(
+                engines,
+                transport,
+                call,
+                rtvi=call.capabilities.speaks_rtvi,
+                finished=played.finished,
+            )
         finally:
             played.recording.close()
         return {
@@ -665,9 +699,32 @@ async def call_from_microphone(
         has_echo_control = engines.echo is not None
         advice = "" if has_echo_control else " Use a headset: this deployment switches echo control off."
         print(f"Speak; end with Ctrl-C.{advice}", flush=True)
-        await pipeline_of(mode)(engines, transport, call, rtvi=False, handle_sigint=True)
+        await pipeline_of(mode)(
+            engines, transport, call, rtvi=call.capabilities.speaks_rtvi, handle_sigint=True
+        )
         if transport.lost:
             raise ConfigError(transport.lost)
+    return 0
+
+
+async def call_in_room(
+    deployment: "Deployment", transport: str, *, session_id: str | None = None, mode: str = CASCADE
+) -> int:
+    """Join the room that the environment names, and talk with who is there until they leave.
+
+    Raises ConfigError when a package or a variable is missing.
+    """
+    arguments = TRANSPORTS.arguments_from(transport, os.environ)
+    from pipelines.conversing import converse
+    from pipelines.engines import Engines
+    from pipelines.sessions import open_conversations
+
+    arguments.body = {"mode": mode, **({} if session_id is None else {"session": session_id})}
+    async with (
+        await Engines.load(deployment, duplex=mode == DUPLEX) as engines,
+        open_conversations(deployment, engines.answering) as conversations,
+    ):
+        await converse(engines, conversations, arguments)
     return 0
 
 

@@ -18,7 +18,7 @@ def take_packets(
     receiver: RTCRtpReceiver, take: Callable[[RtpPacket, int], Coroutine[Any, Any, None]]
 ) -> None:
     """Have the packets of a receiver taken as they come: it has no event for that, and takes no times."""
-    receiver._handle_rtp_packet = take  # type: ignore[method-assign]
+    receiver._handle_rtp_packet = take  # type: ignore[method-assign, assignment]
 
 
 def set_payload(packet: RtpPacket, payload: bytes) -> None:

@@ -30,6 +30,7 @@ from runtime.event_stream import CallEvents
 from session_store.conversation import Conversation
 from session_store.events import Draft, Kind
 from telemetry.turns import TurnLog
+from transports.registry import TRANSPORTS
 from transports.unit_ears import UnitEars
 from turn_taking.self_voice import OwnWords, SelfVoice
 from turn_taking.voicemail import VoicemailSettings
@@ -88,7 +89,7 @@ class Call:
 
     Args:
         conversation: the session that the call is a part of.
-        transport: "webrtc", "file", "local", "eval".
+        transport: name of its row in ``transports.registry``.
         follows_packets: the transport tells ``on_packet`` what leaves.
         peer_quiet_ms: how long the peer has given no sign of life.
         playout: what counts as heard.
@@ -97,11 +98,14 @@ class Call:
             takes that of the pipeline.
         client: of a socket.
         rules: what the client may change; None: those of an anonymous one.
+        recorded_as: name of the transport in the session's records; empty: that of the row.
         events: what happens in the call, where a part of it is there before it; None: a new stream.
         floor: the same.
         ends_on_goodbye, answers, tools, voicemail: see the attributes.
 
     Attributes:
+        transport: name in the session's records.
+        capabilities: of the transport.
         call_id: unique.
         events: what happens in the call.
         rules: what the client may change.
@@ -136,6 +140,7 @@ class Call:
         output_rate_hz: int | None = None,
         client: "Client | None" = None,
         rules: ClientRules | None = None,
+        recorded_as: str = "",
         events: CallEvents | None = None,
         floor: Floor | None = None,
         ends_on_goodbye: bool = True,
@@ -145,7 +150,9 @@ class Call:
     ) -> None:
         self.rules = rules or ClientRules()
         self.conversation = conversation
-        self.transport = transport
+        row = TRANSPORTS.row(transport)
+        self.transport = recorded_as or row.recorded_as or row.name
+        self.capabilities = row.capabilities
         self.call_id = uuid.uuid4().hex
         self.events = events or CallEvents()
         self.floor = floor or Floor(self.events)

@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipecat.runner.types import RunnerArguments, SmallWebRTCRunnerArguments
-from pipecat.runner.utils import create_transport
-from pipecat.transports.base_transport import BaseTransport, TransportParams, VideoInSourceParams
+from pipecat.runner.types import RunnerArguments
+from pipecat.transports.base_transport import BaseTransport
 
 from audio.comfort_noise import ComfortNoise
 from core.errors import CapacityError
@@ -35,9 +34,10 @@ from serving.gateway.phone_routes import PhoneArguments
 from serving.gateway.talk_sockets import SocketArguments
 from serving.gateway.webrtc_routes import BrowserArguments
 from session_store.conversation import Conversation, Conversations
+from transports.registry import TRANSPORTS, TransportRow
+from transports.request import ReportsQuiet, TransportRequest
 from transports.twilio.stream import PhoneStream
-from transports.webrtc.transport import PacedWebRTCTransport
-from transports.websocket.peer import StarlettePeer
+from transports.websocket.peer import MixedPeer, StarlettePeer
 from transports.websocket.session import SurfaceSession
 
 
@@ -58,6 +58,7 @@ async def converse(
 
     Raises:
         UnknownSessionError: there is no such session.
+        ConfigError: the arguments are of a transport that is not known, or lacks a package.
     """
     if isinstance(runner_args, BrowserArguments) and not await wait_as_browser(
         runner_args.line,
@@ -79,27 +80,27 @@ async def converse(
         assert phones is not None
         await converse_by_phone(engines, phones, runner_args, on_call=on_call)
         return
+    row = TRANSPORTS.of_arguments(runner_args)
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     identity: ClientIdentity = getattr(runner_args, "identity", ANONYMOUS)
     async with conversations.open(
         body.get("session"), owner=identity.session_owner, for_call=True
     ) as conversation:
-        is_browser = hasattr(runner_args, "webrtc_connection")
         # A runner that is not ours passes on whatever a client sent.
         told = body.get("echo_cancellation")
         call = Call(
             conversation,
-            "webrtc" if is_browser else "eval",
-            follows_packets=is_browser,
+            row.name,
+            follows_packets=row.capabilities.reports_playout,
             playout=playout_settings(engines.deployment),
             peer_cancels_echo=told if isinstance(told, bool) else None,
             rules=engines.answering.rules(getattr(runner_args, "identity", ANONYMOUS)),
         )
         wanted = body.get("mode")
         chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
-        sees = chosen == DUPLEX and engines.sees
-        transport = await open_transport(engines, runner_args, call, sees=sees)
-        await pipeline_of(chosen)(engines, transport, call)
+        sees = chosen == DUPLEX and engines.sees and row.capabilities.video
+        transport = await open_transport(engines, row, runner_args, call, sees=sees)
+        await pipeline_of(chosen)(engines, transport, call, rtvi=row.capabilities.speaks_rtvi)
 
 
 async def converse_by_socket(
@@ -182,9 +183,15 @@ async def converse_by_phone(
     """Hold one telephone call, in one session or several."""
     settings = engines.deployment.phone
     assert settings is not None
-    peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
+    peer = MixedPeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
     phone = arguments.phone
-    stream = PhoneStream(peer, settings.line, comfort=ComfortNoise().packet, call_sid=phone.call_sid)
+    stream = PhoneStream(
+        peer,
+        settings.line,
+        comfort=ComfortNoise().packet,
+        call_sid=phone.call_sid,
+        protocol=TRANSPORTS.create(phone.network),
+    )
     try:
         started = await stream.open()
         if started is not None:
@@ -197,6 +204,7 @@ async def converse_by_phone(
                     engines,
                     conversation,
                     stream,
+                    network=phone.network,
                     run=pipeline_of(arguments.mode),
                     facts=facts,
                     desk=arguments.desk,
@@ -217,33 +225,28 @@ def pipeline_of(mode: str) -> Pipeline:
 
 
 async def open_transport(
-    engines: Engines, runner_args: RunnerArguments, call: Call, *, sees: bool = False
+    engines: Engines, row: TransportRow, arguments: RunnerArguments, call: Call, *, sees: bool
 ) -> BaseTransport:
-    """The transport for one set of runner arguments: ours for a browser, Pipecat's for everything else.
+    """Open the transport of a row for one set of runner arguments.
 
-    ``sees``: pictures of the caller's camera are wanted.
+    Args:
+        engines: of the process.
+        row: of the transport.
+        arguments: that bring the conversation.
+        call: whose packets are reported, where the transport does.
+        sees: pictures of the caller's camera are wanted.
+
+    Raises:
+        ConfigError: a package of the row's extra is not installed.
     """
-    if isinstance(runner_args, SmallWebRTCRunnerArguments):
-        transport = PacedWebRTCTransport(
-            runner_args.webrtc_connection,
-            TransportParams(
-                audio_in_enabled=True,
-                audio_out_enabled=True,
-                audio_out_end_silence_secs=0,
-                video_in_enabled=sees,
-                video_in_sources={"camera": VideoInSourceParams()} if sees else {},
-            ),
-            vanish_ms=engines.deployment.server.vanish_ms,
-            jitter_buffer=engines.deployment.server.jitter_buffer,
-            on_packet=call.on_packet,
-            on_first_word=getattr(runner_args, "on_first_word", None),
-        )
+    server = engines.deployment.server
+    request = TransportRequest(
+        sees=sees,
+        vanish_ms=server.vanish_ms,
+        jitter_buffer=server.jitter_buffer,
+        on_packet=call.on_packet,
+    )
+    transport: BaseTransport = await TRANSPORTS.create(row.name, arguments, request)
+    if isinstance(transport, ReportsQuiet):
         call.playout.peer_quiet_ms = transport.quiet_ms
-        return transport
-
-    def eval_params() -> TransportParams:
-        from pipecat.evals.transport import EvalTransportParams
-
-        return EvalTransportParams(audio_in_enabled=True, audio_out_enabled=True)
-
-    return await create_transport(runner_args, {"eval": eval_params})
+    return transport

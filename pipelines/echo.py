@@ -1,9 +1,10 @@
 """Echo control of one call: whether it has any, and its parts.
 
-``wants_echo_control`` decides. A browser is taken to cancel the echo itself unless it says that it does not,
-because browsers do unless a page forbids it, and two cancellers in a row hurt the caller's voice. A file and
-an evaluation have no room in which a loudspeaker could be heard. Everything else (this machine's devices, a
-telephone) has one.
+``wants_echo_control`` decides, by the capabilities of the transport. A client that cancels the echo by itself
+(a browser) is taken to do so unless it says that it does not, because browsers do unless a page forbids it,
+and two cancellers in a row hurt the caller's voice. Where there is no room in which a loudspeaker could be
+heard (a file, an evaluation) there is nothing to cancel. Everything else (this machine's devices, a
+telephone) gets echo control.
 
 ``open_echo_control`` builds the processor that stands behind the microphone and gives it what is played:
 from a device that tells when it took its audio, or from the packets as they leave. It leaves on the call
@@ -28,26 +29,22 @@ from pipelines.engines import Engines
 from processors.front_end.echo import EchoProcessor
 from processors.front_end.hosted import HostedFrontEnd
 from transports.device_output import TellsTaken
+from transports.registry import Capabilities
 from turn_taking.self_voice import OwnWords, SelfVoice
 
-WITHOUT_A_ROOM = ("file", "eval")
 
-
-def wants_echo_control(mode: EchoMode, transport: str, *, peer_cancels: bool | None) -> bool:
-    """Whether a call gets echo control.
+def wants_echo_control(mode: EchoMode, transport: Capabilities, *, peer_cancels: bool | None) -> bool:
+    """Return whether a call gets echo control.
 
     Args:
         mode: of the deployment.
-        transport: what the call came over, as in ``Call``.
-        peer_cancels: what a browser says of its own echo cancellation; None when it says nothing.
+        transport: capabilities of what the call came over.
+        peer_cancels: what a client says of its own echo cancellation; None when it says nothing.
     """
     if mode != "auto":
         return mode == "on"
-    if peer_cancels:
-        return False
-    if transport == "webrtc":
-        return peer_cancels is False
-    return transport not in WITHOUT_A_ROOM
+    cancels = transport.cancels_echo if peer_cancels is None else peer_cancels
+    return transport.has_room and not cancels
 
 
 async def open_echo_control(
@@ -69,7 +66,7 @@ async def open_echo_control(
     engine = engines.echo
     call.front_end = engines.open_front_end()
     if engine is None or not wants_echo_control(
-        hearing.echo_mode, call.transport, peer_cancels=call.peer_cancels_echo
+        hearing.echo_mode, call.capabilities, peer_cancels=call.peer_cancels_echo
     ):
         return []
     settings = _with_latency(hearing.echo_control, transport)

@@ -27,8 +27,6 @@ from protocols.surface import SHUTDOWN, STOPPING
 from session_store.conversation import Conversation
 from transports.client_delay import TellsClientDelay, TellsUnplayed
 
-# Over these nobody listens who could fall silent: a recording speaks, or a script.
-WITHOUT_A_PERSON = ("file", "eval")
 # Pipecat says five times a second through the whole pipeline that the caller goes on speaking. It is for an
 # idle timer that is not used here (ours reads the turns).
 SPEECH_ACTIVITY_S = 1.0
@@ -41,7 +39,8 @@ EXPIRED = "grants_expired", "the grants of this client have ended, get another t
 def idle_keeper(engines: Engines, call: Call) -> IdleKeeper:
     """The silences of one call."""
     bot = engines.deployment.bot
-    settings = None if call.transport in WITHOUT_A_PERSON or not call.client.prompts else bot.idle
+    # A recording or a script does not fall silent.
+    settings = bot.idle if call.capabilities.has_person and call.client.prompts else None
     if settings is not None and not call.ends_on_goodbye:
         settings = settings.model_copy(update={"hang_up_on_farewell": False})
     return IdleKeeper(

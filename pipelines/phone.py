@@ -32,7 +32,6 @@ from transports.twilio.stream import PhoneStream
 from transports.twilio.transport import PhoneTransport, phone_params
 from turn_taking.voicemail import VoicemailSettings
 
-TRANSPORT = "phone"
 PLAYED_OUT_S = 5.0
 # A connection that stands still is over behind ``line.silent_s`` and so much that the loop may be late.
 STALL_MS = 5_000
@@ -43,6 +42,7 @@ async def hold_phone(
     conversation: Conversation,
     stream: PhoneStream,
     *,
+    network: str,
     run: Pipeline,
     facts: PhoneFacts,
     desk: Desk,
@@ -57,6 +57,7 @@ async def hold_phone(
         engines: of the process.
         conversation: open.
         stream: of the caller, open.
+        network: name of its row in ``transports.registry``.
         run: the pipeline.
         facts: of the call.
         desk: what can be done with it.
@@ -82,7 +83,7 @@ async def hold_phone(
     )
     call = Call(
         conversation,
-        TRANSPORT,
+        network,
         playout=playout_settings(engines.deployment).model_copy(
             update={"flushes": True, "keeps_waiting_ms": stall_ms}
         ),
@@ -110,7 +111,7 @@ async def hold_phone(
         on_call(call)
     watching = asyncio.create_task(control.run(), name="phone.control")
     try:
-        await run(engines, transport, call, rtvi=False, finished=control.finished)
+        await run(engines, transport, call, rtvi=call.capabilities.speaks_rtvi, finished=control.finished)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

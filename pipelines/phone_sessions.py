@@ -18,7 +18,7 @@ from loguru import logger
 from core.errors import StoreError
 from runtime.loop_clock import LoopClock
 from serving.gateway.caller_book import CallerBook
-from serving.gateway.phone_routes import PhoneCall
+from serving.gateway.carriers.carrier import PhoneCall
 from session_store.conversation import Conversation, Conversations
 from transports.twilio.codes import PressedCodes
 from transports.twilio.stream import PhoneStream

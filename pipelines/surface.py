@@ -282,7 +282,8 @@ async def hold_surface(
     rate_hz = dialect.output_format.rate_hz if dialect.wants_units else engines.output_rate_hz
     call = Call(
         conversation,
-        dialect.name,
+        "websocket",
+        recorded_as=dialect.name,
         playout=playout_settings(engines.deployment).model_copy(update={"flushes": True}),
         peer_cancels_echo=True,
         output_rate_hz=rate_hz,

@@ -31,7 +31,7 @@ def connect(address: str, parameters: Mapping[str, str], *, status_address: str 
     for name, value in parameters.items():
         room = MOST_PARAMETER_CHARS - len(name)
         ElementTree.SubElement(stream, "Parameter", name=name, value=value[:room])
-    return _text(response)
+    return document(response)
 
 
 def refuse(words: str) -> str:
@@ -40,7 +40,7 @@ def refuse(words: str) -> str:
         return end(words)
     response = ElementTree.Element("Response")
     ElementTree.SubElement(response, "Reject", reason="busy")
-    return _text(response)
+    return document(response)
 
 
 def hold(words: str, pause_s: int, address: str) -> str:
@@ -56,7 +56,7 @@ def hold(words: str, pause_s: int, address: str) -> str:
         ElementTree.SubElement(response, "Say").text = words[:MOST_SAID_CHARS]
     ElementTree.SubElement(response, "Pause", length=str(pause_s))
     ElementTree.SubElement(response, "Redirect", method="POST").text = address
-    return _text(response)
+    return document(response)
 
 
 def offer(words: str, answer_address: str, *, wait_s: int) -> str:
@@ -82,7 +82,7 @@ def offer(words: str, answer_address: str, *, wait_s: int) -> str:
         ElementTree.SubElement(gather, "Say").text = words[:MOST_SAID_CHARS]
         ElementTree.SubElement(gather, "Pause", length="1")
     ElementTree.SubElement(response, "Hangup")
-    return _text(response)
+    return document(response)
 
 
 def confer(name: str) -> str:
@@ -101,7 +101,7 @@ def confer(name: str) -> str:
         maxParticipants="2",
     )
     conference.text = name
-    return _text(response)
+    return document(response)
 
 
 def end(words: str = "") -> str:
@@ -110,10 +110,11 @@ def end(words: str = "") -> str:
     if words:
         ElementTree.SubElement(response, "Say").text = words[:MOST_SAID_CHARS]
     ElementTree.SubElement(response, "Hangup")
-    return _text(response)
+    return document(response)
 
 
-def _text(response: ElementTree.Element) -> str:
+def document(response: ElementTree.Element) -> str:
+    """Return the text of a document, without characters that no XML may have."""
     for element in response.iter():
         if element.text:
             element.text = _NO_XML.sub("", element.text)

@@ -145,8 +145,8 @@ def tap_sctp(sctp: RTCSctpTransport, on_packet: HandlePacket, on_message: Handle
     """Have packets and messages handled by these, which may hand them on to ``handle_packet`` and
     ``handle_message``. Both methods are looked up on the instance, for each packet and each message.
     """
-    sctp._handle_data = on_packet  # type: ignore[method-assign]
-    sctp._data_channel_receive = on_message  # type: ignore[method-assign]
+    sctp._handle_data = on_packet  # type: ignore[method-assign, assignment]
+    sctp._data_channel_receive = on_message  # type: ignore[method-assign, assignment]
 
 
 def untap_sctp(sctp: RTCSctpTransport) -> None:

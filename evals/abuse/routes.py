@@ -14,11 +14,14 @@ from starlette.routing import Mount, Route, WebSocketRoute
 
 from pipelines.modes import CASCADE, DUPLEX
 from serving.gateway.app import create_app
+from serving.gateway.carriers import CARRIERS
 from serving.gateway.operations import Operations, OperationsSettings
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerSettings
 
 Kind = Literal["http", "socket"]
+# Webhooks and streams of telephone networks, and what the operator does with calls of Twilio's.
+TELEPHONE = tuple(f"/{name}/" for name in CARRIERS)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -64,7 +67,7 @@ def application() -> FastAPI:
         modes=(CASCADE, DUPLEX),
         default_mode=CASCADE,
         operations=Operations.open(OperationsSettings(), pool=None),
-        phone=PhoneRoutesSettings(signatures=False),
+        phone=PhoneRoutesSettings(signatures=False, carriers=CARRIERS.names()),
         book=absent,
     )
 

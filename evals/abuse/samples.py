@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from evals.abuse.routes import Entry
+from evals.abuse.routes import TELEPHONE, Entry
 
 # What stands for a parameter of a path; ``session_id`` is a session's where there is one.
 PARAMETERS: Mapping[str, str] = {
@@ -57,7 +57,7 @@ BODIES: Mapping[str, Any] = {
     "POST /v1/voice-donation": {},
     "POST /api/assets/ref_audio": {},
 }
-# A form of Twilio's instead.
+# A form of a telephone network's instead.
 FORM = {
     "AccountSid": "AC" + "1" * 32,
     "CallSid": "CA" + "2" * 32,
@@ -85,7 +85,7 @@ def body_of(entry: Entry) -> tuple[bytes, str]:
     """Return a body that the entry takes, and its content type; both empty where it takes none."""
     if entry.method in ("", "GET", "DELETE"):
         return b"", ""
-    if entry.path.startswith("/twilio") and entry.path != "/twilio/calls":
+    if entry.path.startswith(TELEPHONE) and entry.path != "/twilio/calls":
         return "&".join(f"{name}={value.replace('+', '%2B')}" for name, value in FORM.items()).encode(), (
             "application/x-www-form-urlencoded"
         )

@@ -5,6 +5,7 @@ defaults: what an attack can do to a server that is set up with care for the att
 """
 
 import asyncio
+import base64
 import json
 import os
 import secrets
@@ -14,11 +15,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from core.errors import PeerError
 from evals.abuse.footprint import Footprint, footprint
 from evals.latency.servers import command
 from evals.phone.front import AUTH_TOKEN, PUBLIC
 from evals.serving_process import free_port, started
+from serving.gateway.carriers import CARRIERS
 from serving.gateway.settings import ServerSettings
 
 # About 12 s of speech: the question comes while an attack of 20 s is on.
@@ -130,6 +134,7 @@ async def serving(folder: Path, setting: Setting) -> AsyncIterator[Target]:
     token = secrets.token_urlsafe(32) if setting.operator_token else ""
     environment = {
         "TWILIO_AUTH_TOKEN": AUTH_TOKEN,
+        **_carrier_secrets(),
         OPERATOR_TOKEN_ENV: token,
         KEYS_ENV: ",".join(setting.keys),
         **setting.environment,
@@ -145,6 +150,14 @@ async def serving(folder: Path, setting: Setting) -> AsyncIterator[Target]:
         yield Target(server.url, server.pid, str(log), token, setting.keys, facts=setting.facts)
 
 
+def _carrier_secrets() -> dict[str, str]:
+    """Return secrets that nobody knows, of the networks that attackers have no account of."""
+    key = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
+    names = [variable for name in CARRIERS for variable in CARRIERS.row(name).env]
+    secret = {name: secrets.token_urlsafe(32) for name in names}
+    return {**secret, "TELNYX_PUBLIC_KEY": base64.b64encode(key).decode()}
+
+
 def _prepare(folder: Path, config: Path, log: Path, more: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
@@ -157,7 +170,7 @@ def deployment(folder: Path, more: Mapping[str, Any]) -> dict[str, Any]:
         "bot": {"greeting": GREETING},
         "duplex": {"tick_log": None},
         "operations": {"data_dir": str(folder.resolve() / "data")},
-        "phone": {"public_url": PUBLIC},
+        "phone": {"public_url": PUBLIC, "carriers": list(CARRIERS)},
         "remembering": {"store": {"url": f"sqlite:///{folder.resolve()}/sessions.db"}},
         # A server that others reach and that asks for no key has to say that this is meant.
         "server": {"open": True} if "open" in ServerSettings.model_fields else {},

@@ -100,6 +100,7 @@ async def hold(engines: Engines, conversations: Conversations, arguments: Runner
                     engines,
                     conversation,
                     stream,
+                    network=phone.network,
                     run=run_conversation,
                     facts=PhoneFacts(started.call_sid, phone.caller, phone.called),
                     desk=arguments.desk,

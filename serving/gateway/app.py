@@ -10,7 +10,7 @@ surface is a router of its own: ``webrtc_routes``, ``eval_socket``, ``session_ap
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import NoneType
@@ -54,7 +54,14 @@ from serving.gateway.talk_sockets import TalkSockets
 from serving.gateway.unmute_routes import unmute_router
 from serving.gateway.usage import CallShares, UsageLimits
 from serving.gateway.voice_decoder import VoiceError
-from serving.gateway.webrtc_routes import OFFERING, BrowserArguments, Door, OnConnection, WebRtcRoutes
+from serving.gateway.webrtc_routes import (
+    OFFERING,
+    TRANSPORT,
+    BrowserArguments,
+    Door,
+    OnConnection,
+    WebRtcRoutes,
+)
 from serving.scheduler.admission import Admitted
 from serving.scheduler.call_queue import CallQueue
 from session_store.conversation import Conversations
@@ -70,6 +77,7 @@ def create_app(
     type_turn: Typing | None = None,
     modes: Sequence[str] = (),
     default_mode: str = "",
+    served: Callable[[Iterable[str]], Sequence[str]] | None = None,
     operations: Operations | None = None,
     phone: PhoneRoutesSettings | None = None,
     desk: PhoneDesk | None = None,
@@ -94,6 +102,8 @@ def create_app(
         type_turn: answers typed turns of the sessions API.
         modes: that a call may ask for (``mode`` of its body); without any there are no sockets of dialects.
         default_mode: of a socket whose client asks for none; the first one.
+        served: returns the names of the transports that an application with some paths serves, for
+            ``/status``; None: none is named.
         operations: what operators see and change; without it there is no pool, and every app is open.
         phone: calls of Twilio; None: there are none.
         desk: what can be done with them.
@@ -176,7 +186,7 @@ def create_app(
             identity=identity,
             hears=hears,
             may_wait=True,
-            transport="webrtc",
+            transport=TRANSPORT,
             counts_silence=True,
         )
         if arguments.line is not None:
@@ -204,16 +214,13 @@ def create_app(
     add_middleware(app, settings, called=[str(urlsplit(public_url).hostname)] if public_url else [])
     add_error_answers(app)
     app.include_router(access.router())
-    served = partial(
-        ways_in,
-        app,
-        phone=phone is not None,
-        sockets=bool(modes),
-        text=conversations is not None and type_turn is not None,
-    )
     app.include_router(
         health_router(
-            calls, max_calls=settings.max_calls, describe=describe, served=served, pool=operations.pool
+            calls,
+            max_calls=settings.max_calls,
+            describe=describe,
+            served=partial(ways_in, app, served or (lambda _paths: ())),
+            pool=operations.pool,
         )
     )
     app.include_router(operations.router(operators, settings, calls))

@@ -28,6 +28,8 @@ from serving.gateway.replayable_socket import ReplayableSocket
 from serving.gateway.settings import ServerSettings
 
 Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[AdmittedClient]]
+# What Pipecat takes the first message of such a socket for, and its name in the queue.
+EVAL = "eval"
 # WebSocket close code (IANA registry).
 TRY_AGAIN_LATER = 1013
 
@@ -100,7 +102,7 @@ class EvalSocket:
             raise PeerError(f"no eval-connect within {settings.socket_open_s} s") from error
         except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
             raise PeerError("the first message is not an eval-connect") from error
-        if kind != "eval":
+        if kind != EVAL:
             raise PeerError("only eval-connect is served on this socket")
         return self._calls.start(
             EvalArguments(websocket=websocket, identity=identity),
@@ -110,7 +112,7 @@ class EvalSocket:
             identity=identity,
             hears=self._calls.hears(None),
             may_wait=True,
-            transport="eval",
+            transport=EVAL,
         )
 
 

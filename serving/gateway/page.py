@@ -4,13 +4,13 @@ import asyncio
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import FileResponse
-from fastapi.routing import APIWebSocketRoute
+from fastapi.routing import APIRoute, APIWebSocketRoute
 from fastapi.staticfiles import StaticFiles
 from starlette.routing import BaseRoute
 
@@ -109,28 +109,27 @@ def health_router(
     return router
 
 
-def ways_in(app: FastAPI, *, phone: bool, sockets: bool, text: bool) -> dict[str, object]:
+def ways_in(app: FastAPI, served: Callable[[Iterable[str]], Sequence[str]]) -> dict[str, object]:
     """Return how this server can be reached: transports by name, and the paths of its sockets.
 
     Args:
         app: with all its routes.
-        phone: telephone calls are taken.
-        sockets: conversations over sockets are.
-        text: typed turns are.
+        served: returns the names of the transports that an application with some paths serves.
     """
-    wanted = {"webrtc": True, "websocket": sockets, "twilio": phone, "text": text}
+    paths = list(_paths(app.routes))
     return {
-        "transports": [name for name, is_served in wanted.items() if is_served],
-        "sockets": sorted(set(_socket_paths(app.routes))),
+        "transports": list(served(path for path, _ in paths)),
+        "sockets": sorted({path for path, is_socket in paths if is_socket}),
     }
 
 
-def _socket_paths(routes: Iterable[BaseRoute]) -> Iterator[str]:
+def _paths(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, bool]]:
+    """Yield the path of each route, with whether it is a socket's."""
     for route in routes:
-        if isinstance(route, APIWebSocketRoute):
-            yield route.path
+        if isinstance(route, APIRoute | APIWebSocketRoute):
+            yield route.path, isinstance(route, APIWebSocketRoute)
         # Later releases of FastAPI keep an included router whole instead of copying its routes.
-        yield from _socket_paths(getattr(getattr(route, "original_router", None), "routes", ()))
+        yield from _paths(getattr(getattr(route, "original_router", None), "routes", ()))
 
 
 def threads_by_name() -> dict[str, int]:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from core.phrases import checked_phrase
 from protocols.phone_numbers import NUMBER
 from serving.gateway.caller_settings import CallCodeSettings, CallerSettings
+from serving.gateway.carriers import CARRIERS
 from serving.gateway.phone_queue import PhoneQueueSettings
 
 # A number, or a SIP address.
@@ -16,14 +17,19 @@ CallPrefix = Annotated[str, Field(pattern=r"^(\+[1-9]\d{0,14}|sip:[^\s@]{1,100}@
 
 
 class PhoneRoutesSettings(BaseModel):
-    """How calls of Twilio come in."""
+    """How telephone calls come in."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    carriers: tuple[str, ...] = Field(
+        ("twilio",),
+        min_length=1,
+        description="telephone networks that are served: twilio, telnyx, plivo, vonage, exotel",
+    )
     public_url: str | None = Field(
         None,
-        description="https://NAME[:PORT][/PATH] by which Twilio reaches this server; signatures are of this "
-        "address, whatever a request says of itself",
+        description="https://NAME[:PORT][/PATH] by which the networks reach this server; signatures are of "
+        "this address, whatever a request says of itself",
     )
     signatures: bool = Field(
         True,
@@ -104,6 +110,16 @@ class PhoneRoutesSettings(BaseModel):
             return reached in self.call_prefixes
         return any(reached.startswith(prefix) for prefix in self.call_prefixes)
 
+    @field_validator("carriers")
+    @classmethod
+    def _are_known(cls, carriers: tuple[str, ...]) -> tuple[str, ...]:
+        for name in carriers:
+            if name not in CARRIERS:
+                raise ValueError(f"{name!r} is not known (known: {', '.join(CARRIERS.names())})")
+        if len(set(carriers)) < len(carriers):
+            raise ValueError("a network is named twice")
+        return carriers
+
     @field_validator("public_url")
     @classmethod
     def _is_an_origin(cls, url: str | None) -> str | None:
@@ -124,5 +140,5 @@ class PhoneRoutesSettings(BaseModel):
     @model_validator(mode="after")
     def _can_be_checked(self) -> "PhoneRoutesSettings":
         if self.public_url is not None and self.signatures and not self.public_url.startswith("https://"):
-            raise ValueError("public_url: Twilio opens streams by wss:// only, so it has to be https://")
+            raise ValueError("public_url: streams are opened by wss:// only, so it has to be https://")
         return self

@@ -32,8 +32,8 @@ class Audience(StrEnum):
     """The owner of the session or the operator, with keys and without."""
     CAPABILITY = "capability"
     """A client with an unguessable name that this server gave out: a started call, a place in the queue."""
-    TWILIO = "twilio"
-    """Twilio, by its signature; of the media socket also by the token of its call."""
+    CARRIER = "carrier"
+    """The telephone network, by its signature; of a media socket also the token of its call."""
     OPERATOR = "operator"
     """The operator, by a token or a login."""
 
@@ -102,12 +102,20 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", "/api/queue/{ticket_id}"): _X,
     ("DELETE", "/api/queue/{ticket_id}"): _X,
     # Telephone.
-    ("POST", "/twilio/voice"): Audience.TWILIO,
-    ("POST", "/twilio/stream-status"): Audience.TWILIO,
-    ("POST", "/twilio/call-status"): Audience.TWILIO,
-    ("POST", "/twilio/transfer/{token}/answer"): Audience.TWILIO,
-    ("POST", "/twilio/transfer/{token}/status"): Audience.TWILIO,
-    (SOCKET, "/twilio/media/{token}"): Audience.TWILIO,
+    ("POST", "/twilio/voice"): Audience.CARRIER,
+    ("POST", "/twilio/stream-status"): Audience.CARRIER,
+    ("POST", "/twilio/call-status"): Audience.CARRIER,
+    ("POST", "/twilio/transfer/{token}/answer"): Audience.CARRIER,
+    ("POST", "/twilio/transfer/{token}/status"): Audience.CARRIER,
+    (SOCKET, "/twilio/media/{token}"): Audience.CARRIER,
+    ("POST", "/telnyx/voice"): Audience.CARRIER,
+    (SOCKET, "/telnyx/media/{token}"): Audience.CARRIER,
+    ("POST", "/plivo/voice"): Audience.CARRIER,
+    (SOCKET, "/plivo/media/{token}"): Audience.CARRIER,
+    ("POST", "/vonage/voice"): Audience.CARRIER,
+    (SOCKET, "/vonage/media/{token}"): Audience.CARRIER,
+    ("GET", "/exotel/voice"): Audience.CARRIER,
+    (SOCKET, "/exotel/media/{token}"): Audience.CARRIER,
     ("POST", "/twilio/calls"): _O,
     ("GET", "/twilio/calls/{call_sid}"): _O,
     # Operations.
@@ -155,10 +163,10 @@ def permits(audience: Audience, credential: Credential, *, keys: bool) -> bool:
         keys: client keys are set. Without them keys and tokens are wrong.
     """
     if credential == "operator":
-        return audience not in (Audience.APPLICATION, Audience.TWILIO)
+        return audience not in (Audience.APPLICATION, Audience.CARRIER)
     if audience in (Audience.PUBLIC, Audience.CAPABILITY):
         return True
-    if audience in (Audience.OPERATOR, Audience.TWILIO):
+    if audience in (Audience.OPERATOR, Audience.CARRIER):
         return False
     if audience is Audience.APPLICATION:
         return keys and credential == "key"

@@ -32,6 +32,8 @@ from serving.gateway.usage import RequestRate, UsageLimits
 OnConnection = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
 CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
 APP = "browser"
+# Name of the transport in the body of ``/start``, by the protocol of Pipecat's clients, and in the queue.
+TRANSPORT = "webrtc"
 # Client of the offer that this task answers. The signalling between the route and the call carries what a
 # client gives, and an identity must not be a part of that.
 OFFERING: ContextVar[ClientIdentity] = ContextVar("parley.offering")
@@ -115,9 +117,9 @@ class WebRtcRoutes:
     async def start(self, request: Request) -> dict[str, object]:
         """Keep what a client gives for its offer; tell it the session and how to connect."""
         body = await self._read(request)
-        transport = body.get("transport", "webrtc")
-        if transport != "webrtc":
-            raise PeerError(f"transport {str(transport)[:40]!r} is not served here (known: webrtc)")
+        transport = body.get("transport", TRANSPORT)
+        if transport != TRANSPORT:
+            raise PeerError(f"transport {str(transport)[:40]!r} is not served here (known: {TRANSPORT})")
         self._requests.take(self._access.compare(request))
         given = body.get("body")
         hears = self._calls.hears(given.get("mode") if isinstance(given, dict) else None)

@@ -75,18 +75,18 @@ def test_a_telephone_that_returns_the_bots_voice_does_not_cut_it_off(
     tmp_path: Path, delay_ms: float, loss_db: float
 ):
     line = TelephoneLine(delay_ms, loss_db=loss_db)
-    assert heard_whole(listen(tmp_path, room=line, transport="phone"))
+    assert heard_whole(listen(tmp_path, room=line, transport="twilio"))
 
 
 def test_a_telephone_without_echo_control_does(tmp_path: Path):
     line = TelephoneLine(200.0, loss_db=15.0)
-    assert listen(tmp_path, room=line, transport="phone", echo_mode="off").turns[0].interrupted
+    assert listen(tmp_path, room=line, transport="twilio", echo_mode="off").turns[0].interrupted
 
 
 def test_over_a_telephone_that_returns_the_bots_voice_the_caller_is_understood(tmp_path: Path):
     caller = [spoken("what are your opening hours on saturday", -20), silence(1_000)]
     line = TelephoneLine(200.0, loss_db=15.0)
-    call = listen(tmp_path, room=line, caller=caller, transport="phone")
+    call = listen(tmp_path, room=line, caller=caller, transport="twilio")
     assert [turn.interrupted for turn in call.turns[:2]] == [False, False]
     assert call.turns[1].user_text
     assert len(call.model.asked) == 1

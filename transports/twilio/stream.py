@@ -1,8 +1,8 @@
-"""One media stream for the length of a call: what Twilio says is read, what it is told is written.
+"""One media stream for the length of a call: what the network says is read, what it is told is written.
 
-In: text messages, each read by ``MediaStream``; audio as one stream without holes, keys and marks go to the
-``Listener``. Out: packets and marks of the line, when they are due; ``clear`` at once. Decides what the
-other side may do to this process:
+In: messages, each read by the ``StreamProtocol`` of its network; audio as one stream without holes, keys and
+marks go to the ``Listener``. Out: packets and marks of the line, when they are due; ``clear`` at once.
+Decides what the other side may do to this process:
 
 * a message that cannot be read, or comes in the wrong order, is logged with the reason and ignored;
   ``MOST_REFUSED`` in a row end the stream
@@ -24,7 +24,7 @@ that is sent reaches anybody. ``end`` says why.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -34,21 +34,23 @@ from pydantic import BaseModel, ConfigDict, Field
 from protocols.surface import Refusal
 from protocols.twilio_media import (
     MOST_REFUSED,
+    PACKET_BYTES,
+    SILENCE,
     Audio,
     Digit,
     Event,
     MarkBack,
-    MediaStream,
     Started,
     Stopped,
-    ToCaller,
 )
 from runtime.loop_clock import LoopClock
 from session_store.faults import log_failure
 from telemetry.seldom import Seldom
+from transports.phone_protocol import Message, StreamProtocol
 from transports.twilio.caller import CallerLine
 from transports.twilio.marks import Back, Marks
 from transports.twilio.packets import PACKET_US, Mark, Packet, PacketLine, Sound
+from transports.twilio.protocol import TwilioProtocol
 
 _US_PER_S = 1_000_000
 # On a line that sends no marks back, speech is over so long behind its time.
@@ -86,9 +88,9 @@ class PhoneSettings(BaseModel):
 class Peer(Protocol):
     """The other side of a socket; see ``transports.websocket.peer``."""
 
-    async def receive(self) -> str | None: ...
+    async def receive(self) -> Message | None: ...
 
-    async def send(self, text: str) -> bool: ...
+    async def send(self, message: Message) -> bool: ...
 
     async def close(self, code: int, reason: str) -> None: ...
 
@@ -113,6 +115,10 @@ class Listener(Protocol):
         ...
 
 
+def _silence() -> bytes:
+    return SILENCE * PACKET_BYTES
+
+
 class PhoneStream:
     """One stream.
 
@@ -121,6 +127,7 @@ class PhoneStream:
         settings: see the model.
         comfort: the next packet of noise; None for none.
         call_sid: of the only call whose stream this may be; empty: of any.
+        protocol: of the network; None: Twilio's.
 
     Attributes:
         on_played: told the speech of each packet when it is played; must not block.
@@ -140,6 +147,7 @@ class PhoneStream:
         *,
         comfort: Callable[[], bytes] | None = None,
         call_sid: str = "",
+        protocol: StreamProtocol | None = None,
     ) -> None:
         self.settings = settings or PhoneSettings()
         self.started: Started | None = None
@@ -152,11 +160,12 @@ class PhoneStream:
         self.on_key: Callable[[str], None] | None = None
         self._peer = peer
         self._call_sid = call_sid
-        self._stream = MediaStream()
-        self._line = PacketLine(
-            lead_ms=self.settings.lead_ms, comfort=comfort if self.settings.comfort_noise else None
-        )
-        self._to_caller: ToCaller | None = None
+        self._protocol = protocol or TwilioProtocol()
+        if not self.settings.comfort_noise:
+            comfort = None
+        if comfort is None and self._protocol.is_continuous:
+            comfort = _silence
+        self._line = PacketLine(lead_ms=self.settings.lead_ms, comfort=comfort)
         self._clock = LoopClock()
         self._listener: Listener | None = None
         self._early: deque[Audio | Digit] = deque(maxlen=500)
@@ -188,7 +197,6 @@ class PhoneStream:
         if self.started is None:
             self._over("no_start", f"no stream began within {self.settings.start_s:g} s")
             return None
-        self._to_caller = ToCaller(self.started.stream_sid)
         self._tasks.append(asyncio.create_task(self._write(), name="phone.writer"))
         return self.started
 
@@ -313,10 +321,9 @@ class PhoneStream:
             self._over("error", "the stream failed")
 
     async def _step(self) -> None:
-        assert self._to_caller is not None
         if self._owes_clear:
             self._owes_clear = False
-            await self._send(self._to_caller.clear)
+            await self._send(await self._protocol.clear())
         if self._owes_probe:
             self._owes_probe = False
             await self._send_mark(Mark(self.marks.name(), self._clock.now_us()), is_alone=True)
@@ -329,7 +336,7 @@ class PhoneStream:
                 elif what.sound is Sound.TONE:
                     self._tone_until_us = what.plays_us + PACKET_US
                 self._room.set()
-                await self._send(self._to_caller.media(what.mu_law))
+                await self._send(await self._protocol.media(what.mu_law))
             if self._owes_clear or self.gone.is_set():
                 # Told first: nothing that was said before it follows it.
                 return
@@ -344,14 +351,14 @@ class PhoneStream:
         return self._line.take(now_us)
 
     async def _send_mark(self, mark: Mark, *, is_alone: bool = False) -> None:
-        assert self._to_caller is not None
         self.marks.sent(mark.name, mark.plays_us, is_alone=is_alone)
-        await self._send(self._to_caller.mark(mark.name))
+        await self._send(await self._protocol.mark(mark.name))
 
-    async def _send(self, text: str) -> None:
-        async with asyncio.timeout(self.settings.send_s):
-            if not await self._peer.send(text):
-                self._over("gone", "the socket is closed")
+    async def _send(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            async with asyncio.timeout(self.settings.send_s):
+                if not await self._peer.send(message):
+                    self._over("gone", "the socket is closed")
 
     def _play(self, now_us: int) -> None:
         if self.marks.overdue(now_us):
@@ -403,12 +410,12 @@ class PhoneStream:
             while not self.gone.is_set():
                 try:
                     async with asyncio.timeout_at(self._silent_at_s):
-                        text = await self._peer.receive()
+                        message = await self._peer.receive()
                     self._came_at_s = self._now_s()
-                    if text is None:
+                    if message is None:
                         self._over("gone", "the socket was closed")
                         return
-                    event = self._stream.read(text)
+                    event = await self._protocol.read(message)
                 except Refusal as refusal:
                     refused = self._refuse(refusal, refused)
                 except TimeoutError:

@@ -1,4 +1,4 @@
-"""A Starlette WebSocket as the other side of a call."""
+"""Starlette's WebSocket as the other side of a call."""
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
@@ -10,8 +10,8 @@ REASON_BYTES = 120
 TOO_LARGE = 1009
 
 
-class StarlettePeer:
-    """See ``transports.websocket.session.Peer``.
+class MixedPeer:
+    """A peer that sends and takes messages of text and of bytes.
 
     Args:
         socket: accepted.
@@ -22,8 +22,12 @@ class StarlettePeer:
         self._socket = socket
         self._most_bytes = most_bytes
 
-    async def receive(self) -> str | None:
-        """See ``Peer``."""
+    async def take(self) -> str | bytes | None:
+        """Return the next message; None: the socket is closed.
+
+        Raises:
+            Refusal: it is too large.
+        """
         try:
             message = await self._socket.receive()
         except (WebSocketDisconnect, RuntimeError):
@@ -34,16 +38,22 @@ class StarlettePeer:
                 raise Refusal("a message was larger than one side reads", code="too_large")
             return None
         text = message.get("text")
-        if not isinstance(text, str):
-            raise Refusal("expected a text message, got bytes", code="invalid_payload")
-        if len(text) > self._most_bytes:
+        data: str | bytes = text if isinstance(text, str) else message.get("bytes") or b""
+        if len(data) > self._most_bytes:
             raise Refusal(f"the message is over {self._most_bytes} bytes", code="too_large")
-        return text
+        return data
 
-    async def send(self, text: str) -> bool:
+    async def receive(self) -> str | bytes | None:
+        """See ``transports.twilio.stream.Peer``."""
+        return await self.take()
+
+    async def send(self, message: str | bytes) -> bool:
         """See ``Peer``."""
         try:
-            await self._socket.send_text(text)
+            if isinstance(message, bytes):
+                await self._socket.send_bytes(message)
+            else:
+                await self._socket.send_text(message)
         except (WebSocketDisconnect, RuntimeError, OSError):
             return False
         return True
@@ -57,3 +67,14 @@ class StarlettePeer:
             await self._socket.close(code, short)
         except (WebSocketDisconnect, RuntimeError, OSError):
             return
+
+
+class StarlettePeer(MixedPeer):
+    """See ``transports.websocket.session.Peer``: a peer that sends text alone."""
+
+    async def receive(self) -> str | None:
+        """See ``Peer``."""
+        message = await self.take()
+        if isinstance(message, bytes):
+            raise Refusal("expected a text message, got bytes", code="invalid_payload")
+        return message

@@ -20,7 +20,7 @@ from evals.abuse.attacks.requests import GONE, new_session
 from evals.abuse.mutations import mutated, mutated_bytes, mutated_text
 from evals.abuse.protocols import PROTOCOLS, RTVI, Protocol, twilio_messages
 from evals.abuse.registry import Attack, AttackRun, Outcome, Run, add
-from evals.abuse.routes import Entry, entries
+from evals.abuse.routes import TELEPHONE, Entry, entries
 from evals.abuse.samples import FORM, OFFER, body_of, path_of
 from evals.latency.client import Line
 from evals.phone.front import PUBLIC, Front, front_of
@@ -124,7 +124,7 @@ async def _webhooks(run: AttackRun) -> Outcome:
 async def _http(run: AttackRun) -> Outcome:
     """Bodies and paths of every route of HTTP."""
     statuses: Counter[int] = Counter()
-    routes = [entry for entry in entries() if entry.kind == "http" and not entry.path.startswith("/twilio")]
+    routes = [entry for entry in entries() if entry.kind == "http" and not entry.path.startswith(TELEPHONE)]
 
     async def one(number: int, tally: Tally) -> None:
         async with run.client(number) as client:

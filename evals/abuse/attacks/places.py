@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from evals.abuse.attacks.requests import GONE
 from evals.abuse.registry import Attack, AttackRun, Outcome, add, attack
-from evals.abuse.routes import sockets
+from evals.abuse.routes import TELEPHONE, sockets
 from evals.abuse.samples import path_of
 
 SILENT_SOCKETS, HALF_HEADS = 40, 1_500
@@ -89,7 +89,7 @@ for _entry in sockets():
             "/v1/realtime?mode": ("/v1/realtime?mode=audio", ()),
             "/v1/realtime unmute": ("/v1/realtime", ("realtime",)),
         }
-    if _entry.path.startswith("/twilio"):
+    if _entry.path.startswith(TELEPHONE):
         # Refused before it is accepted: no stranger has its token.
         continue
     for _name, (_path, _subprotocols) in _kinds.items():

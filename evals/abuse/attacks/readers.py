@@ -16,7 +16,7 @@ from functools import partial
 from evals.abuse.attacks.requests import GONE, new_session
 from evals.abuse.protocols import PROTOCOLS
 from evals.abuse.registry import Attack, AttackRun, Outcome, add
-from evals.abuse.routes import Entry, entries, sockets
+from evals.abuse.routes import TELEPHONE, Entry, entries, sockets
 from evals.abuse.samples import body_of, path_of
 from evals.abuse.target import own_address
 from evals.phone.front import PUBLIC
@@ -43,7 +43,7 @@ async def _open(run: AttackRun, number: int) -> tuple[socket.socket, asyncio.Str
 def request_of(entry: Entry, *, session: str = "") -> bytes:
     """Return a whole request of HTTP, or the handshake of a socket."""
     path = path_of(entry, session_id=session)
-    host = PUBLIC.removeprefix("https://") if entry.path.startswith("/twilio") else "localhost"
+    host = PUBLIC.removeprefix("https://") if entry.path.startswith(TELEPHONE) else "localhost"
     lines = [f"{entry.method or 'GET'} {path} HTTP/1.1", f"Host: {host}"]
     body, kind = body_of(entry)
     if entry.kind == "socket":

@@ -17,13 +17,14 @@ from pipelines.echo import wants_echo_control
 from pipelines.engines import Engines, plan
 from processors.front_end.hosted import HostedFrontEnd
 from tests.voices import silence
+from transports.registry import TRANSPORTS
 
 
 @pytest.mark.parametrize(
     ("transport", "peer_cancels", "wanted"),
     [
         ("local", None, True),
-        ("phone", None, True),
+        ("twilio", None, True),
         ("webrtc", False, True),
         ("webrtc", True, False),
         # Browsers cancel unless a page asks them not to: Pipecat's own client does not, and says nothing.
@@ -33,9 +34,10 @@ from tests.voices import silence
     ],
 )
 def test_a_call_gets_it_where_nobody_else_cancels(transport: str, peer_cancels: bool | None, wanted: bool):
-    assert wants_echo_control("auto", transport, peer_cancels=peer_cancels) is wanted
-    assert wants_echo_control("on", transport, peer_cancels=peer_cancels)
-    assert not wants_echo_control("off", transport, peer_cancels=peer_cancels)
+    row = TRANSPORTS.row(transport).capabilities
+    assert wants_echo_control("auto", row, peer_cancels=peer_cancels) is wanted
+    assert wants_echo_control("on", row, peer_cancels=peer_cancels)
+    assert not wants_echo_control("off", row, peer_cancels=peer_cancels)
 
 
 def test_the_default_is_webrtcs():

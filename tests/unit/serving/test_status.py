@@ -13,6 +13,7 @@ from session_store.compaction import Compactor
 from session_store.conversation import Conversations
 from session_store.settings import StoreSettings
 from session_store.store import SessionStore
+from transports.registry import TRANSPORTS
 from transports.webrtc.signaling import Signaling
 
 
@@ -34,6 +35,7 @@ async def status(folder: Path, *, modes: tuple[str, ...], phone: bool, text: boo
         conversations=Conversations(store, compactor=Compactor()) if text else None,
         type_turn=no_turn if text else None,
         modes=modes,
+        served=TRANSPORTS.served,
         phone=PhoneRoutesSettings(signatures=False) if phone else None,
     )
     try:
@@ -48,9 +50,9 @@ async def status(folder: Path, *, modes: tuple[str, ...], phone: bool, text: boo
 @pytest.mark.parametrize(
     ("modes", "phone", "text", "transports"),
     [
-        ((), False, False, ["webrtc"]),
-        (("cascade",), False, True, ["webrtc", "websocket", "text"]),
-        (("cascade",), True, False, ["webrtc", "websocket", "twilio"]),
+        ((), False, False, ["webrtc", "eval"]),
+        (("cascade",), False, True, ["webrtc", "websocket", "text", "eval"]),
+        (("cascade",), True, False, ["webrtc", "websocket", "twilio", "eval"]),
     ],
 )
 def test_the_status_names_every_way_in_that_is_served(

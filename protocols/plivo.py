@@ -1,0 +1,96 @@
+"""Plivo's XML and signatures: what it is told to do with a call, and how its webhooks are known. Pure.
+
+What is signed (version 3) is the address as Plivo was told it, a dot, the fields of the form, each name
+with its value, sorted, another dot and a nonce: HMAC-SHA256 under the account's auth token. A header may
+hold several signatures, of the account and of its parent. Fields of the address are sorted as well, and
+stand in it.
+
+Source: plivo.com/docs, "Audio Streaming" and "Signature validation"; ``signature_v3`` of Plivo's Python
+library.
+"""
+
+import base64
+import hashlib
+import hmac
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+from xml.etree import ElementTree
+
+from protocols.twilio_signature import Fields
+from protocols.twiml import MOST_SAID_CHARS, document
+
+MOST_SIGNATURES = 8
+
+
+def connect(address: str) -> str:
+    """Connect the call to a media stream, both ways in mu-law; when its socket is closed the call is over."""
+    response = ElementTree.Element("Response")
+    stream = ElementTree.SubElement(
+        response,
+        "Stream",
+        bidirectional="true",
+        # Otherwise Plivo goes on with what stands behind the stream at once: nothing, and hangs up.
+        keepCallAlive="true",
+        contentType="audio/x-mulaw;rate=8000",
+    )
+    stream.text = address
+    return document(response)
+
+
+def hold(words: str, pause_s: int, address: str) -> str:
+    """Say something to a caller who waits, pause, and ask again what to do."""
+    response = ElementTree.Element("Response")
+    if words:
+        ElementTree.SubElement(response, "Speak").text = words[:MOST_SAID_CHARS]
+    ElementTree.SubElement(response, "Wait", length=str(pause_s))
+    ElementTree.SubElement(response, "Redirect", method="POST").text = address
+    return document(response)
+
+
+def end(words: str = "") -> str:
+    """Hang up, behind these words."""
+    response = ElementTree.Element("Response")
+    if words:
+        ElementTree.SubElement(response, "Speak").text = words[:MOST_SAID_CHARS]
+    ElementTree.SubElement(response, "Hangup")
+    return document(response)
+
+
+def refuse(words: str) -> str:
+    """Say something, and hang up; without words the caller hears that the line is engaged."""
+    if words:
+        return end(words)
+    response = ElementTree.Element("Response")
+    ElementTree.SubElement(response, "Hangup", reason="busy")
+    return document(response)
+
+
+def signature(token: str, address: str, fields: Fields, nonce: str) -> str:
+    """Return the signature of a posted form, in base64."""
+    parts = urlsplit(address)
+    query = parse_qs(parts.query, keep_blank_values=True)
+    pairs = "&".join(f"{name}={value}" for name in sorted(query) for value in sorted(query[name]))
+    said = "".join(f"{name}{value}" for name in sorted(fields) for value in sorted(fields[name]))
+    base = urlunsplit(parts._replace(query="", fragment=""))
+    if pairs or said:
+        base += f"?{pairs}" + ("." if pairs and said else "")
+    digest = hmac.new(token.encode(), f"{base}{said}.{nonce}".encode(), hashlib.sha256).digest()
+    return base64.b64encode(digest).decode("ascii")
+
+
+def is_signed(token: str, address: str, fields: Fields, nonce: str, given: str) -> bool:
+    """Return whether somebody who has the token posted this form.
+
+    Args:
+        token: of the account.
+        address: configured scheme and host, with path and query as they were asked for.
+        fields: of the form.
+        nonce, given: of the headers ``X-Plivo-Signature-V3-Nonce`` and ``X-Plivo-Signature-V3``.
+    """
+    if not nonce:
+        return False
+    expected = signature(token, address, fields, nonce).encode()
+    found = False
+    for each in given.split(",")[:MOST_SIGNATURES]:
+        # All of them, whichever is right: how long it takes says nothing.
+        found |= hmac.compare_digest(expected, each.strip().encode())
+    return found

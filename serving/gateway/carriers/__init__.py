@@ -1,0 +1,20 @@
+"""Telephone networks by name: how their webhooks are known, and what they are told to do with a call.
+
+The media stream of a network is the row of the same name in ``transports.registry``.
+"""
+
+from core.registry import Registry, Row
+from serving.gateway.carriers.carrier import Carrier
+
+CARRIERS: Registry[Carrier] = Registry(
+    "carrier",
+    {
+        "twilio": Row("serving.gateway.carriers.twilio:TwilioCarrier"),
+        "telnyx": Row("serving.gateway.carriers.telnyx:TelnyxCarrier", env=("TELNYX_PUBLIC_KEY",)),
+        "plivo": Row("serving.gateway.carriers.plivo:PlivoCarrier", env=("PLIVO_AUTH_TOKEN",)),
+        "vonage": Row("serving.gateway.carriers.vonage:VonageCarrier", env=("VONAGE_SIGNATURE_SECRET",)),
+        "exotel": Row(
+            "serving.gateway.carriers.exotel:ExotelCarrier", env=("EXOTEL_USER", "EXOTEL_PASSWORD")
+        ),
+    },
+)

@@ -1,0 +1,129 @@
+"""Twilio: signed forms and sockets in, TwiML out.
+
+A signature is of the configured address, by the account's auth token or by a shared key. Twilio signs the
+upgrade of a media socket too.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Literal
+
+from fastapi import HTTPException, Request
+from starlette.requests import HTTPConnection
+
+from core.errors import ConfigError
+from protocols import twiml
+from protocols.twilio_signature import Algorithm, Fields, algorithm_of, is_signed
+from serving.gateway.carriers.carrier import (
+    FORM,
+    CallDocument,
+    CallRequest,
+    PhoneCall,
+    as_socket,
+    asked_address,
+    base_of,
+    body_of,
+    field_of,
+    forbidden,
+    form_of,
+    is_form,
+)
+from serving.gateway.phone_settings import PhoneRoutesSettings
+
+SIGNATURE, SIGNATURE_SETTINGS = "x-twilio-signature", "x-twilio-webhooks-signature-settings"
+IN_PROGRESS = "in-progress"
+
+
+class TwilioCarrier:
+    """See ``Carrier``.
+
+    Args:
+        phone: settings of telephone calls.
+        secrets: none; the variables of Twilio's are named by the settings.
+
+    Raises:
+        ConfigError: signatures are to be checked, and there is no secret.
+    """
+
+    name = "twilio"
+    methods = ("POST",)
+
+    def __init__(self, phone: PhoneRoutesSettings, secrets: Sequence[str] = ()) -> None:
+        self._phone = phone
+        self._secrets = {
+            Algorithm.SHA1: os.environ.get(phone.auth_token_env, ""),
+            Algorithm.SHA256: os.environ.get(phone.shared_key_env, ""),
+        }
+        if phone.signatures and not any(self._secrets.values()):
+            raise ConfigError(
+                f"phone: set phone.public_url and {phone.auth_token_env}, or phone.signatures: false for a "
+                "local run"
+            )
+
+    async def request_of(self, request: Request) -> CallRequest:
+        """See ``Carrier``."""
+        fields = await self.form(request)
+        # "outbound-api" and "outbound-dial".
+        is_ours = field_of(fields, "Direction").startswith("outbound")
+        direction: Literal["inbound", "outbound"] = "outbound" if is_ours else "inbound"
+        call = PhoneCall(
+            field_of(fields, "CallSid"),
+            field_of(fields, "From"),
+            field_of(fields, "To"),
+            direction,
+            verstat=field_of(fields, "StirVerstat"),
+            network=self.name,
+        )
+        return CallRequest(call, is_answered=field_of(fields, "CallStatus") == IN_PROGRESS)
+
+    def check_socket(self, connection: HTTPConnection) -> None:
+        """See ``Carrier``: the upgrade is signed."""
+        self._check(connection, {}, None)
+
+    def connect(self, base: str, media: str, call: PhoneCall) -> CallDocument:
+        """See ``Carrier``."""
+        numbers = {"caller": call.caller, "called": call.called}
+        status = f"{base}/{self.name}/stream-status"
+        return CallDocument(twiml.connect(media, numbers, status_address=status))
+
+    def hold(self, words: str, pause_s: int, again: str) -> CallDocument:
+        """See ``Carrier``."""
+        return CallDocument(twiml.hold(words, pause_s, again))
+
+    def end(self, words: str = "") -> CallDocument:
+        """See ``Carrier``."""
+        return CallDocument(twiml.end(words))
+
+    def refuse(self, words: str) -> CallDocument:
+        """See ``Carrier``."""
+        return CallDocument(twiml.refuse(words))
+
+    async def form(self, request: Request) -> Fields:
+        """Return the fields of a webhook.
+
+        Raises:
+            HTTPException: it is not signed (403), or is no form.
+        """
+        body = await body_of(request)
+        fields = form_of(body) if is_form(request) else {}
+        self._check(request, fields, None if is_form(request) else body)
+        if not is_form(request):
+            raise HTTPException(415, f"expected {FORM}")
+        return fields
+
+    def _check(self, connection: HTTPConnection, fields: Fields, body: bytes | None) -> None:
+        if not self._phone.signatures:
+            return
+        algorithm = algorithm_of(connection.headers.get(SIGNATURE_SETTINGS, ""))
+        secret = self._secrets[algorithm] if algorithm is not None else ""
+        base = base_of(connection, self._phone.public_url)
+        address = asked_address(
+            connection, as_socket(base) if connection.scope["type"] == "websocket" else base
+        )
+        given = connection.headers.get(SIGNATURE, "")
+        if (
+            algorithm is None
+            or not secret
+            or not is_signed(secret, address, fields, given, algorithm=algorithm, body=body)
+        ):
+            raise forbidden("Twilio")

@@ -1,0 +1,144 @@
+"""Tokens of telephone calls: each is for one stream of one call, and holds a line for it until that comes.
+
+In: calls that were answered. Out: an unguessable token for each, which its stream brings. A call has one
+token, however often it is asked about while it waits, and none behind its stream: a webhook that somebody
+recorded opens nothing. A call whose stream never comes, or that has ended, is forgotten, and its line is
+free. A caller who waits in the queue for a line leaves it with a token.
+"""
+
+import secrets
+from collections.abc import Callable
+
+from fastapi import HTTPException
+from loguru import logger
+
+from core.errors import AgentError, CapacityError
+from core.newest import Newest
+from serving.gateway.calls import CallTasks
+from serving.gateway.carriers.carrier import PhoneCall
+from serving.gateway.phone_queue import PhoneQueue
+
+# Calls that have had their stream; a network signs no webhook of one that is older than that many.
+MOST_SPENT = 10_000
+
+
+class SpentError(AgentError):
+    """A call asks for a second stream."""
+
+
+class StreamTokens:
+    """Of one gateway.
+
+    Args:
+        calls: where conversations are started; asks how many lines are promised.
+        queue: of telephone callers who wait for a line; None: they do not.
+        most_waiting: calls that were answered and have no stream yet.
+        clock_s: monotonic.
+    """
+
+    def __init__(
+        self, calls: CallTasks, queue: PhoneQueue | None, *, most_waiting: int, clock_s: Callable[[], float]
+    ) -> None:
+        self._calls, self._queue = calls, queue
+        self._most_waiting = most_waiting
+        self._clock_s = clock_s
+        # With the time until which the stream may come.
+        self._waiting: dict[str, tuple[float, PhoneCall]] = {}
+        self._spent: Newest[tuple[str, str], None] = Newest(MOST_SPENT)
+        calls.promised = self._promised
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._waiting
+
+    def expect(self, call: PhoneCall, *, within_s: float, hears: bool) -> str:
+        """Return a token for the stream of a call: the one that it has, or a new one with a line promised.
+
+        Args:
+            call: that was answered.
+            within_s: the stream has to come within.
+            hears: whether the recogniser hears the caller.
+
+        Raises:
+            SpentError: it has had its stream.
+            CapacityError: there is no line.
+        """
+        now_s = self._clock_s()
+        self._forget_the_late()
+        if call.call_sid:
+            for token, (_, waiting) in self._waiting.items():
+                if _name(waiting) == _name(call):
+                    return token
+            if _name(call) in self._spent:
+                raise SpentError("the call has had its stream")
+        if self._queue is not None:
+            if self._queue.was_removed(call.call_sid):
+                raise CapacityError("an operator removed the caller from the queue", limit=0)
+            self._queue.asked(call.call_sid)
+        self._calls.check_room(promised=len(self._waiting), hears=hears, ticket=call.call_sid)
+        if len(self._waiting) >= self._most_waiting:
+            raise CapacityError("too many calls were answered and have no stream", limit=self._most_waiting)
+        waited_s = self._queue.leave(call.call_sid) if self._queue is not None else None
+        if waited_s is not None:
+            self._calls.wake()
+            logger.info(f"call {call.call_sid[:40]} has a line, behind {waited_s:.0f} s in the queue")
+        token = secrets.token_urlsafe(32)
+        self._waiting[token] = (now_s + within_s, call)
+        return token
+
+    def claim(self, token: str, network: str) -> PhoneCall:
+        """Return the call of a token, which is used up, whatever comes of it.
+
+        Raises:
+            HTTPException: it is none of this network's, was used, or has expired.
+        """
+        until_s, call = self._waiting.get(token, (0.0, None))
+        if call is None or call.network != network or until_s <= self._clock_s():
+            raise HTTPException(403, "the token is none, was used before, or has expired")
+        del self._waiting[token]
+        if call.call_sid:
+            self._spent[_name(call)] = None
+        return call
+
+    def name(self, token: str, call: PhoneCall) -> bool:
+        """Note the name of a call that was begun without one; return whether it still waits."""
+        if token not in self._waiting:
+            return False
+        self._waiting[token] = self._waiting[token][0], call
+        return True
+
+    def forget(self, token: str) -> None:
+        """Void a token."""
+        self._waiting.pop(token, None)
+
+    def ended(self, call_sid: str) -> None:
+        """Void the token of a call that has ended."""
+        if (token := self._token_of(call_sid)) is not None:
+            del self._waiting[token]
+
+    def answered(self, call_sid: str, within_s: float) -> None:
+        """Give the stream of a call that is answered now as long as that of any other."""
+        if (token := self._token_of(call_sid)) is not None:
+            self._waiting[token] = self._clock_s() + within_s, self._waiting[token][1]
+
+    def _token_of(self, call_sid: str) -> str | None:
+        if not call_sid:
+            # Calls that have no name yet have no name in common.
+            return None
+        return next((each for each, (_, call) in self._waiting.items() if call.call_sid == call_sid), None)
+
+    def _promised(self) -> int:
+        """Return how many calls were answered and have no stream yet."""
+        self._forget_the_late()
+        return len(self._waiting)
+
+    def _forget_the_late(self) -> None:
+        now_s = self._clock_s()
+        for token in [token for token, (until_s, _) in self._waiting.items() if until_s <= now_s]:
+            del self._waiting[token]
+
+
+def _name(call: PhoneCall) -> tuple[str, str]:
+    return call.network, call.call_sid

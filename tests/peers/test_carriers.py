@@ -1,0 +1,194 @@
+"""Calls of telephone networks other than Twilio: a caller over the network's own webhook and messages."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import yaml
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from evals.phone.speech import PACKET, packets, quiet, samples_of
+from protocols.twilio_media import PACKET_BYTES
+from serving.gateway.carriers import CARRIERS
+from tests.carriers import NETWORKS, PUBLIC, Network, environment
+from tests.peers.phone_caller import likeness
+from tests.peers.server import RunningServer, running_server
+from tests.peers.test_phone import QUESTION, SAID, timelines
+from tests.voices import say
+
+each = pytest.mark.parametrize("kind", NETWORKS, ids=lambda kind: kind.name)
+BRIEFLY = {"greeting": "Hello there."}
+BRIEFLY_GREETED_S = 4.0
+
+
+@dataclass
+class Heard:
+    """What became of a call.
+
+    Attributes:
+        mu_law: that was played.
+        marks: that were sent, by name, and those of them that were reached.
+        clears: that came.
+        closed: the server has ended the call.
+    """
+
+    mu_law: bytearray = field(default_factory=bytearray)
+    marks: list[str] = field(default_factory=list)
+    reached: list[str] = field(default_factory=list)
+    clears: int = 0
+    closed: bool = False
+
+
+class Line:
+    """One caller in real time: says packets, plays what comes, returns marks when they are reached."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._ahead: deque[bytes | str] = deque()
+        self.heard = Heard()
+
+    async def hold(self, url: str, said: Sequence[bytes], keys: str = "") -> Heard:
+        """Call, say everything, and hang up."""
+        network = self._network
+        async with httpx.AsyncClient(base_url=url) as client:
+            webhook = network.webhook()
+            answer = await client.request(
+                webhook.method, webhook.path, content=webhook.body, headers=webhook.headers
+            )
+        assert answer.status_code == 200, answer.text
+        address = network.media_url(answer)
+        assert address.startswith("wss://talk.example.org/")
+        path = address.removeprefix("wss://talk.example.org")
+        async with connect(f"{url.replace('http', 'ws')}{path}", max_size=2**20) as socket:
+            for message in network.beginning():
+                await socket.send(message)
+            ear = asyncio.create_task(self._listen(socket))
+            try:
+                await self._talk(socket, said, keys)
+            except ConnectionClosed:
+                self.heard.closed = True
+            finally:
+                ear.cancel()
+                await asyncio.gather(ear, return_exceptions=True)
+        return self.heard
+
+    async def _talk(self, socket: ClientConnection, said: Sequence[bytes], keys: str) -> None:
+        loop, network = asyncio.get_running_loop(), self._network
+        began_s, waiting = loop.time(), b""
+        for number, packet in enumerate(said):
+            await asyncio.sleep(max(0.0, began_s + (number + 1) * 0.02 - loop.time()))
+            waiting += packet
+            if len(waiting) == network.packets * PACKET_BYTES:
+                await socket.send(network.audio(waiting))
+                waiting = b""
+            if number % 10 == 0 and number // 10 < len(keys):
+                await socket.send(network.key(keys[number // 10]))
+            await self._play(socket)
+        if (end := network.end()) is not None:
+            await socket.send(end)
+
+    async def _play(self, socket: ClientConnection) -> None:
+        """The next 20 ms, with the marks that are reached."""
+        packet = b""
+        while self._ahead and len(packet) < PACKET_BYTES:
+            what = self._ahead.popleft()
+            if isinstance(what, str):
+                self.heard.reached.append(what)
+                await socket.send(self._network.mark_back(what))
+                continue
+            room = PACKET_BYTES - len(packet)
+            packet += what[:room]
+            if len(what) > room:
+                self._ahead.appendleft(what[room:])
+        self.heard.mu_law += packet or PACKET
+
+    async def _listen(self, socket: ClientConnection) -> None:
+        async for message in socket:
+            taken = self._network.taken(message)
+            if taken.mu_law:
+                self._ahead.append(taken.mu_law)
+            if taken.mark:
+                self.heard.marks.append(taken.mark)
+                self._ahead.append(taken.mark)
+            if taken.clears:
+                self.heard.clears += 1
+                dropped = [each for each in self._ahead if isinstance(each, str)]
+                self._ahead.clear()
+                for name in dropped if self._network.returns_marks_at_clear else ():
+                    await socket.send(self._network.mark_back(name))
+        self.heard.closed = True
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, **bot: object
+) -> AsyncIterator[RunningServer]:
+    """A server that takes calls of every network."""
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PARLEY_CALL_KEYS", "k" * 32)
+    monkeypatch.setenv("PARLEY_STORE_URL", f"sqlite:///{folder}/sessions.db")
+    config = folder / "phone.yaml"
+    networks = [network.name for network in NETWORKS]
+    phone = {"public_url": PUBLIC, "carriers": networks}
+    config.write_text(yaml.safe_dump({"phone": phone, "bot": bot}))
+    async with running_server("--config", str(config)) as server:
+        yield server
+
+
+def sound(heard: Heard) -> np.ndarray:
+    return samples_of(bytes(heard.mu_law)).astype(np.float64)
+
+
+@each
+async def test_a_caller_of_each_network_asks_and_hears_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Network]
+):
+    async with serving(tmp_path, monkeypatch, **BRIEFLY) as server:
+        said = [*quiet(BRIEFLY_GREETED_S), *packets(say(QUESTION)), *quiet(10)]
+        heard = await Line(kind()).hold(server.url, said)
+        assert not heard.closed and heard.clears == 0
+        assert likeness(sound(heard), "On Saturdays they are open from ten until two.") > SAID
+        # All marks were reached, which the session knows: nothing of what was said is doubted.
+        assert heard.marks and set(heard.reached) == set(heard.marks)
+        [timeline] = await timelines(server.url)
+        turns = [each["payload"] for each in timeline if each["kind"] in ("user_turn", "bot_turn")]
+        assert {each["transport"] for each in turns} == {"phone"}
+        assert QUESTION.lower().rstrip("?") in [each["text"] for each in turns]
+        answers = [each["payload"] for each in timeline if each["kind"] == "bot_turn"]
+        assert not any(each["truncated"] for each in answers)
+
+
+@each
+async def test_a_caller_who_interrupts_or_presses_keys_is_heard_and_the_line_is_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Network]
+):
+    async with serving(tmp_path, monkeypatch) as server:
+        # During the default greeting, which takes seconds: words, and then keys of a menu.
+        stop = packets(say("Wait a moment please, I have another question."))
+        heard = await Line(kind()).hold(server.url, [*quiet(1.5), *stop, *quiet(2)])
+        assert heard.clears >= 1
+        [timeline] = await timelines(server.url)
+        greeting = next(each["payload"] for each in timeline if each["kind"] == "bot_turn")
+        assert greeting["truncated"]
+        heard = await Line(kind("call-2")).hold(server.url, quiet(9), keys="123")
+        newest = (await timelines(server.url))[0]
+        assert any("1 2 3" in str(each["payload"].get("text")) for each in newest), newest
+
+
+async def test_the_status_names_the_networks_that_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with serving(tmp_path, monkeypatch) as server, httpx.AsyncClient(base_url=server.url) as client:
+        status = (await client.get("/status")).json()
+        assert status["transports"] == [
+            "webrtc", "websocket", "telnyx", "plivo", "vonage", "exotel", "text", "eval",
+        ]  # fmt: skip
+        assert [path for path in status["sockets"] if path.endswith("/media/{token}")] == [
+            f"/{name}/media/{{token}}" for name in sorted(CARRIERS) if name != "twilio"
+        ]

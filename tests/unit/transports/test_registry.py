@@ -1,0 +1,137 @@
+"""Rows of transports: what the product asks of them, and that no place compares a name."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from pipecat.runner.types import SmallWebRTCRunnerArguments, WebSocketRunnerArguments
+
+from core.errors import ConfigError
+from scripts.write_transports import DOCUMENT, written
+from serving.gateway.eval_socket import EvalArguments
+from serving.gateway.webrtc_routes import BrowserArguments
+from transports.registry import TRANSPORTS, Command, TransportRow
+
+ROOT = Path(__file__).parents[3]
+PRODUCT = (
+    "bot.py runner.py core audio turn_taking sequencer protocols runtime models session_store recording "
+    "telemetry transports processors serving configs pipelines"
+).split()
+ROWS = TRANSPORTS.rows()
+
+
+def named(node: ast.expr) -> set[str]:
+    """Names of transports in an expression, alone or in a tuple, list or set."""
+    parts = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
+    names = {row.name for row in ROWS} | {row.recorded_as for row in ROWS} - {""}
+    # Words of their own too: a mode and a kind of content, and the type of a connection.
+    names -= {"text", "websocket"}
+    return {
+        part.value
+        for part in parts
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value in names
+    }
+
+
+def comparisons(path: Path) -> list[str]:
+    """Places of a module that compare something with the name of a transport."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Compare):
+            names = set[str]().union(*(named(part) for part in (node.left, *node.comparators)))
+        elif isinstance(node, ast.MatchValue):
+            names = named(node.value)
+        else:
+            continue
+        if names:
+            found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {', '.join(sorted(names))}")
+    return found
+
+
+def test_product_code_compares_no_transport_by_name():
+    modules = [
+        module
+        for part in PRODUCT
+        for module in ([ROOT / part] if part.endswith(".py") else sorted((ROOT / part).rglob("*.py")))
+    ]
+    assert [place for module in modules for place in comparisons(module)] == []
+
+
+def test_a_comparison_with_a_name_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tests.unit.transports.test_registry.ROOT", tmp_path)
+    module = tmp_path / "module.py"
+    module.write_text("if transport in ('file', 'eval') or name == 'webrtc':\n    pass\n")
+    assert comparisons(module) == ["module.py:1: eval, file", "module.py:1: webrtc"]
+
+
+def test_an_unknown_transport_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="unknown transport 'pigeon' .known: .*webrtc"):
+        TRANSPORTS.row("pigeon")
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.target], ids=lambda row: row.name)
+def test_the_factory_of_each_row_is_there_or_says_which_extra_it_needs(row: TransportRow):
+    try:
+        assert callable(TRANSPORTS.factory(row.name))
+    except ConfigError as error:
+        assert row.extra is not None and f"the extra {row.extra!r}" in str(error)
+
+
+def test_a_row_that_is_not_opened_by_a_factory_says_so():
+    with pytest.raises(ConfigError, match="transport 'file' is not opened by a factory"):
+        TRANSPORTS.factory("file")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (SmallWebRTCRunnerArguments, "webrtc"),
+        (BrowserArguments, "webrtc"),
+        (WebSocketRunnerArguments, "eval"),
+        (EvalArguments, "eval"),
+    ],
+)
+def test_arguments_of_a_runner_lead_to_their_row(arguments: type, name: str):
+    assert TRANSPORTS.of_arguments(object.__new__(arguments)).name == name
+
+
+def test_arguments_of_no_transport_are_refused():
+    with pytest.raises(ConfigError, match="no transport is known for object"):
+        TRANSPORTS.of_arguments(object())
+
+
+def test_what_is_served_is_what_there_is_a_path_of():
+    assert TRANSPORTS.served(["/health", "/api/offer", "/twilio/media/{token}"]) == ["webrtc", "twilio"]
+    assert TRANSPORTS.served([]) == []
+
+
+def test_each_way_of_the_command_is_of_one_row_at_least():
+    assert {row.command for row in ROWS} - {None} == set(Command)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.capabilities.is_telephone], ids=lambda row: row.name
+)
+def test_a_telephone_call_is_recorded_as_one_whichever_network_brings_it(row: TransportRow):
+    assert row.recorded_as == "phone" and row.capabilities.has_room and not row.capabilities.speaks_rtvi
+
+
+def test_a_missing_variable_is_named():
+    row = TransportRow(name="room", target="", capabilities=ROWS[0].capabilities, env=("A_KEY", "A_URL"))
+    with pytest.raises(ConfigError, match="transport 'room' needs A_URL in the environment"):
+        row.read_environment({"A_KEY": "k", "A_URL": ""})
+    assert row.read_environment({"A_KEY": "k", "A_URL": "u", "B": "b"}) == {"A_KEY": "k", "A_URL": "u"}
+
+
+def test_the_document_has_the_rows_as_they_are():
+    document = DOCUMENT.read_text(encoding="utf-8")
+    assert written(document) == document
+    assert all(f"| `{row.name}` | {row.summary} |" in document for row in ROWS)
+
+
+def test_a_room_says_which_variable_or_package_it_lacks():
+    rooms = [row for row in ROWS if row.command is Command.ROOM]
+    assert [row.name for row in rooms] == ["livekit", "daily"]
+    for row in rooms:
+        with pytest.raises(ConfigError, match=f"needs the extra '{row.extra}'|needs {row.env[0]}"):
+            TRANSPORTS.arguments_from(row.name, {})

@@ -1,0 +1,338 @@
+"""Registry of transports: one row for each way in which a conversation reaches Parley.
+
+A row says what a transport can do, what it needs, where the gateway serves it, how the command holds a call
+over it, and what opens it. Product code asks for capabilities and compares no name. Importing this module
+loads no transport. ``docs/transports.md`` is made of the rows, and ``/status`` lists those of which the
+application has a route.
+
+The webhook of a telephone network is the row of the same name in ``serving.gateway.carriers``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from importlib import import_module
+from typing import Any
+
+from core.errors import ConfigError
+from core.registry import Registry, Row
+
+
+class Command(StrEnum):
+    """How ``bot.py --transport NAME`` holds conversations."""
+
+    SERVE = "serve"
+    """It serves until a signal ends it."""
+    RECORDING = "recording"
+    """One call with a WAV as the caller."""
+    SIMULATION = "simulation"
+    """One call of a simulated caller, over the routes of a server on this machine."""
+    DEVICES = "devices"
+    """One call over the microphone and the loudspeaker of this machine."""
+    ROOM = "room"
+    """One call in a room that is elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Abilities of a transport. The text of each field is its line in the table of the documents.
+
+    Attributes:
+        audio: it carries the voices of both sides.
+        video: it carries pictures of the caller.
+        receives_keys: keys that the caller presses arrive.
+        sends_keys: the bot can press keys.
+        reports_playout: it reports each packet of the bot's audio when it leaves or is played.
+        cancels_echo: a client cancels the echo itself unless it says that it does not.
+        has_room: a microphone may hear the loudspeaker.
+        has_person: a person listens, who may fall silent.
+        is_telephone: it is a telephone call.
+        queues_callers: a caller may wait for a line.
+        places_calls: the operator can have a number called, and a caller passed on to a person.
+        speaks_rtvi: the client reads and writes RTVI messages.
+    """
+
+    audio: bool = True
+    video: bool = False
+    receives_keys: bool = False
+    sends_keys: bool = False
+    reports_playout: bool = False
+    cancels_echo: bool = False
+    has_room: bool = True
+    has_person: bool = True
+    is_telephone: bool = False
+    queues_callers: bool = False
+    places_calls: bool = False
+    speaks_rtvi: bool = False
+
+    def named(self) -> tuple[str, ...]:
+        """Return the names of what it can do, in the order of the fields."""
+        return tuple(each.name for each in fields(self) if getattr(self, each.name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransportRow(Row):
+    """One transport.
+
+    Attributes:
+        name: of the row.
+        capabilities: see the class.
+        settings: the part of a deployment that is about it; empty where there is none.
+        routes: paths of the gateway that serve it; one of them is enough.
+        command: how the command holds a call over it; None: it does not.
+        arguments: class names of the runner arguments that bring a conversation over it.
+        from_environment: ``"package.module:function"`` that makes such arguments of the variables; empty for
+            none.
+        recorded_as: name in the records of sessions and queues; empty: that of the row.
+    """
+
+    name: str
+    capabilities: Capabilities
+    settings: str = ""
+    routes: tuple[str, ...] = ()
+    command: Command | None = None
+    arguments: tuple[str, ...] = ()
+    from_environment: str = ""
+    recorded_as: str = ""
+
+    def read_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that it needs.
+
+        Raises:
+            ConfigError: one of them is not set.
+        """
+        missing = [name for name in self.env if not environ.get(name)]
+        if missing:
+            raise ConfigError(f"transport {self.name!r} needs {', '.join(missing)} in the environment")
+        return {name: environ[name] for name in self.env}
+
+
+class TransportRegistry(Registry[Any]):
+    """Rows by name.
+
+    The factory of a row with runner arguments is a coroutine function of those and a ``TransportRequest``
+    (``transports.request``), and gives Pipecat's ``BaseTransport``. That of a telephone network returns the
+    ``StreamProtocol`` that ``PhoneStream`` reads and writes by. A row without a target is opened by what
+    holds its conversations, which alone has the file, the device or the socket.
+    """
+
+    def __init__(self, rows: Iterable[TransportRow]) -> None:
+        self._by_name = {row.name: row for row in rows}
+        super().__init__("transport", self._by_name)
+
+    def row(self, name: str) -> TransportRow:
+        """Return the row of a name.
+
+        Raises:
+            ConfigError: unknown name; lists the known ones.
+        """
+        super().row(name)
+        return self._by_name[name]
+
+    def factory(self, name: str) -> Callable[..., Any]:
+        """Import and return the factory of a name.
+
+        Raises:
+            ConfigError: unknown name, a row without a factory, or a package of its extra is not installed.
+        """
+        if not self.row(name).target:
+            raise ConfigError(f"transport {name!r} is not opened by a factory")
+        return super().factory(name)
+
+    def rows(self) -> tuple[TransportRow, ...]:
+        """Return all rows, in the order of the table."""
+        return tuple(self._by_name.values())
+
+    def of_arguments(self, arguments: object) -> TransportRow:
+        """Return the row whose conversations come with arguments of this class, or of one that it extends.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        names = [each.__name__ for each in type(arguments).__mro__]
+        for name in names:
+            for row in self._by_name.values():
+                if name in row.arguments:
+                    return row
+        raise ConfigError(f"no transport is known for {names[0]}")
+
+    def arguments_from(self, name: str, environ: Mapping[str, str]) -> Any:
+        """Return the runner arguments of a conversation in the room that the environment names.
+
+        Raises:
+            ConfigError: a package of the row's extra is not installed, or a variable is not set.
+        """
+        row = self.row(name)
+        self.factory(name)
+        module_name, _, function = row.from_environment.partition(":")
+        return getattr(import_module(module_name), function)(row.read_environment(environ))
+
+    def held_by_command(self) -> tuple[str, ...]:
+        """Return the names of those over which the command holds calls, in the order of the table."""
+        return tuple(row.name for row in self._by_name.values() if row.command is not None)
+
+    def served(self, paths: Iterable[str]) -> list[str]:
+        """Return the names of those that an application with these paths serves, in order."""
+        known = set(paths)
+        return [row.name for row in self._by_name.values() if known & set(row.routes)]
+
+
+_BROWSER = Capabilities(
+    video=True,
+    reports_playout=True,
+    cancels_echo=True,
+    queues_callers=True,
+    speaks_rtvi=True,
+)
+# Pipecat's transports do not say when a packet leaves.
+_ROOM = Capabilities(video=True, receives_keys=True, sends_keys=True, cancels_echo=True, speaks_rtvi=True)
+_TELEPHONE = Capabilities(receives_keys=True, sends_keys=True, reports_playout=True, is_telephone=True)
+_QUEUED_TELEPHONE = Capabilities(
+    receives_keys=True, sends_keys=True, reports_playout=True, is_telephone=True, queues_callers=True
+)
+_PHONE = "phone"
+
+TRANSPORTS = TransportRegistry(
+    [
+        TransportRow(
+            name="webrtc",
+            summary="a browser, or a client of Pipecat's",
+            target="transports.webrtc.opening:open_browser",
+            capabilities=_BROWSER,
+            settings="server",
+            routes=("/api/offer",),
+            command=Command.SERVE,
+            arguments=("SmallWebRTCRunnerArguments",),
+        ),
+        TransportRow(
+            name="websocket",
+            summary="a program with a socket: OpenAI's realtime API, Unmute's, MiniCPM-o's",
+            target="",
+            capabilities=Capabilities(
+                video=True, reports_playout=True, cancels_echo=True, queues_callers=True
+            ),
+            settings="sockets",
+            routes=(
+                "/v1/realtime",
+                "/ws/duplex/{client_id}",
+                "/ws/half_duplex/{name}",
+                "/ws/chat",
+                "/ws/streaming/{name}",
+            ),
+            arguments=("SocketArguments", "ChatArguments"),
+        ),
+        TransportRow(
+            name="file",
+            summary="a WAV as the caller",
+            target="",
+            capabilities=Capabilities(reports_playout=True, has_room=False, has_person=False),
+            command=Command.RECORDING,
+        ),
+        TransportRow(
+            name="local",
+            summary="the microphone and the loudspeaker of this machine",
+            target="",
+            capabilities=Capabilities(reports_playout=True),
+            extra="local",
+            command=Command.DEVICES,
+        ),
+        TransportRow(
+            name="twilio",
+            summary="a telephone call of Twilio's",
+            target="transports.twilio.protocol:TwilioProtocol",
+            capabilities=Capabilities(
+                receives_keys=True,
+                sends_keys=True,
+                reports_playout=True,
+                is_telephone=True,
+                queues_callers=True,
+                places_calls=True,
+            ),
+            settings=_PHONE,
+            routes=("/twilio/media/{token}",),
+            command=Command.SIMULATION,
+            recorded_as=_PHONE,
+        ),
+        TransportRow(
+            name="telnyx",
+            summary="a telephone call of Telnyx's, by TeXML",
+            target="transports.telephony.telnyx:TelnyxStream",
+            env=("TELNYX_PUBLIC_KEY",),
+            capabilities=_QUEUED_TELEPHONE,
+            settings=_PHONE,
+            routes=("/telnyx/media/{token}",),
+            recorded_as=_PHONE,
+        ),
+        TransportRow(
+            name="plivo",
+            summary="a telephone call of Plivo's",
+            target="transports.telephony.plivo:PlivoStream",
+            env=("PLIVO_AUTH_TOKEN",),
+            capabilities=_QUEUED_TELEPHONE,
+            settings=_PHONE,
+            routes=("/plivo/media/{token}",),
+            recorded_as=_PHONE,
+        ),
+        TransportRow(
+            name="vonage",
+            summary="a telephone call of Vonage's Voice API",
+            target="transports.telephony.vonage:VonageStream",
+            env=("VONAGE_SIGNATURE_SECRET",),
+            capabilities=_TELEPHONE,
+            settings=_PHONE,
+            routes=("/vonage/media/{token}",),
+            recorded_as=_PHONE,
+        ),
+        TransportRow(
+            name="exotel",
+            summary="a telephone call of Exotel's, by its Voicebot applet",
+            target="transports.telephony.exotel:ExotelStream",
+            env=("EXOTEL_USER", "EXOTEL_PASSWORD"),
+            capabilities=_TELEPHONE,
+            settings=_PHONE,
+            routes=("/exotel/media/{token}",),
+            recorded_as=_PHONE,
+        ),
+        TransportRow(
+            name="livekit",
+            summary="a room of LiveKit's",
+            target="transports.rooms.livekit:open_livekit",
+            extra="livekit",
+            env=("LIVEKIT_URL", "LIVEKIT_ROOM_NAME", "LIVEKIT_API_KEY", "LIVEKIT_API_SECRET"),
+            capabilities=_ROOM,
+            command=Command.ROOM,
+            arguments=("LiveKitRunnerArguments",),
+            from_environment="transports.rooms.livekit:livekit_arguments",
+        ),
+        TransportRow(
+            name="daily",
+            summary="a room of Daily's",
+            target="transports.rooms.daily:open_daily",
+            extra="daily",
+            env=("DAILY_ROOM_URL", "DAILY_TOKEN"),
+            capabilities=_ROOM,
+            command=Command.ROOM,
+            arguments=("DailyRunnerArguments",),
+            from_environment="transports.rooms.daily:daily_arguments",
+        ),
+        TransportRow(
+            name="text",
+            summary="typed turns over HTTP, without a call",
+            target="",
+            capabilities=Capabilities(audio=False, has_room=False),
+            settings="remembering",
+            routes=("/api/sessions/{session_id}/messages",),
+        ),
+        TransportRow(
+            name="eval",
+            summary="Pipecat's evaluation tool",
+            target="transports.pipecat_transports:open_eval",
+            capabilities=Capabilities(
+                has_room=False, has_person=False, queues_callers=True, speaks_rtvi=True
+            ),
+            settings="server",
+            routes=("/ws",),
+            arguments=("WebSocketRunnerArguments", "EvalRunnerArguments"),
+        ),
+    ]
+)

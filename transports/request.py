@@ -1,0 +1,32 @@
+"""What a transport is opened with, whatever it is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class TransportRequest:
+    """Wishes of a conversation for its transport.
+
+    Attributes:
+        sees: pictures of the caller are wanted.
+        vanish_ms: quiet time after which a peer counts as gone, where that is known.
+        jitter_buffer: leave the caller's packets in aiortc's jitter buffer.
+        on_packet: called with the PCM of each packet of the bot's audio, where a transport reports playout;
+            must not block.
+    """
+
+    sees: bool
+    vanish_ms: int
+    jitter_buffer: bool
+    on_packet: Callable[[bytes], None]
+
+
+@runtime_checkable
+class ReportsQuiet(Protocol):
+    """A transport that knows for how long its peer has given no sign of life."""
+
+    def quiet_ms(self) -> int:
+        """Return that time; 0 before the call is up."""
+        ...

@@ -1,0 +1,1 @@
+"""Media streams of telephone networks that Pipecat has a serializer for."""

@@ -1,0 +1,81 @@
+"""Streams of Exotel's Voicebot applet.
+
+Audio is 16-bit PCM at 8 kHz in base64. What is sent has to come in pieces of 100 ms at least, which are
+multiples of 320 bytes: packets of 20 ms are gathered here, five at a time. (The documents say 100 ms, and 3.2
+KB, which are 200 ms at this rate; 100 ms is what Exotel sends.) A mark waits for the piece that has the audio
+before it. What a reply ends with waits for the noise or the silence behind it, 80 ms at most.
+
+Source: developer.exotel.com, "WebSocket protocol" and "Working with the Stream and Voicebot Applet".
+"""
+
+from collections.abc import Sequence
+
+from pipecat.serializers.base_serializer import FrameSerializer
+from pipecat.serializers.exotel import ExotelFrameSerializer
+
+from protocols.surface import Message as JsonMessage
+from protocols.twilio_media import PACKET_BYTES, RATE_HZ, Started
+from transports.phone_protocol import Message
+from transports.telephony.serialized import Kind, SerializedStream, check_format, check_payload, part, text
+
+PIECE_BYTES = 5 * PACKET_BYTES
+
+
+class ExotelStream(SerializedStream):
+    """One stream of Exotel's."""
+
+    kinds = {
+        "connected": Kind.NOTHING,
+        "start": Kind.STARTED,
+        "media": Kind.AUDIO,
+        "dtmf": Kind.KEY,
+        "mark": Kind.MARK_BACK,
+        "stop": Kind.STOPPED,
+    }
+    is_continuous = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gathered = b""
+        # Behind the piece that is being gathered.
+        self._marks: list[Message] = []
+
+    def started(self, message: JsonMessage) -> tuple[Started, FrameSerializer]:
+        facts = part(message, "start")
+        check_format(part(facts, "media_format"), "sample_rate")
+        stream_id = text(message, "stream_sid")
+        serializer = ExotelFrameSerializer(
+            stream_id, params=ExotelFrameSerializer.InputParams(sample_rate=RATE_HZ)
+        )
+        return Started(stream_id, text(facts, "call_sid"), ""), serializer
+
+    def stream_id(self, message: JsonMessage) -> str:
+        return text(message, "stream_sid")
+
+    def check_audio(self, message: JsonMessage) -> None:
+        check_payload(part(message, "media").get("payload"))
+
+    async def media(self, mu_law: bytes) -> Sequence[Message]:
+        self._gathered += mu_law
+        if len(self._gathered) < PIECE_BYTES:
+            return ()
+        piece, self._gathered = self._gathered, b""
+        marks, self._marks = self._marks, []
+        return (*await super().media(piece), *marks)
+
+    async def mark(self, name: str) -> Sequence[Message]:
+        messages = await super().mark(name)
+        if not self._gathered:
+            return messages
+        self._marks.extend(messages)
+        return ()
+
+    async def clear(self) -> Sequence[Message]:
+        self._gathered, self._marks = b"", []
+        return await super().clear()
+
+    def mark_message(self, name: str) -> JsonMessage:
+        return {"event": "mark", "stream_sid": self._stream_id, "mark": {"name": name}}
+
+    def mark_name(self, message: JsonMessage) -> str:
+        return text(part(message, "mark"), "name")

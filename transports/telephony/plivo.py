@@ -1,0 +1,57 @@
+"""Audio streams of Plivo.
+
+There is no first message before ``start`` and no last one: a caller who is gone closes the socket. A mark
+is a ``checkpoint``, which comes back as ``playedStream`` when it has been reached, and not behind a
+``clearAudio``.
+
+Source: plivo.com/docs, "Audio Streaming".
+"""
+
+from pipecat.serializers.base_serializer import FrameSerializer
+from pipecat.serializers.plivo import PlivoFrameSerializer
+
+from protocols.surface import Message as JsonMessage
+from protocols.surface import Refusal
+from protocols.twilio_media import ENCODING, RATE_HZ, Started
+from transports.telephony.serialized import Kind, SerializedStream, check_format, check_payload, part, text
+
+
+class PlivoStream(SerializedStream):
+    """One stream of Plivo's."""
+
+    kinds = {
+        "start": Kind.STARTED,
+        "media": Kind.AUDIO,
+        "dtmf": Kind.KEY,
+        "playedStream": Kind.MARK_BACK,
+        "clearedAudio": Kind.NOTHING,
+        "stop": Kind.STOPPED,
+    }
+
+    def started(self, message: JsonMessage) -> tuple[Started, FrameSerializer]:
+        facts = part(message, "start")
+        check_format(part(facts, "mediaFormat"), "sampleRate", encoding=(ENCODING,))
+        if facts.get("tracks", ["inbound"]) != ["inbound"]:
+            raise Refusal("tracks: expected the caller's alone", code="not_supported", param="start.tracks")
+        stream_id = text(facts, "streamId")
+        serializer = PlivoFrameSerializer(
+            stream_id,
+            # The closed stream ends the call.
+            params=PlivoFrameSerializer.InputParams(auto_hang_up=False, sample_rate=RATE_HZ),
+        )
+        return Started(stream_id, text(facts, "callId"), ""), serializer
+
+    def stream_id(self, message: JsonMessage) -> str:
+        return text(message, "streamId")
+
+    def check_audio(self, message: JsonMessage) -> None:
+        media = part(message, "media")
+        if media.get("track", "inbound") != "inbound":
+            raise Refusal("media.track: expected inbound", code="invalid_payload", param="media.track")
+        check_payload(media.get("payload"))
+
+    def mark_message(self, name: str) -> JsonMessage:
+        return {"event": "checkpoint", "streamId": self._stream_id, "name": name}
+
+    def mark_name(self, message: JsonMessage) -> str:
+        return text(message, "name")

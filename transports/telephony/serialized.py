@@ -1,0 +1,227 @@
+"""Streams that Pipecat's serializers translate, with what those leave to others.
+
+In: messages of a telephone network. Out: what they say (``protocols.twilio_media.Event``), and the messages
+that the caller is sent. Order, size and the names of streams are checked here, before a serializer sees a
+message, because a serializer logs what it cannot read and raises what it does not expect. The serializer
+turns audio, keys and ``clear`` into the network's form and back. Marks, which it has none of, are written
+and read here.
+
+Audio is 16-bit PCM at 8 kHz at the serializer: it resamples nothing. Places of the caller's audio are
+counted: the times that these networks send are those of a clock, or not in order, and TCP loses nothing.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+from pipecat.frames.frames import (
+    Frame,
+    InputAudioRawFrame,
+    InputDTMFFrame,
+    InterruptionFrame,
+    OutputAudioRawFrame,
+)
+from pipecat.processors.frame_processor import FrameProcessorSetup
+from pipecat.serializers.base_serializer import FrameSerializer
+
+from audio import g711
+from core.media import PCM_BYTES_PER_SAMPLE
+from protocols.surface import Message as JsonMessage
+from protocols.surface import Refusal, decoded, json_object, json_text
+from protocols.twilio_media import (
+    MOST_MESSAGE_CHARS,
+    MOST_NAME_CHARS,
+    MOST_PAYLOAD_BYTES,
+    RATE_HZ,
+    Audio,
+    Digit,
+    Event,
+    MarkBack,
+    Started,
+    Stopped,
+)
+from transports.phone_protocol import Message
+
+
+class Kind(Enum):
+    """What a message is about."""
+
+    STARTED = "started"
+    AUDIO = "audio"
+    KEY = "key"
+    MARK_BACK = "mark back"
+    STOPPED = "stopped"
+    NOTHING = "nothing"
+
+
+class SerializedStream(ABC):
+    """One stream; a subclass says what is particular to its network."""
+
+    kinds: Mapping[str, Kind]
+    """By the ``event`` of a message."""
+    is_continuous = False
+
+    def __init__(self) -> None:
+        self._serializer: FrameSerializer | None = None
+        self._stream_id = ""
+        self._heard_bytes = 0
+        self._is_over = False
+
+    @abstractmethod
+    def started(self, message: JsonMessage) -> tuple[Started, FrameSerializer]:
+        """Return how a stream begins, and what translates it.
+
+        Raises:
+            Refusal: it is not in a format that is understood.
+        """
+
+    @abstractmethod
+    def mark_message(self, name: str) -> JsonMessage:
+        """Return the message behind which the network reports that what is before it has been played."""
+
+    @abstractmethod
+    def mark_name(self, message: JsonMessage) -> str:
+        """Return the name of a mark that comes back."""
+
+    def stream_id(self, message: JsonMessage) -> str:
+        """Return the stream that a message says it is of; that of this one where messages name none."""
+        return self._stream_id
+
+    @abstractmethod
+    def check_audio(self, message: JsonMessage) -> None:
+        """Raise Refusal for a message whose audio is none, or not the caller's."""
+
+    # What comes.
+
+    async def read(self, message: Message) -> Event | None:
+        """See ``StreamProtocol``."""
+        if isinstance(message, bytes):
+            return await self.read_bytes(message)
+        if len(message) > MOST_MESSAGE_CHARS:
+            raise Refusal(f"over {MOST_MESSAGE_CHARS} characters", code="too_large")
+        parsed = json_object(message)
+        kind = self._kind_of(parsed)
+        if self._is_over:
+            raise Refusal("a message behind the end", code="wrong_order")
+        if kind is Kind.NOTHING:
+            return None
+        if kind is Kind.STARTED:
+            return await self._start(parsed)
+        if self._serializer is None:
+            raise Refusal(f"{kind.value} before the start", code="wrong_order")
+        if self.stream_id(parsed) != self._stream_id:
+            raise Refusal("a message of another stream", code="wrong_stream")
+        if kind is Kind.MARK_BACK:
+            return MarkBack(self.mark_name(parsed))
+        if kind is Kind.STOPPED:
+            self._is_over = True
+            return Stopped()
+        if kind is Kind.AUDIO:
+            self.check_audio(parsed)
+        return await self._translated(self._serializer, message, kind)
+
+    async def read_bytes(self, message: bytes) -> Event | None:
+        """Read a message of bytes, which most networks do not send."""
+        raise Refusal("expected a text message, got bytes", code="invalid_payload")
+
+    async def _start(self, parsed: JsonMessage) -> Started:
+        if self._serializer is not None:
+            raise Refusal("start twice", code="wrong_order")
+        started, serializer = self.started(parsed)
+        # Serializers read this one field of it.
+        setup = SimpleNamespace(audio_in_sample_rate=RATE_HZ)
+        await serializer.setup(cast(FrameProcessorSetup, setup))
+        self._serializer, self._stream_id = serializer, started.stream_sid
+        return started
+
+    async def _translated(self, serializer: FrameSerializer, message: Message, kind: Kind) -> Event | None:
+        try:
+            frame = await serializer.deserialize(message)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Refusal(f"{kind.value}: cannot be read", code="invalid_payload") from error
+        if isinstance(frame, InputDTMFFrame):
+            return Digit(frame.button.value)
+        return self._audio(frame) if isinstance(frame, InputAudioRawFrame) else None
+
+    def _audio(self, frame: InputAudioRawFrame) -> Audio:
+        if len(frame.audio) % PCM_BYTES_PER_SAMPLE:
+            raise Refusal("audio: no whole samples", code="invalid_payload")
+        pcm = np.frombuffer(frame.audio, "<i2").astype(np.int16)
+        at_ms = self._heard_bytes * 1000 // RATE_HZ
+        self._heard_bytes += len(pcm)
+        return Audio(g711.encode(pcm, g711.Law.MU), at_ms)
+
+    def _kind_of(self, message: JsonMessage) -> Kind:
+        event = message.get("event")
+        kind = self.kinds.get(event) if isinstance(event, str) else None
+        if kind is None:
+            raise Refusal(f"event: {str(event)[:40]!r} is none", code="unknown_event", param="event")
+        return kind
+
+    # What is sent.
+
+    async def media(self, mu_law: bytes) -> Sequence[Message]:
+        """See ``StreamProtocol``."""
+        pcm = g711.decode(mu_law, g711.Law.MU).astype("<i2").tobytes()
+        return await self._serialized(OutputAudioRawFrame(audio=pcm, sample_rate=RATE_HZ, num_channels=1))
+
+    async def mark(self, name: str) -> Sequence[Message]:
+        """See ``StreamProtocol``."""
+        return (json_text(self.mark_message(name)),)
+
+    async def clear(self) -> Sequence[Message]:
+        """See ``StreamProtocol``."""
+        return await self._serialized(InterruptionFrame())
+
+    async def _serialized(self, frame: Frame) -> Sequence[Message]:
+        assert self._serializer is not None, "nothing is sent before the start"
+        message = await self._serializer.serialize(frame)
+        return () if message is None else (message,)
+
+
+def part(message: JsonMessage, name: str) -> JsonMessage:
+    """Return an object within a message.
+
+    Raises:
+        Refusal: it is not there.
+    """
+    value = message.get(name)
+    if not isinstance(value, dict):
+        raise Refusal(f"{name}: is missing", code="missing_field", param=name)
+    return value
+
+
+def text(message: JsonMessage, name: str) -> str:
+    """Return a text within a message.
+
+    Raises:
+        Refusal: it is not there, empty, or longer than a name is.
+    """
+    value = message.get(name)
+    if not isinstance(value, str) or not value or len(value) > MOST_NAME_CHARS:
+        raise Refusal(f"{name}: expected text", code="invalid_payload", param=name)
+    return value
+
+
+def check_format(format_: JsonMessage, rate_field: str, **expected: Any) -> None:
+    """Raise Refusal for audio that is not at 8 kHz, or not as expected.
+
+    Args:
+        format_: what the network says of the audio.
+        rate_field: where its rate is, as a number or as text.
+        expected: other fields, with the values that are understood.
+    """
+    rate = format_.get(rate_field)
+    if str(rate) != str(RATE_HZ):
+        raise Refusal(f"{rate_field}: expected {RATE_HZ}", code="not_supported", param=rate_field)
+    for name, values in expected.items():
+        if format_.get(name) not in values:
+            raise Refusal(f"{name}: expected {' or '.join(values)}", code="not_supported", param=name)
+
+
+def check_payload(payload: object) -> None:
+    """Raise Refusal for audio in base64 that is none, or is longer than one message has."""
+    decoded(payload, param="media.payload", most_bytes=MOST_PAYLOAD_BYTES * PCM_BYTES_PER_SAMPLE)

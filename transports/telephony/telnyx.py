@@ -1,0 +1,61 @@
+"""Media streams of Telnyx.
+
+Telnyx says in the beginning of a stream in which law the caller's audio comes, mu or A; what it is sent is
+mu-law, which the answer to the call has asked for (``protocols.texml``). A stream names its call by the
+``call_control_id``, which is the ``CallSid`` of the webhook.
+
+Source: developers.telnyx.com, "Stream call media over WebSocket".
+"""
+
+from pipecat.serializers.base_serializer import FrameSerializer
+from pipecat.serializers.telnyx import TelnyxFrameSerializer
+
+from protocols.surface import Message as JsonMessage
+from protocols.surface import Refusal
+from protocols.twilio_media import RATE_HZ, Started
+from transports.telephony.serialized import Kind, SerializedStream, check_format, check_payload, part, text
+
+SENT = "PCMU"
+
+
+class TelnyxStream(SerializedStream):
+    """One stream of Telnyx's."""
+
+    kinds = {
+        "connected": Kind.NOTHING,
+        "start": Kind.STARTED,
+        "media": Kind.AUDIO,
+        "dtmf": Kind.KEY,
+        "mark": Kind.MARK_BACK,
+        "stop": Kind.STOPPED,
+        "error": Kind.NOTHING,
+    }
+
+    def started(self, message: JsonMessage) -> tuple[Started, FrameSerializer]:
+        facts = part(message, "start")
+        format_ = part(facts, "media_format")
+        check_format(format_, "sample_rate", encoding=("PCMU", "PCMA"), channels=(1,))
+        stream_id = text(message, "stream_id")
+        serializer = TelnyxFrameSerializer(
+            stream_id,
+            outbound_encoding=text(format_, "encoding"),
+            inbound_encoding=SENT,
+            # The closed stream ends the call.
+            params=TelnyxFrameSerializer.InputParams(auto_hang_up=False, sample_rate=RATE_HZ),
+        )
+        return Started(stream_id, text(facts, "call_control_id"), ""), serializer
+
+    def stream_id(self, message: JsonMessage) -> str:
+        return text(message, "stream_id")
+
+    def check_audio(self, message: JsonMessage) -> None:
+        media = part(message, "media")
+        if media.get("track") != "inbound":
+            raise Refusal("media.track: expected inbound", code="invalid_payload", param="media.track")
+        check_payload(media.get("payload"))
+
+    def mark_message(self, name: str) -> JsonMessage:
+        return {"event": "mark", "mark": {"name": name}}
+
+    def mark_name(self, message: JsonMessage) -> str:
+        return text(part(message, "mark"), "name")

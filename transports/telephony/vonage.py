@@ -1,0 +1,55 @@
+"""WebSockets of Vonage's Voice API.
+
+Audio is bytes, 16-bit PCM at 8 kHz, which the answer to the call has asked for (``protocols.vonage``); all
+else is text. A socket names neither a stream nor a call: that of the call comes back from the answer, in a
+header. A mark is a ``notify``. A caller who is gone closes the socket.
+
+Source: developer.vonage.com, "WebSockets" of the Voice API.
+"""
+
+from pipecat.serializers.base_serializer import FrameSerializer
+from pipecat.serializers.vonage import VonageFrameSerializer
+
+from core.media import PCM_BYTES_PER_SAMPLE
+from protocols.surface import Message as JsonMessage
+from protocols.surface import Refusal
+from protocols.twilio_media import MOST_PAYLOAD_BYTES, RATE_HZ, Event, Started
+from protocols.vonage import CONTENT_TYPE
+from transports.telephony.serialized import Kind, SerializedStream, part, text
+
+
+class VonageStream(SerializedStream):
+    """One socket of Vonage's."""
+
+    kinds = {
+        "websocket:connected": Kind.STARTED,
+        "websocket:dtmf": Kind.KEY,
+        "websocket:notify": Kind.MARK_BACK,
+        "websocket:cleared": Kind.NOTHING,
+    }
+
+    def started(self, message: JsonMessage) -> tuple[Started, FrameSerializer]:
+        if message.get("content-type") != CONTENT_TYPE:
+            raise Refusal(f"expected {CONTENT_TYPE}", code="not_supported", param="content-type")
+        call_id = text(message, "call")
+        serializer = VonageFrameSerializer(
+            VonageFrameSerializer.InputParams(vonage_sample_rate=RATE_HZ, sample_rate=RATE_HZ)
+        )
+        return Started(call_id, call_id, ""), serializer
+
+    async def read_bytes(self, message: bytes) -> Event | None:
+        if self._serializer is None:
+            raise Refusal("audio before the start", code="wrong_order")
+        if len(message) > MOST_PAYLOAD_BYTES * PCM_BYTES_PER_SAMPLE or len(message) % PCM_BYTES_PER_SAMPLE:
+            raise Refusal("audio: too much, or no whole samples", code="invalid_payload")
+        return await self._translated(self._serializer, message, Kind.AUDIO)
+
+    def check_audio(self, message: JsonMessage) -> None:
+        """Refuse it: audio is no text."""
+        raise Refusal("expected audio in bytes", code="invalid_payload")
+
+    def mark_message(self, name: str) -> JsonMessage:
+        return {"action": "notify", "payload": {"name": name}}
+
+    def mark_name(self, message: JsonMessage) -> str:
+        return text(part(message, "payload"), "name")

@@ -1,0 +1,28 @@
+"""The transport of a browser's call, from the arguments that bring its connection."""
+
+from pipecat.runner.types import SmallWebRTCRunnerArguments
+from pipecat.transports.base_transport import TransportParams, VideoInSourceParams
+
+from transports.request import TransportRequest
+from transports.webrtc.transport import PacedWebRTCTransport
+
+
+async def open_browser(
+    arguments: SmallWebRTCRunnerArguments, request: TransportRequest
+) -> PacedWebRTCTransport:
+    """Open the transport of one connection."""
+    return PacedWebRTCTransport(
+        arguments.webrtc_connection,
+        TransportParams(
+            audio_in_enabled=True,
+            audio_out_enabled=True,
+            audio_out_end_silence_secs=0,
+            video_in_enabled=request.sees,
+            video_in_sources={"camera": VideoInSourceParams()} if request.sees else {},
+        ),
+        vanish_ms=request.vanish_ms,
+        jitter_buffer=request.jitter_buffer,
+        on_packet=request.on_packet,
+        # Only the gateway's arguments have one.
+        on_first_word=getattr(arguments, "on_first_word", None),
+    )
