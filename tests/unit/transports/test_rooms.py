@@ -1,0 +1,92 @@
+"""Rooms: the token that LiveKit is shown, and the transports of rooms with their packages installed."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system import missing
+
+ROOT = Path(__file__).parents[3]
+LIVEKIT, DAILY = "livekit-api>=1.0.5,<2", "daily-python>=0.36,<1"
+ENVIRONMENT = {
+    "LIVEKIT_URL": "ws://127.0.0.1:9",
+    "LIVEKIT_ROOM_NAME": "help",
+    "LIVEKIT_API_KEY": "key",
+    "LIVEKIT_API_SECRET": "s" * 32,
+    "DAILY_ROOM_URL": "https://example.daily.co/help",
+    "DAILY_TOKEN": "token",
+}
+OPEN = """
+import asyncio, json, os
+from pipecat.transports.base_transport import BaseTransport
+from transports.registry import TRANSPORTS
+from transports.request import TransportRequest
+
+async def main():
+    told = {}
+    for name in ("livekit", "daily"):
+        arguments = TRANSPORTS.arguments_from(name, os.environ)
+        assert TRANSPORTS.of_arguments(arguments).name == name
+        request = TransportRequest(sees=True, vanish_ms=1, jitter_buffer=False, on_packet=lambda pcm: None)
+        transport = await TRANSPORTS.create(name, arguments, request)
+        assert isinstance(transport, BaseTransport)
+        assert transport.input() is not None and transport.output() is not None
+        for event in ("on_client_connected", "on_client_disconnected"):
+            transport.add_event_handler(event, main)
+        told[name] = type(transport).__name__
+    told["token"] = TRANSPORTS.arguments_from("livekit", os.environ).token
+    print(json.dumps(told))
+
+asyncio.run(main())
+"""
+
+
+async def python_with_rooms(folder: Path) -> str:
+    """An interpreter that has this one's packages, and those of rooms."""
+    python = str(folder / "bin" / "python")
+    site = next(path for path in sys.path if path.endswith("site-packages"))
+    commands = (
+        [sys.executable, "-m", "venv", str(folder)],
+        [python, "-m", "pip", "install", "-q", "--no-deps", LIVEKIT, DAILY, "livekit-protocol>=1,<2"],
+    )
+    for command in commands:
+        made = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+        if await made.wait():
+            missing(f"{LIVEKIT} and {DAILY}")
+    own = next((folder / "lib").glob("python*/site-packages"))
+    # A namespace package of two folders: LiveKit's client is there, its server interface here.
+    (own / "others.pth").write_text(f"{site}\n")
+    return python
+
+
+@pytest.mark.packages
+async def test_rooms_open_with_their_packages_and_livekit_is_shown_a_token_for_one_room(
+    tmp_path_factory: pytest.TempPathFactory,
+):
+    python = await python_with_rooms(tmp_path_factory.mktemp("rooms"))
+    child = await asyncio.create_subprocess_exec(
+        python,
+        "-c",
+        OPEN,
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, error = await child.communicate()
+    assert child.returncode == 0, error.decode()[-2_000:]
+    told = json.loads(output)
+    assert (told["livekit"], told["daily"]) == ("LiveKitTransport", "DailyTransport")
+    signed, _, signature = told["token"].rpartition(".")
+    made = hmac.new(b"s" * 32, signed.encode(), hashlib.sha256).digest()
+    assert base64.urlsafe_b64encode(made).decode().rstrip("=") == signature
+    payload = signed.partition(".")[2]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    assert claims["iss"] == "key" and claims["video"]["room"] == "help" and claims["video"]["roomJoin"]
