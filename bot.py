@@ -712,7 +712,7 @@ async def call_in_room(
 ) -> int:
     """Join the room that the environment names, and talk with who is there until they leave.
 
-    Raises ConfigError when a package or a variable is missing.
+    Raises ConfigError when a package or a variable is missing, or the room cannot be joined.
     """
     arguments = TRANSPORTS.arguments_from(transport, os.environ)
     from pipelines.conversing import converse
@@ -724,7 +724,10 @@ async def call_in_room(
         await Engines.load(deployment, duplex=mode == DUPLEX) as engines,
         open_conversations(deployment, engines.answering) as conversations,
     ):
-        await converse(engines, conversations, arguments)
+        try:
+            await converse(engines, conversations, arguments)
+        except PeerError as error:
+            raise ConfigError(f"--transport {transport}: {error}") from error
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from loguru import logger
 from pipecat.audio.vad.vad_analyzer import VADAnalyzer
-from pipecat.frames.frames import EndFrame, TTSSpeakFrame
+from pipecat.frames.frames import EndFrame, ErrorFrame, TTSSpeakFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.audio.vad_processor import VADProcessor
@@ -18,6 +18,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from configs.deployment import Bot
 from core.call_events import CallEnding
+from core.errors import PeerError
 from pipelines.call import Call
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from pipelines.release import release_call
@@ -133,6 +134,9 @@ async def hold(
         rtvi: whether there is a client that is told.
         handle_sigint: end it on Ctrl-C.
         finished: set by whoever wants it to end in good order, after what is being said.
+
+    Raises:
+        PeerError: the transport cannot do its work any more, or never could.
     """
     if isinstance(transport, TellsClientDelay):
         transport.tell_client_delay(call.playout.set_client_delay_ms)
@@ -140,6 +144,16 @@ async def hold(
         transport.tell_unplayed(call.playout.set_unplayed_ms)
     runner = WorkerRunner(handle_sigint=handle_sigint)
     await runner.add_workers(worker)
+
+    failures: list[str] = []
+
+    @worker.event_handler("on_pipeline_error")
+    async def on_error(_worker: PipelineWorker, error: ErrorFrame) -> None:
+        # Without its transport a call hears nothing and is not heard: a room that cannot be joined, say.
+        failed = error.processor
+        if failed in (transport.input(), transport.output()) and failed is not None and not failed.is_usable:
+            failures.append(error.error)
+            await runner.cancel(reason="the transport has failed")
 
     @transport.event_handler("on_client_disconnected")
     async def on_gone(_transport: BaseTransport, _client: object) -> None:
@@ -157,6 +171,8 @@ async def hold(
         call.turns.close()
     finally:
         await release_call(runner, worker, transport, call)
+    if failures:
+        raise PeerError(f"the transport has failed: {failures[0]}")
 
 
 async def _run_beside(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any, None]]) -> None:

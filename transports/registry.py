@@ -163,7 +163,10 @@ class TransportRegistry(Registry[Any]):
             ConfigError: a package of the row's extra is not installed, or a variable is not set.
         """
         row = self.row(name)
-        self.factory(name)
+        try:
+            self.factory(name)
+        except ConfigError as error:
+            raise ConfigError(f"{error}; and {', '.join(row.env)} in the environment") from error
         module_name, _, function = row.from_environment.partition(":")
         return getattr(import_module(module_name), function)(row.read_environment(environ))
 

@@ -66,22 +66,26 @@ async def python_with_rooms(folder: Path) -> str:
     return python
 
 
-@pytest.mark.packages
-async def test_rooms_open_with_their_packages_and_livekit_is_shown_a_token_for_one_room(
-    tmp_path_factory: pytest.TempPathFactory,
-):
-    python = await python_with_rooms(tmp_path_factory.mktemp("rooms"))
+async def run(python: str, *arguments: str, **environment: str) -> tuple[int | None, str, str]:
     child = await asyncio.create_subprocess_exec(
         python,
-        "-c",
-        OPEN,
+        *arguments,
         cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
+        env={**os.environ, **ENVIRONMENT, **environment},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     output, error = await child.communicate()
-    assert child.returncode == 0, error.decode()[-2_000:]
+    return child.returncode, output.decode(), error.decode()
+
+
+@pytest.mark.packages
+async def test_rooms_open_with_their_packages_and_livekit_is_shown_a_token_for_one_room(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+):
+    python = await python_with_rooms(tmp_path_factory.mktemp("rooms"))
+    status, output, error = await run(python, "-c", OPEN)
+    assert status == 0, error[-2_000:]
     told = json.loads(output)
     assert (told["livekit"], told["daily"]) == ("LiveKitTransport", "DailyTransport")
     signed, _, signature = told["token"].rpartition(".")
@@ -90,3 +94,8 @@ async def test_rooms_open_with_their_packages_and_livekit_is_shown_a_token_for_o
     payload = signed.partition(".")[2]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     assert claims["iss"] == "key" and claims["video"]["room"] == "help" and claims["video"]["roomJoin"]
+    # Nobody listens at that address: the command says so and ends.
+    store = f"sqlite:///{tmp_path}/sessions.db"
+    status, _, error = await run(python, "bot.py", "--transport", "livekit", PARLEY_STORE_URL=store)
+    assert status == 2
+    assert "bot.py: --transport livekit: the transport has failed" in error.splitlines()[-1]
