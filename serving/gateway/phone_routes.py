@@ -114,7 +114,8 @@ class PhoneRoutes:
         if phone.queue is not None and calls.queue is not None:
             self._queue = PhoneQueue(phone.queue, calls.queue, clock_s)
         self._tokens = StreamTokens(calls, self._queue, most_waiting=phone.most_waiting, clock_s=clock_s)
-        self._desk = desk or PhoneDesk(None)
+        # What can be done with calls is done by Twilio's REST interface: with those of others, nothing.
+        self._desk, self._no_desk = desk or PhoneDesk(None), PhoneDesk(None)
         self._twilio = [
             TwilioRoutes(
                 carrier,
@@ -187,8 +188,9 @@ class PhoneRoutes:
             self._calls.check_room(promised=len(self._tokens), is_promised=True, hears=hears)
             await self._check_body({"mode": self._mode}, ANONYMOUS)
             await websocket.accept()
+            desk = self._desk if isinstance(carrier, TwilioCarrier) else self._no_desk
             task = self._calls.start(
-                PhoneArguments(websocket=websocket, phone=call, desk=self._desk, mode=self._mode, body={}),
+                PhoneArguments(websocket=websocket, phone=call, desk=desk, mode=self._mode, body={}),
                 call_id=f"phone.{secrets.token_hex(4)}",
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,

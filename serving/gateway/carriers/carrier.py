@@ -1,7 +1,7 @@
 """What the gateway needs of a telephone network: who asks, which call it is about, and the answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -35,7 +35,7 @@ class PhoneCall:
     called: str
     direction: Literal["inbound", "outbound"] = "inbound"
     verstat: str = ""
-    network: str = "twilio"
+    network: str = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

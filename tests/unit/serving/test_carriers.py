@@ -18,6 +18,7 @@ from core.grants import ClientIdentity
 from serving.gateway.app import add_error_answers
 from serving.gateway.calls import CallTasks
 from serving.gateway.carriers import CARRIERS
+from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_routes import PhoneArguments, PhoneRoutes
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerSettings
@@ -36,6 +37,7 @@ from tests.carriers import (
     environment,
     text64,
 )
+from tests.unit.serving.test_phone_desk import Posts
 from transports.registry import TRANSPORTS
 
 each = pytest.mark.parametrize("kind", NETWORKS, ids=lambda kind: kind.name)
@@ -45,7 +47,7 @@ OTHERS = tuple(name for name in CARRIERS if name != "twilio")
 class Gateway:
     """Routes of telephone calls whose conversations last until their caller is gone."""
 
-    def __init__(self, *, most_calls: int = 2, **settings: Any) -> None:
+    def __init__(self, *, most_calls: int = 2, desk: PhoneDesk | None = None, **settings: Any) -> None:
         self.now_s = 100.0
         self.calls: list[PhoneArguments] = []
         given: dict[str, Any] = {"public_url": PUBLIC, "carriers": OTHERS, **settings}
@@ -56,6 +58,7 @@ class Gateway:
             calls=CallTasks(self._hold, max_calls=most_calls, drain_s=0.0, hang_up_s=0.1, queue=queue),
             check_body=self._check,
             default_mode="cascade",
+            desk=desk,
             clock_s=lambda: self.now_s,
         )
         app = FastAPI()
@@ -117,6 +120,14 @@ def test_a_signed_webhook_opens_one_call_of_the_caller_it_names(kind: type[Netwo
     # Behind its stream a webhook that somebody recorded opens nothing.
     answer = gateway.ask(network.webhook())
     assert "media" not in answer.text
+
+
+@each
+def test_an_account_of_twilio_does_nothing_with_the_calls_of_others(kind: type[Network]):
+    gateway = Gateway(desk=PhoneDesk(Posts()))
+    with gateway.client.websocket_connect(gateway.path_of(kind())):
+        pass
+    assert not gateway.calls[0].desk.can_call
 
 
 def forged(webhook: Webhook) -> list[Webhook]:
