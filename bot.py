@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -714,12 +715,12 @@ async def call_in_room(
 
     Raises ConfigError when a package or a variable is missing, or the room cannot be joined.
     """
-    arguments = TRANSPORTS.arguments_from(transport, os.environ)
     from pipelines.conversing import converse
     from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
 
-    arguments.body = {"mode": mode, **({} if session_id is None else {"session": session_id})}
+    body = {"mode": mode, **({} if session_id is None else {"session": session_id})}
+    arguments = replace(TRANSPORTS.arguments_from(transport, os.environ), body=body)
     async with (
         await Engines.load(deployment, duplex=mode == DUPLEX) as engines,
         open_conversations(deployment, engines.answering) as conversations,

@@ -24,7 +24,7 @@ PRODUCT = (
 ALLOWED: dict[str, int] = {
     "core": 1,
     "sequencer": 5,
-    "protocols": 46,
+    "protocols": 42,
     "runtime": 4,
     "models": 22,
     "session_store": 1,
@@ -54,7 +54,7 @@ def foreign_assignments(source: str) -> list[tuple[int, str]]:
     for scope, made in _scopes(tree):
         for target in _targets(scope):
             base = target.value
-            is_own = isinstance(base, ast.Name) and base.id in (*_OWN, *made)
+            is_own = _makes(base) or (isinstance(base, ast.Name) and base.id in (*_OWN, *made))
             if not is_own and target.attr not in declared:
                 found.append((target.lineno, ast.unparse(target)))
     return sorted(found)
