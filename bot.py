@@ -19,6 +19,7 @@ import sys
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,14 @@ def build_parser() -> argparse.ArgumentParser:
         help="file and twilio transport: stereo WAV to write, the call as JSON goes beside it",
     )
     parser.add_argument("--session", metavar="ID", help="go on with an earlier conversation")
+    parser.add_argument(
+        "--print-config",
+        action="store_true",
+        help="print the deployment with every setting, its meaning and its default, as YAML, and end",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="with --print-config: the settings of its engines as well"
+    )
     parser.add_argument("-v", "--verbose", action="count", default=0, help="more log; twice for every frame")
     return parser
 
@@ -137,6 +146,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         check_flags(options)
         deployment = with_flags(load_deployment(options.config), options)
+        if options.print_config:
+            return print_config(deployment, with_engines=options.all)
         if options.mode == "text":
             from pipelines.text import talk_in_terminal
 
@@ -182,6 +193,16 @@ def _held(*commands: Command) -> list[str]:
     return [row.name for row in TRANSPORTS.rows() if row.command in commands]
 
 
+def print_config(deployment: "Deployment", *, with_engines: bool) -> int:
+    """Print the effective deployment, where wanted with the settings of the engines that it names."""
+    from configs.print_config import as_yaml
+    from pipelines.engine_models import effective_settings
+
+    engine_settings = partial(effective_settings, deployment) if with_engines else None
+    print(as_yaml(deployment, engine_settings=engine_settings), end="")
+    return 0
+
+
 def check_flags(options: argparse.Namespace) -> None:
     """Refuse what would be ignored.
 
@@ -199,6 +220,8 @@ def check_flags(options: argparse.Namespace) -> None:
             f"--session is for --mode text and for --transport {' or '.join(_held(*WITH_SESSION))}; a page "
             "brings its own"
         )
+    if options.all and not options.print_config:
+        raise ConfigError("--all can only be used with --print-config")
     if command not in WITH_FILES and given:
         raise ConfigError(
             f"{' and '.join(given)} can only be used with --transport {' or '.join(_held(*WITH_FILES))}"
@@ -215,7 +238,7 @@ def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deploy
     if not changed:
         return deployment
     server = parse_settings(
-        ServerSettings, {**deployment.server.model_dump(), **changed}, where="command line"
+        ServerSettings, {**deployment.server.model_dump(exclude_unset=True), **changed}, where="command line"
     )
     return deployment.model_copy(update={"server": server})
 

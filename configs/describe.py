@@ -1,0 +1,191 @@
+"""The settings of a deployment as data: what each is called, holds and means, read from the models.
+
+``print_config``, ``docs/settings.md`` and the schema for editors all go by this, so that a description is
+written once, in the field that it describes.
+"""
+
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from configs.deployment import Choice
+
+# What a name ends on to the unit of its value; the first that fits.
+UNITS: Mapping[str, str] = types.MappingProxyType(
+    {
+        "bytes_per_s": "bytes per second",
+        "_per_minute": "per minute",
+        "_per_hour": "per hour",
+        "_per_s": "per second",
+        "_bytes": "bytes",
+        "_percent": "%",
+        "_tokens": "tokens",
+        "_turns": "turns",
+        "_dbm0": "dBm0",
+        "_days": "days",
+        "_words": "words",
+        "_log_odds": "log odds",
+        "_db": "dB",
+        "_ms": "ms",
+        "_mb": "MB",
+        "_s": "s",
+    }
+)
+# What stands for a value of a type.
+TYPE_WORDS: Mapping[object, str] = types.MappingProxyType(
+    {
+        bool: "true or false",
+        int: "whole number",
+        float: "number",
+        str: "text",
+        Path: "path",
+        Any: "anything",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value that a deployment can give, or a group of them.
+
+    Attributes:
+        path: its names from the root, with dots; ``[]`` after a name whose value is a list of groups.
+        kind: what a value looks like, in words.
+        default: the value where it is left out; None also where ``is_required``.
+        is_required: whether its group cannot be given without it.
+        unit: of the value; empty where it has none.
+        bounds: what values are accepted, in words; empty where the kind says it all.
+        description: what it does, in markdown.
+        group: the model of its fields; None for a single value.
+    """
+
+    path: str
+    kind: str
+    default: Any
+    is_required: bool
+    unit: str
+    bounds: str
+    description: str
+    group: type[BaseModel] | None
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.path.removesuffix("[]").rpartition(".")[2]
+
+
+def settings_of(model: type[BaseModel], path: str = "") -> Iterator[Setting]:
+    """Yield the fields of a model in its order, without those of groups below."""
+    for name, field in model.model_fields.items():
+        yield _setting(f"{path}.{name}" if path else name, name, field)
+
+
+def leaves(model: type[BaseModel], path: str = "") -> Iterator[Setting]:
+    """Yield every single value that can be given, groups opened, in the order of the models."""
+    for setting in settings_of(model, path):
+        if setting.group is None:
+            yield setting
+        else:
+            yield from leaves(setting.group, setting.path)
+
+
+def described(model: type[BaseModel]) -> str:
+    """Return the first paragraph of a model's docstring, as markdown on one line."""
+    return as_markdown((model.__doc__ or "").strip().split("\n\n")[0])
+
+
+def as_markdown(text: str) -> str:
+    """Return a description on one line, with names in single backticks."""
+    return " ".join(text.replace("``", "`").split())
+
+
+def plain(value: Any) -> Any:
+    """Return a value as YAML and JSON know it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {plain(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(one) for one in value]
+    return value
+
+
+def _setting(path: str, name: str, field: FieldInfo) -> Setting:
+    group, is_list = _group_in(field.annotation)
+    default = None if field.is_required() or field.default_factory is not None else field.default
+    if field.default_factory is not None and not field.default_factory_takes_validated_data:
+        default = field.default_factory()  # type: ignore[call-arg]
+    description = as_markdown(field.description or "") or (described(group) if group is not None else "")
+    return Setting(
+        path=f"{path}[]" if group is not None and is_list else path,
+        kind=_in_words(field.annotation),
+        default=default,
+        is_required=field.is_required(),
+        unit=next((unit for ending, unit in UNITS.items() if name.endswith(ending)), ""),
+        bounds=_bounds(field),
+        description=description,
+        group=group,
+    )
+
+
+def _group_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+    """Return the model that a value, or each value of a list, is made of, and whether it is a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return (None if annotation is Choice else annotation), False
+    for part in get_args(annotation):
+        group, is_list = _group_in(part)
+        if group is not None:
+            return group, is_list or get_origin(annotation) in (tuple, list)
+    return None, False
+
+
+def _in_words(annotation: Any) -> str:
+    if annotation in TYPE_WORDS:
+        return TYPE_WORDS[annotation]
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is typing.Annotated:
+        return _in_words(parts[0])
+    if origin is Literal:
+        return " or ".join(f"`{part}`" for part in parts)
+    if origin in (tuple, list):
+        return f"list of {_in_words(parts[0])}"
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join("`null`" if part is type(None) else _in_words(part) for part in parts)
+    if origin is dict:
+        return f"mapping of {_in_words(parts[0])} to {_in_words(parts[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return " or ".join(f"`{one.value}`" for one in annotation)
+    if annotation is Choice:
+        return "`name` and its `settings`"
+    return "group"
+
+
+def _bounds(field: FieldInfo) -> str:
+    known: dict[str, Any] = {}
+    for one in field.metadata:
+        for bound in ("ge", "gt", "le", "lt", "pattern", "min_length", "max_length"):
+            if (value := getattr(one, bound, None)) is not None:
+                known[bound] = value
+    low, high = known.get("ge", known.get("gt")), known.get("le", known.get("lt"))
+    words = []
+    if low is not None and high is not None:
+        words.append(
+            f"{'over ' if 'gt' in known else ''}{low:,} to {'under ' if 'lt' in known else ''}{high:,}"
+        )
+    elif low is not None or high is not None:
+        words.append(f"at least {low:,}" if high is None else f"at most {high:,}")
+    if "max_length" in known:
+        words.append(f"at most {known['max_length']}")
+    return re.sub(r"(\d)\.0\b", r"\1", ", ".join(words))
