@@ -1,0 +1,127 @@
+"""Writes docs/settings.md and configs/deployment.schema.json from the settings as they are.
+
+Run by hand after a setting has changed: ``python -m scripts.write_settings_reference``. Prints how many
+settings there are.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from configs.deployment import Deployment
+from configs.describe import Setting, described, leaves, plain, settings_of
+from configs.load import CONFIG_DIR
+from core.registry import Registry
+from pipelines.engine_models import REGISTRIES
+
+DOCUMENT = CONFIG_DIR.parent / "docs" / "settings.md"
+SCHEMA = CONFIG_DIR / "deployment.schema.json"
+HEAD = """# Settings
+
+Every setting of a deployment. Generated from the models by `python -m scripts.write_settings_reference`:
+change descriptions there (`configs/deployment.py` composes them), not here.
+
+A deployment is one YAML file; what it leaves out has the default. `python bot.py --config FILE
+--print-config` prints the effective deployment with the same descriptions, and with `--all` the settings of
+the engines that it names. Editors that know YAML schemas complete and check a file that begins with
+
+```yaml
+# yaml-language-server: $schema=deployment.schema.json
+```
+
+and the path of `configs/deployment.schema.json`. A wrong name is refused with the known ones listed. Values
+that stand in no table are constants of the program, with their reason where they are used. Secrets come from
+the environment only.
+"""
+
+
+def written() -> dict[Path, str]:
+    """The files as they should be."""
+    return {DOCUMENT: _document(), SCHEMA: json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"}
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of a deployment's file."""
+    known = Deployment.model_json_schema()
+    title = {"$schema": "https://json-schema.org/draft/2020-12/schema", **known}
+    title["properties"] = {"name": title["properties"].pop("name"), **title["properties"]}
+    return title
+
+
+def _document() -> str:
+    single = [setting for setting in settings_of(Deployment) if setting.group is None]
+    lines = [HEAD, *_table(single)]
+    for setting in settings_of(Deployment):
+        if setting.group is not None:
+            lines += _section(setting, setting.group, level=2)
+    lines += _engines()
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(setting: Setting, group: type[BaseModel], level: int) -> Iterator[str]:
+    yield f"\n{'#' * level} `{setting.path}`\n"
+    about = described(group)
+    says = [setting.description if setting.description != about else "", about]
+    yield " ".join(_sentence(text) for text in says if text) + "\n"
+    inner = list(settings_of(group, setting.path))
+    yield from _table([one for one in inner if one.group is None])
+    for one in inner:
+        if one.group is not None:
+            yield from _section(one, one.group, min(level + 1, 4))
+
+
+def _sentence(text: str) -> str:
+    text = text[0].upper() + text[1:]
+    return text if text.endswith((".", ":", "?", "!")) else f"{text}."
+
+
+def _table(settings: list[Setting]) -> Iterator[str]:
+    if not settings:
+        return
+    yield "| setting | default | meaning |\n|---|---|---|"
+    for one in settings:
+        # What the default shows is not said.
+        kind = one.kind if "`" in one.kind else ""
+        facts = "; ".join(fact for fact in (kind, one.bounds) if fact)
+        meaning = f"{one.description} ({facts})" if one.description else facts
+        yield f"| `{one.name}` | {_default(one)} | {meaning.replace('|', chr(92) + '|')} |"
+
+
+def _default(setting: Setting) -> str:
+    if setting.is_required:
+        return "required"
+    value = plain(setting.default)
+    if isinstance(value, Mapping) and set(value) == {"name", "settings"}:
+        return f"`{value['name']}`"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    shown = (
+        f"{value:,}"
+        if isinstance(value, int) and not isinstance(value, bool)
+        else json.dumps(value, ensure_ascii=False)
+    )
+    return f"{shown} {setting.unit}" if setting.unit and value is not None else f"`{shown.strip(chr(34))}`"
+
+
+def _engines() -> Iterator[str]:
+    yield "\n## Engines\n"
+    yield "What a `name` can be, and the packages (`pip install -e '.[EXTRA]'`) that it needs.\n"
+    yield "| place | name | what | extra |\n|---|---|---|---|"
+    for place, registries in REGISTRIES.items():
+        for name, summary, extra in sorted(row for registry in registries for row in _rows(registry)):
+            yield f"| `{place}` | `{name}` | {summary} | {extra} |"
+
+
+def _rows(registry: Registry[Any]) -> Iterator[tuple[str, str, str]]:
+    for name in registry:
+        row = registry.row(name)
+        yield name, row.summary, row.extra or ""
+
+
+if __name__ == "__main__":
+    for path, text in written().items():
+        path.write_text(text, encoding="utf-8")
+    print(f"{sum(1 for _ in leaves(Deployment))} settings")

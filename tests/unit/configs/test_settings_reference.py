@@ -1,0 +1,32 @@
+"""What is written about settings is what the models say."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from configs.deployment import Deployment
+from configs.load import CONFIG_DIR, known_deployments
+from scripts.write_settings_reference import DOCUMENT, SCHEMA, schema, written
+
+
+@pytest.mark.parametrize("path", [DOCUMENT, SCHEMA], ids=lambda path: path.name)
+def test_a_written_file_is_current(path: Path):
+    assert path.read_text(encoding="utf-8") == written()[path], "python -m scripts.write_settings_reference"
+
+
+@pytest.mark.parametrize("name", known_deployments())
+def test_a_shipped_deployment_names_the_schema_for_editors(name: str):
+    first = (CONFIG_DIR / f"{name}.yaml").read_text().splitlines()[0]
+    assert first == f"# yaml-language-server: $schema={SCHEMA.name}"
+
+
+def test_the_schema_refuses_unknown_fields_and_knows_bounds():
+    server = schema()["$defs"]["ServerSettings"]
+    assert server["additionalProperties"] is False
+    port = server["properties"]["port"]
+    assert (port["minimum"], port["maximum"], port["default"]) == (0, 65_535, 7_860)
+
+
+def test_the_schema_is_json_that_an_editor_reads():
+    assert json.loads(SCHEMA.read_text())["properties"].keys() == Deployment.model_fields.keys()
