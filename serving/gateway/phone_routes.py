@@ -116,6 +116,7 @@ class PhoneRoutes:
         self._tokens = StreamTokens(calls, self._queue, most_waiting=phone.most_waiting, clock_s=clock_s)
         # What can be done with calls is done by Twilio's REST interface: with those of others, nothing.
         self._desk, self._no_desk = desk or PhoneDesk(None), PhoneDesk(None)
+        twilio = [each for each in self._carriers if isinstance(each, TwilioCarrier)]
         self._twilio = [
             TwilioRoutes(
                 carrier,
@@ -130,8 +131,7 @@ class PhoneRoutes:
                 check=check,
                 audit=audit or AuditLog(),
             )
-            for carrier in self._carriers
-            if isinstance(carrier, TwilioCarrier)
+            for carrier in twilio
         ]
         self._unsigned, self._refused = Seldom(), Seldom()
 

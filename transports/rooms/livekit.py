@@ -7,7 +7,7 @@ caller leaves.
 
 from collections.abc import Mapping
 
-from livekit import api
+from livekit.api import AccessToken, VideoGrants
 from pipecat.runner.types import LiveKitRunnerArguments
 from pipecat.transports.base_transport import VideoInSourceParams
 from pipecat.transports.livekit.transport import LiveKitParams, LiveKitTransport
@@ -22,8 +22,8 @@ QUEUE_MS = 200
 def livekit_arguments(environment: Mapping[str, str]) -> LiveKitRunnerArguments:
     """Return the arguments of a conversation in the room that the environment names, with a token for it."""
     room = environment["LIVEKIT_ROOM_NAME"]
-    grants = api.VideoGrants(room_join=True, room=room, agent=True)
-    token = api.AccessToken(environment["LIVEKIT_API_KEY"], environment["LIVEKIT_API_SECRET"])
+    grants = VideoGrants(room_join=True, room=room, agent=True)
+    token = AccessToken(environment["LIVEKIT_API_KEY"], environment["LIVEKIT_API_SECRET"])
     token = token.with_identity(IDENTITY).with_name(IDENTITY).with_grants(grants)
     return LiveKitRunnerArguments(room_name=room, url=environment["LIVEKIT_URL"], token=token.to_jwt())
 

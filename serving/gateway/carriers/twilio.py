@@ -18,6 +18,7 @@ from serving.gateway.carriers.carrier import (
     FORM,
     CallDocument,
     CallRequest,
+    Carrier,
     PhoneCall,
     as_socket,
     asked_address,
@@ -34,7 +35,7 @@ SIGNATURE, SIGNATURE_SETTINGS = "x-twilio-signature", "x-twilio-webhooks-signatu
 IN_PROGRESS = "in-progress"
 
 
-class TwilioCarrier:
+class TwilioCarrier(Carrier):
     """See ``Carrier``.
 
     Args:
