@@ -66,7 +66,7 @@ def uses() -> dict[str, Uses]:
         if path.name == "call_events.py":
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        module = path.relative_to(ROOT).with_suffix("").as_posix()
+        module = path.relative_to(ROOT).as_posix()
         for owner, name, subscribes in _references(tree, names, module):
             (found[name].subscribers if subscribes else found[name].publishers).add(owner)
     return found
