@@ -1,6 +1,6 @@
 """When is the caller's turn over?
 
-The decision weighs two costs: answering late is felt on every turn, answering early cuts somebody off. Four
+The decision weighs two costs: answering late is felt on every turn, answering early cuts somebody off. Three
 policies (``policies``) take it behind one interface, ``EndpointPolicy``. What they share is here, and the
 oldest, ``adaptive``: a wait after the last voice that is a function of how complete the turn sounds (a
 model's probability, heard) and how complete it reads (its last words): short after a complete clause, long
@@ -19,30 +19,18 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from turn_taking.evidence import EvidenceSettings
-from turn_taking.evidence_pitch import Contour
 from turn_taking.evidence_voice import CallerVoice, VoiceEnd, VoiceSigns
-from turn_taking.evidence_words import (
-    OPEN_CUES,
-    TRAILING_WORDS,
-    Asked,
-    asked_for,
-    ends_hanging,
-    last_word,
-    reads_as_question,
-    tells,
-    word_cue,
-)
-from turn_taking.pauses import HOLD_SHARE, SHORTEST_MS, CallerHabits
+from turn_taking.evidence_words import TRAILING_WORDS, Asked, asked_for, ends_hanging, last_word, tells
+from turn_taking.pauses import SHORTEST_MS, CallerHabits
 
+# With ``learn``, the general share of holds counts as so many pauses beside the caller's own.
+SHARE_WEIGHT = 20
 # Settings of ``EndpointSettings`` that only ``adaptive`` goes by.
 ADAPTIVE_WAITS = frozenset(
     {
         "min_silence_ms",
         "max_silence_ms",
         "hanging_silence_ms",
-        "open_silence_ms",
-        "rising_silence_ms",
         "told_silence_ms",
         "cut_silence_ms",
         "complete_probability",
@@ -52,71 +40,17 @@ ADAPTIVE_WAITS = frozenset(
 )
 
 
-class BoundarySettings(BaseModel):
-    """The wait that costs least on all evidence, of which each sign has a ratio that a deployment may set.
-
-    The policy ``boundary`` goes by all of them. ``predictive``, the default, takes its evidence from a fitted
-    predictor and its price and longest wait from ``patience``; of these settings it has ``hold_share``,
-    ``share_weight``, ``score_doubt`` and ``looks_ms``.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    cut_cost_ms: float = Field(
-        4_000, gt=0, le=1_000_000, description="boundary: how much waiting of everybody one cut-in is worth"
-    )
-    longest_ms: int = Field(3_000, ge=300, le=5_000, description="boundary: no silence is waited out longer")
-    hold_share: float = Field(HOLD_SHARE, gt=0, lt=1, description="how many pauses are holds, in general")
-    share_weight: float = Field(
-        20,
-        gt=0,
-        le=100_000,
-        description="pauses of others that this share counts for beside the caller's own",
-    )
-    score_doubt: float = Field(
-        0.2,
-        ge=0,
-        lt=1,
-        description="with learn: probability that the score does not fit the speech of a call; 0: trusted",
-    )
-    looks_ms: tuple[int, ...] = Field(
-        (),
-        description="silences after which the model is asked again, while the turn is still open; "
-        "predictive asks at 320 ms where there are none",
-    )
-    contour: bool = Field(False, description="boundary: the end of the pitch counts")
-    voice: bool = Field(
-        False,
-        description="boundary: how drawn out, level and soft the voice ends counts; in place of contour",
-    )
-    evidence: EvidenceSettings = Field(
-        EvidenceSettings(), description="boundary: what each sign is worth; fit it on your own callers"
-    )
-
-    @model_validator(mode="after")
-    def _pitch_once(self) -> "BoundarySettings":
-        if self.contour and self.voice:
-            raise ValueError("expected contour or voice: both go by the end of the pitch")
-        return self
-
-
 class EndpointSettings(BaseModel):
     """How long to wait. The defaults are for a web conversation; a bank's phone line may wait longer.
 
     ``kind`` chooses the policy. ``patience`` belongs to ``predictive``, ``timer_ms`` to ``timer``,
-    ``boundary`` to the policy of that name, but for what ``predictive`` has of it, ``ADAPTIVE_WAITS`` to
-    ``adaptive``, the rest to all.
+    ``ADAPTIVE_WAITS`` to ``adaptive``, the rest to all.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["timer", "adaptive", "boundary", "predictive"] = Field(
-        "predictive",
-        description="predictive: the cheapest wait by a fitted predictor; needs no other setting than "
-        "``patience``. boundary: the same wait by ratios and a price that need to be fitted on your callers. "
-        "adaptive: between two waits, by a rule of thumb; the default where one of its waits is given, and "
-        "of a full-duplex call. timer: ``timer_ms``. All but timer hear more with a completeness model "
-        "(hearing.turn) and know English words alone",
+    kind: Literal["timer", "adaptive", "predictive"] = Field(
+        "predictive", description="left out where a wait of ``adaptive`` is given: that"
     )
     # The least at which at most 10 % of the holds of the tuning callers are cut (8.5 %; 0.5: 10.8 %).
     patience: float = Field(
@@ -127,24 +61,14 @@ class EndpointSettings(BaseModel):
         "ever cuts in and waits long (docs/turn_taking.md has what each step buys)",
     )
     timer_ms: int = Field(800, ge=100, le=10_000, description="the wait of a silence timer")
-    boundary: BoundarySettings = BoundarySettings()
     learn: bool = Field(
-        False, description="waits of all but timer follow how this caller has paused in this call"
+        False, description="adaptive and predictive waits follow how this caller has paused in this call"
     )
     caller_spread: float = Field(
         0.35, ge=0, le=1, description="how much callers differ: sd of the log of their pauses' length"
     )
     cut_in_window_ms: int = Field(
         1_000, ge=0, le=5_000, description="who goes on so soon after the end of the turn had been cut off"
-    )
-    open_silence_ms: int | None = Field(
-        None,
-        ge=100,
-        le=10_000,
-        description="wait inside a number, an address or a spelled name; None: as ever",
-    )
-    rising_silence_ms: int | None = Field(
-        None, ge=100, le=10_000, description="wait after a rise that asks nothing; None: as ever"
     )
     told_silence_ms: int | None = Field(
         None,
@@ -272,11 +196,6 @@ class EndpointPolicy(Protocol):
         ...
 
     @property
-    def wants_contour(self) -> bool:
-        """Whether ``on_contour`` would be listened to."""
-        ...
-
-    @property
     def wants_voice_end(self) -> bool:
         """Whether ``on_voice_end`` would be listened to."""
         ...
@@ -303,10 +222,6 @@ class EndpointPolicy(Protocol):
 
     def on_completeness(self, probability: float, *, filler_log_odds: float | None = None) -> None:
         """How complete the turn sounds, 0..1, and the odds that it stops on a filler."""
-        ...
-
-    def on_contour(self, contour: Contour | None) -> None:
-        """How the pitch ends; None when that cannot be told."""
         ...
 
     def on_voice_end(self, end: VoiceEnd) -> None:
@@ -353,13 +268,7 @@ class TurnSilence(ABC):
     def __init__(self, settings: EndpointSettings | None = None) -> None:
         chosen = self._settings = settings or EndpointSettings()
         self._habits = (
-            CallerHabits(
-                spread=chosen.caller_spread,
-                hold_share=chosen.boundary.hold_share,
-                share_weight=chosen.boundary.share_weight,
-            )
-            if chosen.learn
-            else None
+            CallerHabits(spread=chosen.caller_spread, share_weight=SHARE_WEIGHT) if chosen.learn else None
         )
         self._voice = False
         self._fell_silent_ms: int | None = None
@@ -371,7 +280,7 @@ class TurnSilence(ABC):
         self._asked = Asked.NOTHING
         # How the voice ended at this pause; what is known of the caller's own outlives the turn.
         self._voice_end: VoiceEnd | None = None
-        self._own_voice = CallerVoice(chosen.boundary.evidence.voice.usual_tempo)
+        self._own_voice = CallerVoice()
         self.reset()
 
     @abstractmethod
@@ -388,7 +297,6 @@ class TurnSilence(ABC):
         self._last_word_confidence = 0.0
         self._transcript_due_ms: int | None = None
         self._hold_until_ms: int | None = None
-        self._contour: Contour | None = None
         self._remember_voice()
         self._looked_ms = 0
         self._has_looked_again = False
@@ -398,11 +306,6 @@ class TurnSilence(ABC):
     def text(self) -> str:
         """What was understood in this turn so far."""
         return self._text
-
-    @property
-    def wants_contour(self) -> bool:
-        """Whether ``on_contour`` would be listened to."""
-        return False
 
     @property
     def wants_voice_end(self) -> bool:
@@ -418,7 +321,6 @@ class TurnSilence(ABC):
         self._completeness_due = False
         self._transcript_due_ms = None
         self._hold_until_ms = None
-        self._contour = None
         self._remember_voice()
         self._done = False
 
@@ -513,10 +415,6 @@ class TurnSilence(ABC):
         self._text = f"{self._text} {text}".strip()
         self._transcript_due_ms = None
 
-    def on_contour(self, contour: Contour | None) -> None:
-        """How the pitch ends; None when that cannot be told."""
-        self._contour = contour
-
     def on_voice_end(self, end: VoiceEnd) -> None:
         """How the voice ends, as it was measured; the last one of a pause counts."""
         self._voice_end = end
@@ -576,11 +474,6 @@ class TurnSilence(ABC):
 class Endpointer(TurnSilence):
     """``adaptive``: waits between two times, by how complete the turn sounds and reads."""
 
-    @property
-    def wants_contour(self) -> bool:
-        """Whether ``on_contour`` would be listened to."""
-        return self._settings.rising_silence_ms is not None
-
     def wait_ms(self) -> int:
         """Silence after which the turn is over, from what is known now."""
         wait_ms = self._unlearnt_ms()
@@ -591,19 +484,6 @@ class Endpointer(TurnSilence):
 
     def _unlearnt_ms(self) -> int:
         chosen, wait_ms = self._settings, self._by_completeness_ms()
-        if (
-            chosen.open_silence_ms is not None
-            and self._last_word_confidence >= chosen.hanging_confidence
-            and word_cue(self._text, self._asked) in OPEN_CUES
-        ):
-            wait_ms = max(wait_ms, chosen.open_silence_ms)
-        if (
-            chosen.rising_silence_ms is not None
-            and self._contour is Contour.RISE
-            # A question ends on a rise; a statement that rises is the middle of a list.
-            and not reads_as_question(self._text)
-        ):
-            wait_ms = max(wait_ms, chosen.rising_silence_ms)
         waits_for_more = chosen.told_silence_ms is not None and not self._has_cut
         if waits_for_more and self._asked is Asked.NOTHING and tells(self._text):
             assert chosen.told_silence_ms is not None

@@ -1,6 +1,6 @@
-"""How the pitch moves at the end of what was said: a rise, a fall, or neither.
+"""How the pitch moves at the end of what was said.
 
-In: the last stretch of the caller's audio. Out: a ``Contour``, or None when too little of it was voiced. The
+In: the last stretch of the caller's audio. Out: semitones, or None when too little of it was voiced. The
 fundamental frequency of each frame is the lag of the highest peak of the normalised autocorrelation (Boersma,
 1993: the autocorrelation of the windowed frame divided by that of the window); frames below ``VOICING`` are
 unvoiced. Octave errors are jumps of an octave and are taken back, and what counts is the line through the
@@ -9,8 +9,6 @@ frame at the edge of the voice does not tilt.
 
 Pure numpy; about a millisecond for half a second of audio.
 """
-
-from enum import Enum
 
 import numpy as np
 
@@ -26,16 +24,6 @@ QUIET_DB = 25.0
 # The movement at the end: the last accent and what follows it.
 FINAL_MS = 250
 LEAST_VOICED_FRAMES = 8
-# Declination over a quarter of a second is below one semitone; accents and boundary tones are several.
-MOVES_SEMITONES = 2.0
-
-
-class Contour(Enum):
-    """How the pitch ends."""
-
-    RISE = "rise"
-    LEVEL = "level"
-    FALL = "fall"
 
 
 def pitch_hz(audio: np.ndarray, rate_hz: int) -> np.ndarray:
@@ -100,16 +88,6 @@ def movement_semitones(hertz: np.ndarray) -> float | None:
     # No voice moves half an octave in 10 ms: what jumps further was taken for its octave.
     semitones = np.unwrap(12 * np.log2(hertz[voiced]), period=12)
     return robust_slope(voiced.astype(float), semitones) * float(voiced[-1] - voiced[0])
-
-
-def final_contour(audio: np.ndarray, rate_hz: int) -> Contour | None:
-    """The same as one of three; None when too little is voiced."""
-    moved = final_movement_semitones(audio, rate_hz)
-    if moved is None:
-        return None
-    if abs(moved) < MOVES_SEMITONES:
-        return Contour.LEVEL
-    return Contour.RISE if moved > 0 else Contour.FALL
 
 
 def _is_peak(rows: np.ndarray) -> np.ndarray:

@@ -89,9 +89,6 @@ class WordCue(Enum):
     PLAIN = "plain"
 
 
-OPEN_CUES = frozenset({WordCue.OPEN_NUMBER, WordCue.OPEN_ADDRESS, WordCue.SPELLING})
-
-
 class Asked(Enum):
     """What the bot's last words asked for: a yes or a no is a ``CHOICE``, anything else a ``QUESTION``."""
 

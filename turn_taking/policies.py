@@ -1,34 +1,27 @@
-"""The four policies for the end of a turn, chosen by ``EndpointSettings.kind``.
+"""The three policies for the end of a turn, chosen by ``EndpointSettings.kind``.
 
 ``timer`` waits the same time whatever it hears. ``adaptive`` (``endpointing.Endpointer``) waits by a rule of
-thumb between two times. ``boundary`` waits as long as is cheapest on everything that it has heard: the sum of
-the log odds of ``evidence``, the caller's share of holds and the caller's law of pauses go into
-``boundary.least_cost_wait_ms``. Where it learns, the score counts as far as it has been right in this call
-(``score_worth``), so that a useless one leaves the law of pauses. It decides anew with each piece of
-evidence, and may ask the completeness model again during the silence (``looks_ms``), since a look costs
-nothing when the turn is open anyway. ``predictive`` (the default of a spoken call) is the same wait with the
-evidence of ``end_predictor``, and its price and its longest wait follow from one number, ``patience``.
+thumb between two times. ``predictive`` (the default of a spoken call) waits as long as is cheapest on
+everything that it has heard: the log odds of ``end_predictor``, the caller's share of holds and the caller's
+law of pauses go into ``boundary.least_cost_wait_ms``; its price and its longest wait follow from one number,
+``patience``. Where it learns, the score counts as far as it has been right in this call (``score_worth``), so
+that a useless one leaves the law of pauses. It decides anew with each piece of evidence, and asks the
+completeness model again during the silence (``LOOKS_MS``), since a look costs nothing when the turn is open
+anyway.
 
 Pure.
 """
 
 import math
-from dataclasses import replace
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from turn_taking.boundary import least_cost_wait_ms
 from turn_taking.end_predictor import EndPredictor, PauseSigns, shipped_predictor
 from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointSettings, Grounds, TurnSilence
-from turn_taking.evidence import (
-    Heard,
-    asked_log_odds,
-    contour_log_odds,
-    score_log_odds,
-    words_log_odds,
-)
-from turn_taking.evidence_voice import voice_log_odds
-from turn_taking.evidence_words import Asked
 from turn_taking.pauses import SHORTEST_MS, CallerHabits
 from turn_taking.score_worth import ScoreWorth
 
@@ -39,6 +32,9 @@ LONGEST_WAITS_MS = (450, 2_500)
 # Silences after which ``predictive`` has the model asked again while the turn is open: at most so many looks
 # in a pause after the first, 36 ms of a processor each.
 LOOKS_MS = (320,)
+# With ``learn``: a score that is worth nothing costs a policy that trusts it 2.7 times the best static wait,
+# one that doubts it 1.15 times; a true one costs up to 2 points.
+SCORE_DOUBT = 0.2
 
 
 class SilenceTimer(TurnSilence):
@@ -53,27 +49,44 @@ class SilenceTimer(TurnSilence):
         return True
 
 
-class BoundaryPolicy(TurnSilence):
-    """``boundary``: the wait that costs least on all evidence."""
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a wait is weighed against.
 
-    def __init__(self, settings: EndpointSettings | None = None) -> None:
+    Attributes:
+        cut_cost_ms: how much waiting of everybody one cut-in is worth.
+        longest_ms: no silence is waited out longer.
+    """
+
+    cut_cost_ms: float
+    longest_ms: int
+
+
+class PricedPolicy(TurnSilence):
+    """Wait as long as costs least on everything that was heard, decided anew with each piece of evidence.
+
+    Args:
+        settings: see the model.
+        price: of a wait.
+        looks_ms: silences after which the model is asked again, while the turn is still open.
+        doubt: where it learns, the probability that the score does not fit the speech of a call; 0: trusted.
+    """
+
+    def __init__(
+        self,
+        settings: EndpointSettings | None,
+        price: Price,
+        *,
+        looks_ms: Sequence[int] = (),
+        doubt: float = SCORE_DOUBT,
+    ) -> None:
         super().__init__(settings)
-        self._chosen = self._settings.boundary
-        self._caller = self._habits or CallerHabits(spread=0.0, hold_share=self._chosen.hold_share)
-        self._worth = ScoreWorth(doubt=self._chosen.score_doubt if self._settings.learn else 0.0)
+        self._price = price
+        self._looks_ms = tuple(looks_ms)
+        self._caller = self._habits or CallerHabits(spread=0.0)
+        self._worth = ScoreWorth(doubt=doubt if self._settings.learn else 0.0)
         # The deadline is asked for more often than anything changes.
-        self._read: tuple[str, float, Asked, bool, float] | None = None
         self._computed: tuple[float, np.ndarray, int] | None = None
-
-    @property
-    def wants_contour(self) -> bool:
-        """Whether ``on_contour`` would be listened to."""
-        return self._chosen.contour
-
-    @property
-    def wants_voice_end(self) -> bool:
-        """Whether ``on_voice_end`` would be listened to."""
-        return self._chosen.voice
 
     def wait_ms(self) -> int:
         """Silence after which the turn is over, from what is known now."""
@@ -92,7 +105,7 @@ class BoundaryPolicy(TurnSilence):
         deadline_ms = self.next_deadline_ms()
         if deadline_ms is None or self._silent_since_ms is None:
             return None
-        ahead = (look for look in self._chosen.looks_ms if look > self._looked_ms)
+        ahead = (look for look in self._looks_ms if look > self._looked_ms)
         look_ms = self._silent_since_ms + min(ahead, default=math.inf)
         return int(look_ms) if look_ms < deadline_ms else None
 
@@ -109,8 +122,9 @@ class BoundaryPolicy(TurnSilence):
         known = self._computed
         if known is not None and known[0] == log_odds and known[1] is survival:
             return known[2]
+        price = self._price
         wait_ms = least_cost_wait_ms(
-            log_odds, survival, cut_cost_ms=self._chosen.cut_cost_ms, longest_ms=self._chosen.longest_ms
+            log_odds, survival, cut_cost_ms=price.cut_cost_ms, longest_ms=price.longest_ms
         )
         self._computed = log_odds, survival, wait_ms
         return wait_ms
@@ -119,31 +133,12 @@ class BoundaryPolicy(TurnSilence):
         known = self._grounds(completeness, filler_log_odds)
         return self._worth.end_log_odds(claimed=known.score, otherwise=known.otherwise)
 
+    @abstractmethod
     def _grounds(self, completeness: float | None, filler_log_odds: float | None) -> Grounds:
-        evidence = self._chosen.evidence
-        otherwise = self._caller.end_log_odds + self._words(self._is_filler(filler_log_odds))
-        if self._chosen.contour:
-            otherwise += contour_log_odds(Heard(self._text, contour=self._contour), evidence)
-        if self._chosen.voice:
-            otherwise += voice_log_odds(self._signs(), evidence.voice)
-        return Grounds(score_log_odds(completeness, evidence), otherwise)
-
-    def _words(self, is_filler: bool) -> float:
-        """What the words, or the sound of a filler, and the bot's question are worth."""
-        now = self._text, self._last_word_confidence, self._asked, is_filler
-        if self._read is None or self._read[:4] != now:
-            heard = Heard(
-                self._text,
-                asked=self._asked,
-                last_word_confidence=self._last_word_confidence,
-                is_filler=is_filler,
-            )
-            evidence = self._chosen.evidence
-            self._read = *now, words_log_odds(heard, evidence) + asked_log_odds(heard, evidence)
-        return self._read[4]
+        """Weigh what was heard."""
 
 
-class PredictivePolicy(BoundaryPolicy):
+class PredictivePolicy(PricedPolicy):
     """``predictive``: the wait that costs least by ``EndPredictor``, at the price of ``patience``.
 
     Args:
@@ -155,16 +150,9 @@ class PredictivePolicy(BoundaryPolicy):
         self, settings: EndpointSettings | None = None, predictor: EndPredictor | None = None
     ) -> None:
         chosen = settings or EndpointSettings(kind="predictive")
+        super().__init__(chosen, price_of(chosen.patience), looks_ms=LOOKS_MS)
         self._predictor = predictor or shipped_predictor()
-        looks = {"looks_ms": chosen.boundary.looks_ms or LOOKS_MS}
-        priced = chosen.boundary.model_copy(update=price_of(chosen.patience) | looks)
-        super().__init__(chosen.model_copy(update={"boundary": priced}))
         self._weighed: tuple[PauseSigns, float] | None = None
-
-    @property
-    def wants_contour(self) -> bool:
-        """The contour has no weight here."""
-        return False
 
     @property
     def wants_voice_end(self) -> bool:
@@ -189,19 +177,15 @@ class PredictivePolicy(BoundaryPolicy):
         return Grounds(self._predictor.sound_log_odds(signs), otherwise)
 
 
-def price_of(patience: float) -> dict[str, float | int]:
-    """Return the settings of ``BoundarySettings`` that this patience stands for."""
+def price_of(patience: float) -> Price:
+    """Return what this patience stands for."""
     (cheap, dear), (short, long) = CUT_COSTS_MS, LONGEST_WAITS_MS
-    return {
-        "cut_cost_ms": cheap * (dear / cheap) ** patience,
-        "longest_ms": round(short * (long / short) ** patience),
-    }
+    return Price(cheap * (dear / cheap) ** patience, round(short * (long / short) ** patience))
 
 
 _POLICIES: dict[str, type[TurnSilence]] = {
     "timer": SilenceTimer,
     "adaptive": Endpointer,
-    "boundary": BoundaryPolicy,
     "predictive": PredictivePolicy,
 }
 

@@ -56,8 +56,8 @@ from evals.turns.endpointing import (
     prices_for,
     simple,
 )
+from evals.turns.evidence import EvidenceSettings
 from evals.turns.overlap_calls import OF_A_CALL
-from turn_taking.evidence import EvidenceSettings
 
 if TYPE_CHECKING:
     from evals.turns.audio import Lags

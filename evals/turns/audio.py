@@ -40,6 +40,7 @@ from audio.audible import audible_spans
 from core.errors import ConfigError, MediaError
 from core.media import WordTime, float_to_pcm16, pcm16_to_float
 from evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
+from evals.turns.contours import CONTOUR_MS, Contour, final_contour
 from evals.turns.prosody import Ending, marked
 from evals.turns.simulator import Hearing
 from evals.turns.texts import FILLERS, questions
@@ -51,9 +52,7 @@ from models.tts.flite import FliteSettings
 from models.turn import TURN, TurnCompleteness
 from models.vad import VAD, VoiceActivityDetector
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
-from processors.turns.endpoint import CONTOUR_MS
 from runtime.replaced_file import replace_file
-from turn_taking.evidence_pitch import Contour, final_contour
 from turn_taking.evidence_tempo import Tempo
 from turn_taking.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
 

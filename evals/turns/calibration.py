@@ -20,19 +20,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from evals.turns.callers import CallSpec, ScriptedCall, generate
-from turn_taking.evidence import (
+from evals.turns.contours import Contour
+from evals.turns.evidence import (
     AskedRatios,
     ContourRatios,
     EvidenceSettings,
     Heard,
+    SignWeight,
     WordRatios,
     asked_log_odds,
     calibrated,
     contour_ratio,
     words_log_odds,
 )
-from turn_taking.evidence_pitch import Contour
-from turn_taking.evidence_voice import CallerVoice, SignWeight, VoiceSigns, VoiceWeights
+from turn_taking.evidence_voice import CallerVoice, VoiceSigns
 from turn_taking.evidence_words import Asked, WordCue, asked_for, word_cue
 
 SEED = 1_001
@@ -94,7 +95,7 @@ class Sample:
 def samples(calls: Iterable[ScriptedCall]) -> Iterator[Sample]:
     """All silences."""
     for call in calls:
-        own = CallerVoice(VoiceWeights().usual_tempo)
+        own = CallerVoice()
         for turn in call.turns:
             asked, text = asked_for(turn.prompt), ""
             for silence in turn.silences:

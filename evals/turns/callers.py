@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from evals.turns.contours import Contour
 from evals.turns.texts import FILLERS, PauseHabits, Piece, script, sentences
 from turn_taking.endpointing import EndpointSettings
-from turn_taking.evidence_pitch import Contour
 from turn_taking.evidence_voice import VoiceEnd
 from turn_taking.pauses import HOLD_SHARE, PauseLaw
 

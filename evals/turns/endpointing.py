@@ -27,26 +27,16 @@ from functools import cache, partial
 
 import numpy as np
 
+from evals.turns.boundary_policy import BoundaryPolicy
 from evals.turns.callers import CallSpec, ScriptedCall
+from evals.turns.evidence import EvidenceSettings, Heard, calibrated, end_log_odds
 from evals.turns.simulator import Hearing, Outcome, run
 from turn_taking.boundary import least_cost_wait_ms
-from turn_taking.endpointing import (
-    BoundarySettings,
-    Endpointer,
-    EndpointPolicy,
-    EndpointSettings,
-    TurnSilence,
-)
-from turn_taking.evidence import (
-    EvidenceSettings,
-    Heard,
-    calibrated,
-    end_log_odds,
-)
-from turn_taking.evidence_voice import CallerVoice, VoiceWeights
+from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointSettings, TurnSilence
+from turn_taking.evidence_voice import CallerVoice
 from turn_taking.evidence_words import asked_for
 from turn_taking.pauses import SHORTEST_MS, PauseLaw
-from turn_taking.policies import BoundaryPolicy, SilenceTimer
+from turn_taking.policies import Price, SilenceTimer
 
 TIMERS_MS = (300, 600, 1_000, 1_600)
 # eot-bench's own grid is 100 ms; a finer one finds a better static policy.
@@ -222,7 +212,7 @@ def columns(
     late_ms = Hearing().onset_ms
     last, looks, caller = [], [], []
     for index, call in enumerate(calls):
-        own = CallerVoice(VoiceWeights().usual_tempo)
+        own = CallerVoice()
         for turn in call.turns:
             asked, text = asked_for(turn.prompt), ""
             for silence in turn.silences:
@@ -343,15 +333,14 @@ class Priced:
 
     def build(self, cut_cost_ms: float) -> Callable[[], EndpointPolicy]:
         """A policy for one caller."""
-        boundary = BoundarySettings(
-            cut_cost_ms=cut_cost_ms,
-            longest_ms=5_000,
-            evidence=self.evidence,
+        return partial(
+            BoundaryPolicy,
+            self.evidence,
+            Price(cut_cost_ms, 5_000),
+            learn=self.learn,
             contour=self.contour,
             voice=self.voice,
         )
-        settings = EndpointSettings(kind="boundary", boundary=boundary, learn=self.learn)
-        return lambda: BoundaryPolicy(settings)
 
 
 def prices_for(

@@ -40,9 +40,9 @@ from evals.turns.endpointing import (
 )
 from evals.turns.simulator import Hearing, Outcome, run
 from turn_taking.end_predictor import shipped_predictor
-from turn_taking.endpointing import BoundarySettings, Endpointer, EndpointPolicy, EndpointSettings
+from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointSettings
 from turn_taking.pauses import LONGEST_MS
-from turn_taking.policies import PredictivePolicy, SilenceTimer
+from turn_taking.policies import PredictivePolicy, Price, SilenceTimer
 
 RATES = (0.10, 0.05)
 PATIENCES = tuple(round(step / 10, 1) for step in range(11))
@@ -114,7 +114,7 @@ def predictive(patience: float, *, learn: bool = False) -> Callable[[], Endpoint
     return partial(PredictivePolicy, settings)
 
 
-class PricedPolicy(PredictivePolicy):
+class PricedPredictor(PredictivePolicy):
     """The predictor at one price, with no longest wait but eot-bench's.
 
     Args:
@@ -123,8 +123,7 @@ class PricedPolicy(PredictivePolicy):
 
     def __init__(self, cut_cost_ms: float) -> None:
         super().__init__(EndpointSettings(kind="predictive"))
-        looks = self._chosen.looks_ms
-        self._chosen = BoundarySettings(cut_cost_ms=cut_cost_ms, longest_ms=LONGEST_MS, looks_ms=looks)
+        self._price = Price(cut_cost_ms, LONGEST_MS)
 
 
 def at_rate(calls: Sequence[ScriptedCall], spec: CallSpec, rate: float) -> Played | None:
@@ -132,7 +131,7 @@ def at_rate(calls: Sequence[ScriptedCall], spec: CallSpec, rate: float) -> Playe
     low, high, best = math.log(100.0), math.log(200_000.0), None
     for _ in range(BISECTIONS + 3):
         price = math.exp((low + high) / 2)
-        played = play(f"price {price:.0f}", partial(PricedPolicy, price), calls, spec)
+        played = play(f"price {price:.0f}", partial(PricedPredictor, price), calls, spec)
         if played.cut <= rate:
             best, high = played, math.log(price)
         else:

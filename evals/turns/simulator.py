@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from evals.turns.boundary_policy import BoundaryPolicy
 from evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
 from turn_taking.endpointing import EndpointPolicy
 
@@ -117,7 +118,7 @@ def _tell(
     if silent_ms in spec.looks_ms:
         if silent_ms > hearing.stop_ms:
             policy.on_look(at_ms)
-        if policy.wants_contour and silent_ms == spec.looks_ms[0]:
+        if isinstance(policy, BoundaryPolicy) and policy.wants_contour and silent_ms == spec.looks_ms[0]:
             policy.on_contour(silence.contour)
         if policy.wants_voice_end and silent_ms == spec.looks_ms[0] and silence.voice_end is not None:
             policy.on_voice_end(silence.voice_end)

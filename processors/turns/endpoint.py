@@ -15,14 +15,12 @@ is at hand when voice activity confirms the silence. Anything else is asked agai
 its ears, and that answer counts. (A run that believed the lower of the two, with a higher threshold and a
 longer hanging wait, had 4 cut-ins in 40 turns instead of 7 and a median of 769 ms instead of 577; the three
 changes were not measured apart.) A policy may have it asked again while the turn stays open
-(``next_look_ms``), and may want the end of the pitch, or of the whole voice, beside it: that is measured by
-the same thread.
+(``next_look_ms``), and may want the end of the voice beside it: that is measured by the same thread.
 """
 
 import asyncio
 from concurrent.futures import Executor
 
-import numpy as np
 from loguru import logger
 from pipecat.frames.frames import (
     Frame,
@@ -58,14 +56,11 @@ from models.turn import TurnCompleteness, TurnEstimate
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from turn_taking.endpointing import EndpointPolicy
-from turn_taking.evidence_pitch import Contour, final_contour
 from turn_taking.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
 from turn_taking.speculation import Guesser
 
 # Audio before the voice was detected that the completeness model hears too: a soft onset belongs to the turn.
 PRE_SPEECH_MS = 500
-# The end of the pitch is looked for in so much audio: the last words and the silence behind them.
-CONTOUR_MS = 1_500
 # The words of a transcription were not meant, and no turn has them.
 NOT_MEANT = FrameFact[bool]("not_meant")
 # A caller has said that the turn is over: its last words are waited for so long.
@@ -300,30 +295,20 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
     async def _infer(self, model: TurnCompleteness, pcm: bytes) -> None:
         loop = asyncio.get_running_loop()
         asked_in_voice = self._voice
-        wants_contour = self._endpointer.wants_contour
         wants_voice_end = self._endpointer.wants_voice_end and not self._has_voice_end
 
-        def measure() -> tuple[TurnEstimate, Contour | None, VoiceEnd | None]:
+        def measure() -> tuple[TurnEstimate, VoiceEnd | None]:
             audio = pcm16_to_float(pcm)
-
-            def last(ms: int) -> np.ndarray:
-                return audio[-ms * self._rate_hz // 1000 :]
-
-            return (
-                model.estimate(audio),
-                final_contour(last(CONTOUR_MS), self._rate_hz) if wants_contour else None,
-                voice_end(last(VOICE_END_MS), self._rate_hz) if wants_voice_end else None,
-            )
+            last = audio[-VOICE_END_MS * self._rate_hz // 1000 :]
+            return model.estimate(audio), voice_end(last, self._rate_hz) if wants_voice_end else None
 
         try:
-            estimate, contour, end = await loop.run_in_executor(self._executor, measure)
+            estimate, end = await loop.run_in_executor(self._executor, measure)
         except EngineError as error:
             logger.warning(f"{self}: turn completeness failed, waiting by time alone: {error}")
             return
         self._inference = None
         # Of an early look too, and once: the silence that follows changes no voice.
-        if wants_contour:
-            self._endpointer.on_contour(contour)
         if end is not None:
             self._has_voice_end = True
             self._endpointer.on_voice_end(end)

@@ -29,9 +29,9 @@ def test_the_deployment_chooses_the_policy_that_ends_a_turn(tmp_path: Path):
     call = simulate(caller, tmp_path, endpoint={"kind": "timer", "timer_ms": 1_500})
     (start_ms, _) = call.bot_spans_ms()[0]
     assert 1_500 <= start_ms - 1_700 <= 1_750
-    boundary = simulate(caller, tmp_path, endpoint={"kind": "boundary"})
-    assert len(boundary.turns) == 1
-    (start_ms, _) = boundary.bot_spans_ms()[0]
+    predictive = simulate(caller, tmp_path, endpoint={"kind": "predictive"})
+    assert len(predictive.turns) == 1
+    (start_ms, _) = predictive.bot_spans_ms()[0]
     assert 150 <= start_ms - 1_700 < 1_500
 
 

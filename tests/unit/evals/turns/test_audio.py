@@ -13,10 +13,11 @@ from evals.turns import audio, tuning
 from evals.turns.calibration import SEED, fit, samples
 from evals.turns.callers import CallSpec, ScriptedCall, Silence, generate, recognised, with_new_pauses
 from evals.turns.callers import ScriptedTurn as CallTurn
+from evals.turns.evidence import VoiceWeights
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
-from turn_taking.evidence_voice import VoiceWeights
+from turn_taking.evidence_voice import USUAL_TEMPO
 
 SPEC = CallSpec(callers=1, turns=2)
 
@@ -136,7 +137,7 @@ def test_the_weights_of_a_voice_s_end_are_those_of_the_committed_tuning_calls():
         assert one.model_dump() == pytest.approx(other.model_dump(), rel=0.02, abs=0.002)
     tempos = [silence.voice_end.tempo for silence in silences(calls) if silence.voice_end is not None]
     usual = np.mean([tempo.whole for tempo in tempos if tempo is not None])
-    assert usual == pytest.approx(shipped.usual_tempo, abs=0.02)
+    assert usual == pytest.approx(USUAL_TEMPO, abs=0.02)
 
 
 def test_a_drawn_out_word_speaks_for_a_hold_on_the_committed_tuning_calls():

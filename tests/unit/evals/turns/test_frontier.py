@@ -23,10 +23,10 @@ from evals.turns.endpointing import (
     prices_for,
     simple,
 )
+from evals.turns.evidence import EvidenceSettings, calibrated, score_log_odds, words_log_odds
 from evals.turns.simulator import run
 from evals.turns.texts import sentences
 from turn_taking.endpointing import EndpointSettings
-from turn_taking.evidence import EvidenceSettings, calibrated, score_log_odds, words_log_odds
 from turn_taking.evidence_words import FILLERS, Asked, words_of
 from turn_taking.pauses import HOLD_SHARE
 from turn_taking.policies import SilenceTimer

@@ -1,6 +1,7 @@
 """The stop strategy inside a user aggregator's turn, on virtual time."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
@@ -34,9 +35,9 @@ from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.turn import ScriptedTurn
 from tests.syllables import syllables
-from turn_taking.endpointing import BoundarySettings, EndpointKind, EndpointPolicy, EndpointSettings
+from turn_taking.endpointing import EndpointKind, EndpointPolicy, EndpointSettings, Grounds
 from turn_taking.evidence_voice import VoiceEnd
-from turn_taking.policies import BoundaryPolicy, PredictivePolicy, endpoint_policy
+from turn_taking.policies import PredictivePolicy, Price, PricedPolicy, endpoint_policy
 from turn_taking.speculation import Guesser
 
 
@@ -246,10 +247,19 @@ def test_the_strategy_drives_a_timer():
     assert [endpoint.silence_ms for endpoint in play([0.99], one_turn, settings).endpoints] == [500]
 
 
+class Patient(PricedPolicy):
+    """Waits long, by the score alone, and has the model asked again at these silences."""
+
+    def __init__(self, *looks_ms: int) -> None:
+        super().__init__(None, Price(60_000, 3_000), looks_ms=looks_ms)
+
+    def _grounds(self, completeness: float | None, filler_log_odds: float | None) -> Grounds:
+        score = 0.0 if completeness is None else math.log(completeness / (1 - completeness))
+        return Grounds(score, self._caller.end_log_odds)
+
+
 def test_a_policy_that_wants_more_looks_has_the_model_asked_again():
-    boundary = BoundarySettings(looks_ms=(400, 800), cut_cost_ms=60_000)
-    settings = EndpointSettings(kind="boundary", boundary=boundary)
-    turn = play([0.05, 0.05, 0.999], one_turn, settings)
+    turn = play([0.05, 0.05, 0.999], one_turn, policy=Patient(400, 800))
     assert len(turn.model.heard_samples) == 3
     # The looks hear the silence up to them, 160, 400 and 800 ms behind the voice, in pieces of 20 ms.
     assert np.diff(turn.model.heard_samples).tolist() == pytest.approx([240 * 16, 400 * 16], abs=320)
@@ -259,7 +269,7 @@ def test_a_policy_that_wants_more_looks_has_the_model_asked_again():
 def test_a_slow_estimate_is_of_the_look_that_asked_for_it(monkeypatch: pytest.MonkeyPatch):
     looks: list[tuple[str, int]] = []
 
-    class Recording(BoundaryPolicy):
+    class Recording(Patient):
         """Notes when it was looked at, and at which silence each estimate counts."""
 
         def on_look(self, at_ms: int) -> None:
@@ -279,8 +289,7 @@ def test_a_slow_estimate_is_of_the_look_that_asked_for_it(monkeypatch: pytest.Mo
         monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", slow_thread)
         await one_turn(turn)
 
-    boundary = BoundarySettings(looks_ms=(400,), cut_cost_ms=60_000)
-    play([0.05], scenario, policy=Recording(EndpointSettings(kind="boundary", boundary=boundary)))
+    play([0.05], scenario, policy=Recording(400))
     assert looks == [("estimate", 160), ("look", 460), ("estimate", 460)]
 
 
@@ -293,40 +302,21 @@ def test_a_turn_that_goes_on_is_not_looked_at_again():
         await turn.fall_silent("to send money")
         await turn.audio(1_000)
 
-    boundary = BoundarySettings(looks_ms=(500,), cut_cost_ms=60_000)
-    settings = EndpointSettings(kind="boundary", boundary=boundary)
-    turn = play([0.05, 0.9999], scenario, settings)
+    turn = play([0.05, 0.9999], scenario, policy=Patient(500))
     assert len(turn.model.heard_samples) == 2
     assert turn.stopped == 1
 
 
-def test_the_pitch_is_measured_only_for_a_policy_that_wants_it():
-    rise = np.sin(2 * np.pi * np.cumsum(np.geomspace(110, 180, 8_000)) / 16_000)
-    pcm = (8_000 * rise).astype(np.int16).tobytes()
-
+@pytest.mark.parametrize(("said", "silence_ms"), [("It is nine.", 1_500), ("What did you do?", 190)])
+def test_what_the_bot_asked_for_reaches_the_policy(said: str, silence_ms: int):
     async def scenario(turn: Turn) -> None:
-        await turn.give(VADUserStartedSpeakingFrame(start_secs=0.2))
-        turn.strategy.hear(pcm)
-        await asyncio.sleep(0.5)
-        await turn.fall_silent("milk bread")
-        await turn.audio(2_000)
-
-    waits = []
-    for rising_ms in (None, 1_000):
-        settings = EndpointSettings(rising_silence_ms=rising_ms)
-        waits += [endpoint.silence_ms for endpoint in play([0.99], scenario, settings).endpoints]
-    assert waits == [190, 1_000]
-
-
-def test_what_the_bot_asked_for_reaches_the_policy():
-    async def scenario(turn: Turn) -> None:
-        turn.events.publish(BotTurnEnded(turn.events.now_ms(), "What is your account number?", False))
+        turn.events.publish(BotTurnEnded(turn.events.now_ms(), said, False))
         await turn.speak(1_000)
-        await turn.fall_silent("four one")
+        await turn.fall_silent("we went down to the market")
         await turn.audio(3_000)
 
-    settings = EndpointSettings(open_silence_ms=1_500)
-    assert [endpoint.silence_ms for endpoint in play([0.99], scenario, settings).endpoints] == [1_500]
+    settings = EndpointSettings(told_silence_ms=1_500)
+    assert [endpoint.silence_ms for endpoint in play([0.99], scenario, settings).endpoints] == [silence_ms]
 
 
 def test_pauses_and_words_of_an_open_turn_are_guessed_about():
@@ -471,22 +461,6 @@ def test_a_turn_that_lasts_too_long_can_be_ended_in_the_middle_of_a_voice():
 
     turn = play([0.99], scenario)
     assert (turn.stopped, turn.endpoints) == (1, [])
-
-
-@pytest.mark.parametrize("voice", [True, False])
-def test_who_draws_out_the_last_word_is_waited_for_longer_where_the_voice_s_end_counts(voice: bool):
-    def waited_ms(lengths_ms: list[int]) -> int:
-        async def scenario(turn: Turn) -> None:
-            await turn.say(syllables(lengths_ms))
-            await turn.fall_silent("what are your hours")
-            await asyncio.sleep(4)
-
-        boundary = BoundarySettings(voice=voice)
-        turn = play([0.6], scenario, EndpointSettings(kind="boundary", boundary=boundary))
-        return turn.endpoints[0].silence_ms
-
-    quick, drawn_out = waited_ms([120] * 16), waited_ms([*[120] * 12, 240, 240, 240])
-    assert drawn_out > quick + 100 if voice else drawn_out == quick
 
 
 class CountedEnds(PredictivePolicy):

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from turn_taking.evidence import (
+from evals.turns.contours import Contour
+from evals.turns.evidence import (
     AskedRatios,
     EvidenceSettings,
     Heard,
@@ -18,7 +19,6 @@ from turn_taking.evidence import (
     score_log_odds,
     words_log_odds,
 )
-from turn_taking.evidence_pitch import Contour
 from turn_taking.evidence_words import Asked
 
 SETTINGS = EvidenceSettings(asked=AskedRatios(choice=2.0))

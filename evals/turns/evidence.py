@@ -4,7 +4,7 @@ In: how complete the turn sounds (a model's probability), its last words, how lo
 asked, how the pitch or the whole voice ends. Out: log(P(what was heard | end) / P(what was heard | hold)).
 Each sign is a likelihood ratio counted at ends and at holds, so that each can be counted anew on other speech
 without touching the rest; the prior (how often a pause is an end) and the law of pauses are left to
-``policies``.
+``boundary_policy``.
 
 A model's probability is calibrated before it counts: by a line, or by a curve where its log odds are no
 measure (smart-turn gives 0.006 to most of what it is sure about, and what lies just above means much less).
@@ -27,8 +27,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from turn_taking.evidence_pitch import Contour
-from turn_taking.evidence_voice import VoiceSigns, VoiceWeights, voice_log_odds
+from evals.turns.contours import Contour
+from turn_taking.evidence_voice import VoiceSigns
 from turn_taking.evidence_words import Asked, WordCue, reads_as_question, word_cue, words_of
 
 # Further from 1/2 a probability says more about the model's calibration than about the turn.
@@ -86,6 +86,45 @@ class ContourRatios(BaseModel):
     rise: float = Field(0.8, gt=0, description="a rise elsewhere")
     level: float = Field(0.44, gt=0, description="the pitch stays where it was")
     fall: float = Field(1.9, gt=0, description="the pitch falls")
+
+
+class SignWeight(BaseModel):
+    """What one sign is worth: ``weight`` log odds of an end for each unit above ``neutral``.
+
+    ``lowest`` and ``highest`` are as far as it was seen often: beyond, it counts as if it were there.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weight: float = Field(ge=-50, le=50)
+    neutral: float
+    lowest: float
+    highest: float
+
+    def log_odds(self, value: float | None) -> float:
+        """Of an end; 0 when the sign was not measured."""
+        if value is None:
+            return 0.0
+        return self.weight * (min(max(value, self.lowest), self.highest) - self.neutral)
+
+
+class VoiceWeights(BaseModel):
+    """What the end of a voice is worth: as counted on ``evals/turns/tuning.json``, synthetic voices."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tempo: SignWeight = Field(
+        SignWeight(weight=3.767, neutral=-0.061, lowest=-0.592, highest=0.152),
+        description="log of the tempo of the last word by the caller's own",
+    )
+    movement: SignWeight = Field(
+        SignWeight(weight=0.146, neutral=2.574, lowest=0.07, highest=7.328),
+        description="how far the pitch moves, up or down, in semitones",
+    )
+    loudness: SignWeight = Field(
+        SignWeight(weight=-0.025, neutral=-16.135, lowest=-51.177, highest=10.552),
+        description="how fast the voice grows louder, in dB per second",
+    )
 
 
 class EvidenceSettings(BaseModel):
@@ -211,3 +250,14 @@ def contour_ratio(heard: Heard) -> str | None:
     if heard.contour is Contour.RISE:
         return "asking_rise" if reads_as_question(heard.text) else "rise"
     return None if heard.contour is None else heard.contour.value
+
+
+def voice_log_odds(signs: VoiceSigns | None, weights: VoiceWeights) -> float:
+    """log(P(signs | end) / P(signs | hold)); 0 when nothing was measured."""
+    if signs is None:
+        return 0.0
+    return (
+        weights.tempo.log_odds(signs.tempo)
+        + weights.movement.log_odds(signs.movement_semitones)
+        + weights.loudness.log_odds(signs.loudness_db_s)
+    )

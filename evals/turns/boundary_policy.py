@@ -1,0 +1,104 @@
+"""The priced wait on a sum of separate ratios, which ``predictive`` took the place of: a baseline here.
+
+The sum of the log odds of ``evidence``, the caller's share of holds and the caller's law of pauses go into
+the same least cost as the product's (``turn_taking.policies.PricedPolicy``); the product has a regression in
+place of the ratios.
+
+Pure.
+"""
+
+from collections.abc import Sequence
+
+from evals.turns.contours import Contour
+from evals.turns.evidence import (
+    EvidenceSettings,
+    Heard,
+    asked_log_odds,
+    contour_log_odds,
+    score_log_odds,
+    voice_log_odds,
+    words_log_odds,
+)
+from turn_taking.endpointing import EndpointSettings, Grounds
+from turn_taking.evidence_words import Asked
+from turn_taking.policies import SCORE_DOUBT, Price, PricedPolicy
+
+CUT_COST_MS = 4_000.0
+LONGEST_MS = 3_000
+
+
+class BoundaryPolicy(PricedPolicy):
+    """The wait that costs least on all evidence.
+
+    Args:
+        evidence: how much each sign is worth.
+        price: of a wait.
+        looks_ms: silences after which the model is asked again, while the turn is still open.
+        learn: whether waits follow how this caller has paused in this call.
+        doubt: with ``learn``, the probability that the score does not fit the speech of a call.
+        contour: whether the end of the pitch counts.
+        voice: whether the end of the voice counts; in place of ``contour``, which is of the same pitch.
+    """
+
+    def __init__(
+        self,
+        evidence: EvidenceSettings | None = None,
+        price: Price | None = None,
+        *,
+        looks_ms: Sequence[int] = (),
+        learn: bool = False,
+        doubt: float = SCORE_DOUBT,
+        contour: bool = False,
+        voice: bool = False,
+    ) -> None:
+        price = price or Price(CUT_COST_MS, LONGEST_MS)
+        super().__init__(EndpointSettings(learn=learn), price, looks_ms=looks_ms, doubt=doubt)
+        self._evidence = evidence or EvidenceSettings()
+        self._wants_contour, self._wants_voice_end = contour, voice
+        self._contour: Contour | None = None
+        self._read: tuple[str, float, Asked, bool, float] | None = None
+
+    @property
+    def wants_contour(self) -> bool:
+        """Whether ``on_contour`` would be listened to."""
+        return self._wants_contour
+
+    @property
+    def wants_voice_end(self) -> bool:
+        """Whether ``on_voice_end`` would be listened to."""
+        return self._wants_voice_end
+
+    def reset(self) -> None:
+        """Forget the turn: the next voice starts another."""
+        super().reset()
+        self._contour = None
+
+    def on_voice_started(self, at_ms: int) -> None:
+        """The caller speaks (again): whatever was concluded from the pause is void."""
+        super().on_voice_started(at_ms)
+        self._contour = None
+
+    def on_contour(self, contour: Contour | None) -> None:
+        """How the pitch ends; None when that cannot be told."""
+        self._contour = contour
+
+    def _grounds(self, completeness: float | None, filler_log_odds: float | None) -> Grounds:
+        otherwise = self._caller.end_log_odds + self._words(self._is_filler(filler_log_odds))
+        if self._wants_contour:
+            otherwise += contour_log_odds(Heard(self._text, contour=self._contour), self._evidence)
+        if self._wants_voice_end:
+            otherwise += voice_log_odds(self._signs(), self._evidence.voice)
+        return Grounds(score_log_odds(completeness, self._evidence), otherwise)
+
+    def _words(self, is_filler: bool) -> float:
+        """What the words, or the sound of a filler, and the bot's question are worth."""
+        now = self._text, self._last_word_confidence, self._asked, is_filler
+        if self._read is None or self._read[:4] != now:
+            heard = Heard(
+                self._text,
+                asked=self._asked,
+                last_word_confidence=self._last_word_confidence,
+                is_filler=is_filler,
+            )
+            self._read = *now, words_log_odds(heard, self._evidence) + asked_log_odds(heard, self._evidence)
+        return self._read[4]

@@ -1,0 +1,33 @@
+"""The end of the pitch as one of three: a baseline beside the end of the whole voice."""
+
+from enum import Enum
+
+import numpy as np
+
+from turn_taking.evidence_pitch import final_movement_semitones
+
+# The end of the pitch is looked for in so much audio: the last words and the silence behind them.
+CONTOUR_MS = 1_500
+# Declination over a quarter of a second is below one semitone; accents and boundary tones are several.
+MOVES_SEMITONES = 2.0
+
+
+class Contour(Enum):
+    """How the pitch ends."""
+
+    RISE = "rise"
+    LEVEL = "level"
+    FALL = "fall"
+
+
+def final_contour(audio: np.ndarray, rate_hz: int) -> Contour | None:
+    """Return how the pitch ends; None when too little is voiced.
+
+    audio: float32, (samples,), in [-1, 1]; silence behind the voice does not matter.
+    """
+    moved = final_movement_semitones(audio, rate_hz)
+    if moved is None:
+        return None
+    if abs(moved) < MOVES_SEMITONES:
+        return Contour.LEVEL
+    return Contour.RISE if moved > 0 else Contour.FALL
