@@ -6,8 +6,8 @@ result.
 
 The order: a request for a person, a farewell or a command (``turn_taking.caller_intents``); what the
 conversation itself answers ("what is my name"; see ``remembered``); small talk; noise and other languages
-(``intelligible``); then the documents. A statement of the caller that the documents have nothing to say
-about is acknowledged.
+(``intelligible``); then the documents, misheard words put right (``misheard``). A statement of the caller
+that the documents have nothing to say about is acknowledged.
 
 An answer from the documents is made of whole statements of one passage, or of cells of one table, so that
 it cannot say what the documents do not, and so that the next turn can find it again in the messages. The
@@ -23,6 +23,7 @@ from core.statements import asks
 from models.llm import Message
 from models.llm.dialogue import Dialogue, DialogueReader
 from models.llm.intelligible import Heard, Intelligible
+from models.llm.misheard import Misheard
 from models.llm.remembered import Conversation, read_conversation
 from models.llm.small_talk import (
     Intent,
@@ -80,6 +81,10 @@ _OPEN_QUESTIONS = frozenset("what which who where when".split())
 _STEPS_BONUS = 0.08
 _HOW_TO = ("how do i ", "how can i ", "how to ", "how should i ", "how do you ", "how must i ")
 _TOPIC_SCORE = 0.15
+# A reading of what may have been misheard is taken where it scores so much more, and more by its distance.
+_SOUND_WEIGHT = 0.5
+_LEAST_GAIN = 0.1
+_MOST_REPAIRS = 2
 # Beside a statement: what is left of the utterance when the statement is taken out.
 _BESIDES_WORDS = 3
 _JOINING = frozenset("and but so also because".split())
@@ -147,6 +152,7 @@ class DocumentAnswer:
         self._reader = DialogueReader(index.statements)
         self._statements = StatementChoice(index, max_words=max_words, max_statements=max_sentences)
         self._tables = Tables(index)
+        self._misheard = Misheard(index, known_words)
         self._intelligible = Intelligible(
             (*(f"{passage.title}. {passage.text}" for passage in index.passages), name), known_words
         )
@@ -204,7 +210,9 @@ class DocumentAnswer:
             return _vary(_ASK_AGAIN, dialogue.replies)
         personal = recalled or noted
         return self._from_documents(
-            _the_question(said, words), dialogue, otherwise=personal.text if personal is not None else None
+            self._as_meant(_the_question(said, words)),
+            dialogue,
+            otherwise=personal.text if personal is not None else None,
         )
 
     def _answer_request(self, words: Sequence[str], said: str, dialogue: Dialogue) -> str | None:
@@ -301,6 +309,36 @@ class DocumentAnswer:
         if not cells:
             cells = self._tables.look_up(words) or self._tables.list_rows(words)
         return self._statements.text(cells)
+
+    def _as_meant(self, question: list[str]) -> list[str]:
+        """Return a question with its misheard words put right, as far as the documents show that.
+
+        What the documents have an answer to stays as it was heard.
+        """
+        for _ in range(_MOST_REPAIRS):
+            readings = self._misheard.readings(question)
+            if not readings:
+                break
+            heard = self._scores([question])[0]
+            if heard >= self._threshold:
+                break
+            scores = self._scores([reading.words for reading in readings])
+            gains = [
+                score - heard - _SOUND_WEIGHT * reading.distance
+                for score, reading in zip(scores, readings, strict=True)
+            ]
+            best = int(np.argmax(gains))
+            if gains[best] < _LEAST_GAIN:
+                break
+            question = list(readings[best].words)
+        return question
+
+    def _scores(self, questions: Sequence[Sequence[str]]) -> list[float]:
+        """How well the best passage fits each question by itself; -1 where none may."""
+        asked = [self._question(words) for words in questions]
+        rankings = self._index.rank([each.text for each in asked])
+        choices = [self._best(ranking, each) for ranking, each in zip(rankings, asked, strict=True)]
+        return [choice.score if choice is not None else -1.0 for choice in choices]
 
     def _question(self, words: Sequence[str]) -> Question:
         text = " ".join(words)

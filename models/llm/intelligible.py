@@ -167,7 +167,7 @@ class Intelligible:
         if not self._known:
             return _VOWEL.search(word) is not None
         base = word.split("'")[0]
-        if any(form in self._known for form in _forms(base)):
+        if any(form in self._known for form in word_forms(base)):
             return True
         # "Payslips" is "pay" and "slips".
         parts = ((base[:at], base[at:]) for at in range(_PART_LETTERS, len(base) - _PART_LETTERS + 1))
@@ -179,7 +179,8 @@ def _is_repetition(words: Sequence[str]) -> bool:
     return (distinct == 1 and len(words) >= _REPEATED_ONE) or (distinct == 2 and len(words) >= _REPEATED_TWO)
 
 
-def _forms(word: str) -> Iterable[str]:
+def word_forms(word: str) -> Iterable[str]:
+    """Yield a word and what it may be a form of: "payments" and "payment"."""
     yield word
     for suffix, ending in _ENDINGS:
         if word.endswith(suffix) and len(word) > len(suffix) + 2:
