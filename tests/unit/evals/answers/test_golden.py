@@ -8,30 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from evals.answers.__main__ import (
-    FOLDERS,
-    ROOT,
-    Tally,
-    build_parser,
-    channel,
-    read_golden,
-    read_statements,
-    run_half,
-    spoken_turns,
-)
+from evals.answers.__main__ import build_parser, channel, spoken_turns
+from evals.answers.asking import ROOT, Examiner, load_models, read_golden
 from evals.human.recordings import plain_words
 from evals.human.split import clauses
-from models.llm.documents import DocumentLlm, DocumentLlmSettings
 
 
 @pytest.fixture(scope="module")
-def models() -> dict[str, DocumentLlm]:
-    return {name: DocumentLlm(DocumentLlmSettings(folder=folder)) for name, folder in FOLDERS.items()}
-
-
-def run(models: dict[str, DocumentLlm], half: str) -> Tally:
-    statements = {name: read_statements(name) for name in FOLDERS}
-    return asyncio.run(run_half(read_golden(half), models, statements))
+def examiner() -> Examiner:
+    return Examiner(load_models())
 
 
 @pytest.mark.parametrize("half", ["tuning", "report"])
@@ -82,9 +67,9 @@ def test_the_answerer_and_its_settings_know_no_clause_of_the_report_half() -> No
     ],
 )
 def test_questions_are_answered_rightly_and_never_by_the_opposite(
-    models: dict[str, DocumentLlm], half: str, least: int
+    examiner: Examiner, half: str, least: int
 ) -> None:
-    tally = run(models, half)
+    tally = asyncio.run(examiner.run(read_golden(half)))
     assert tally.right.total() >= least
     assert tally.reversed == 0
     assert tally.facts_for_noise == 0
@@ -94,8 +79,8 @@ def test_what_a_recogniser_understood_takes_the_place_of_a_turn(tmp_path: Path) 
     said = spoken_turns()[0]
     (tmp_path / "heard.json").write_text(json.dumps({said: "who knows"}), encoding="utf-8")
     hear = channel(build_parser().parse_args(["--heard", str(tmp_path / "heard.json")]))
-    assert hear(said) == "who knows"
-    assert hear("never said") == "never said"
+    assert hear(said).text == "who knows"
+    assert hear("never said").text == "never said"
 
 
 def test_noise_and_other_languages_are_not_read_aloud() -> None:

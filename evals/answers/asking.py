@@ -1,0 +1,173 @@
+"""Put golden questions to the embedded answerer and count how it does.
+
+What is heard of a turn may differ from what was written. A turn that the recogniser was not sure of is asked
+back, as in a call, and then its question counts as not right.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evals.answers.scoring import NOT_UNDERSTOOD, Golden, Kind, Statements, judge
+from models.llm import Message
+from models.llm.documents import DocumentLlm, DocumentLlmSettings
+from turn_taking.asking_back import AskBack, AskBackSettings, AskingBack
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+FOLDERS = {
+    "bank": ROOT / "knowledge" / "bank",
+    "product": HERE / "documents" / "product",
+    "pump": HERE / "documents" / "pump",
+}
+LOOK_UP_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeardTurn:
+    """Words that were understood of a turn.
+
+    Attributes:
+        text: as the answerer gets it.
+        confidences: of each word; None when they are not known.
+    """
+
+    text: str
+    confidences: tuple[float, ...] | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """Verdicts on one half.
+
+    Attributes:
+        asked, right: by kind.
+        reversed: answers that say the opposite.
+        facts_for_noise: statements of the documents in answer to noise or another language.
+        asked_back: turns that the recogniser was not sure of, so that they were not answered.
+        failures: (question, answer) of what was not right.
+        first_token_ms: from the question to the first piece of each answer.
+    """
+
+    asked: Counter[str] = field(default_factory=Counter)
+    right: Counter[str] = field(default_factory=Counter)
+    reversed: int = 0
+    facts_for_noise: int = 0
+    asked_back: int = 0
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    first_token_ms: list[float] = field(default_factory=list)
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is printed of it."""
+        return {
+            "asked": self.asked.total(),
+            "right": self.right.total(),
+            "right_share": round(self.right.total() / max(1, self.asked.total()), 3),
+            "reversed": self.reversed,
+            "facts_for_noise": self.facts_for_noise,
+            "asked_back": self.asked_back,
+            "first_token_ms": {f"p{percent}": self._percentile(percent) for percent in (50, 95)},
+        }
+
+    def _percentile(self, percent: int) -> float | None:
+        # Where every turn was asked back, nothing was answered.
+        return round(float(np.percentile(self.first_token_ms, percent)), 1) if self.first_token_ms else None
+
+
+def read_golden(name: str) -> list[Golden]:
+    """Read the questions of ``golden/NAME.json``."""
+    rows = json.loads((HERE / "golden" / f"{name}.json").read_text(encoding="utf-8"))
+    return [
+        Golden(
+            documents=row["documents"],
+            kind=Kind(row["kind"]),
+            **{key: tuple(row.get(key, ())) for key in ("turns", "facts", "wrong", "reversed")},
+        )
+        for row in rows
+    ]
+
+
+def read_statements(name: str) -> Statements:
+    """Read the document set of a name as statements; headings state nothing, and name topics in answers."""
+    texts = (path.read_text(encoding="utf-8") for path in sorted(FOLDERS[name].glob("*.md")))
+    return Statements("\n".join(line for line in text.splitlines() if line[:1] != "#") for text in texts)
+
+
+def load_models() -> dict[str, DocumentLlm]:
+    """Load an answerer for each document set; on a busy machine it is slow and not wrong. Blocks."""
+    return {
+        name: DocumentLlm(DocumentLlmSettings(folder=folder, timeout_s=LOOK_UP_TIMEOUT_S))
+        for name, folder in FOLDERS.items()
+    }
+
+
+class Examiner:
+    """Asks questions about every document set.
+
+    Args:
+        models: answerers by the name of their document set.
+        ask_back: when a turn is asked back; None: never.
+    """
+
+    def __init__(self, models: Mapping[str, DocumentLlm], ask_back: AskBackSettings | None = None) -> None:
+        self._models = models
+        self._ask_back = ask_back
+        self._statements = {name: read_statements(name) for name in FOLDERS}
+
+    async def run(
+        self,
+        rows: Sequence[Golden],
+        hear: Callable[[str], HeardTurn] = HeardTurn,
+        *,
+        written: Collection[Kind] = NOT_UNDERSTOOD,
+    ) -> Tally:
+        """Ask every question, each in a conversation of its own.
+
+        Args:
+            rows: the questions.
+            hear: what is understood of a written turn.
+            written: kinds that stay as they are written: what simulated word errors make of noise is noise.
+        """
+        tally = Tally()
+        for golden in rows:
+            messages = await self._converse(golden, HeardTurn if golden.kind in written else hear, tally)
+            verdict = judge(golden, messages[-1].text, self._statements[golden.documents])
+            tally.asked[golden.kind] += 1
+            tally.right[golden.kind] += verdict.is_right
+            tally.reversed += verdict.is_reversed
+            tally.facts_for_noise += verdict.is_fact_for_noise
+            if not verdict.is_right:
+                spoken = " / ".join(message.text for message in messages[:-1])
+                question = f"[{golden.documents}, {golden.kind}] {spoken}"
+                tally.failures.append((question, messages[-1].text))
+        return tally
+
+    async def _converse(
+        self, golden: Golden, hear: Callable[[str], HeardTurn], tally: Tally
+    ) -> list[Message]:
+        messages: list[Message] = []
+        asking = AskingBack(self._ask_back)
+        for turn in golden.turns:
+            heard = hear(turn)
+            messages.append(Message("user", heard.text))
+            if self._ask_back is not None:
+                asking.on_words(heard.text, heard.confidences)
+                doubt = asking.on_turn(heard.text)
+                if isinstance(doubt, AskBack):
+                    tally.asked_back += 1
+                    messages.append(Message("assistant", doubt.text))
+                    continue
+            started = time.perf_counter()
+            pieces: list[str] = []
+            async for piece in self._models[golden.documents].reply(messages):
+                if not pieces:
+                    tally.first_token_ms.append(1000 * (time.perf_counter() - started))
+                pieces.append(piece)
+            messages.append(Message("assistant", "".join(pieces)))
+        return messages

@@ -1,0 +1,250 @@
+"""Golden questions as voices say them and a recogniser hears them.
+
+One row for each voice and condition: the questions of a half and the noise of its side, said by that voice.
+One more for each condition has what people say that is no question: speech in another language, coughs,
+groans and shouts, put to every document set. Voices and people are of the same side of the split as the
+questions; the bot's own voice is marked, because no caller has it.
+
+A turn goes through the product's recogniser piece by piece, as in a call, and what that is not sure of is
+asked back by the product's rule. A question that is asked back is not right.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from configs.engines import settings_model
+from core.errors import ConfigError, EngineError, MediaError
+from core.media import float_to_pcm16
+from evals.answers.asking import FOLDERS, Examiner, HeardTurn, Tally, load_models, read_golden
+from evals.answers.scoring import NOT_UNDERSTOOD, Golden, Kind
+from evals.human.conditions import Condition, Surroundings
+from evals.human.conversations import PEAK
+from evals.human.generators import VoiceGenerator, installed
+from evals.human.recordings import RecordedUtterance
+from evals.human.split import ReportSet, SpeechSet, Split, TuningSet, load_report, load_tuning
+from evals.stt.measure import PIECE_SAMPLES, RATE_HZ, padded, word_errors
+from evals.stt.normalise import normalised
+from evals.stt.rows import create
+from models.stt import STT, SpeechStream, recogniser_traits
+from turn_taking.asking_back import AskBackSettings
+
+# Voice of a fresh deployment.
+BOTS_OWN = "hibari"
+PEOPLE = "people, no question"
+# A row of letters is spelled out: longer ones take a minute.
+MOST_CHARS = 120
+# Of each kind of people's sounds.
+PEOPLE_CLIPS = 60
+LONGEST_CLIP_S = 12.0
+_NOT_CAUGHT = ("catch|understand|again|know",)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Figures of one voice in one condition.
+
+    Attributes:
+        voice: generator and voice.
+        condition: name of it.
+        tally: verdicts on the questions, or on people's sounds.
+        noise: verdicts on the noise that the voice says; None for people.
+        words, errors: of all turns of the questions.
+    """
+
+    voice: str
+    condition: str
+    tally: Tally
+    noise: Tally | None = None
+    words: int = 0
+    errors: int = 0
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is written of it."""
+        return {
+            "voice": self.voice,
+            "condition": self.condition,
+            "word_errors": round(self.errors / self.words, 4) if self.words else None,
+            "questions": self.tally.figures(),
+            "noise": self.noise.figures() if self.noise else None,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ear:
+    """Recogniser with a condition before it."""
+
+    stream: SpeechStream
+    surroundings: Surroundings
+    condition: Condition
+    seed: int
+
+    def hear(self, one: RecordedUtterance, place: int) -> HeardTurn:
+        """Return what is understood of an utterance, the one at ``place``."""
+        voice = one.at_rate(RATE_HZ)
+        said, _ = padded(voice * (PEAK / max(float(np.abs(voice).max(initial=0.0)), 1e-6)))
+        rng = np.random.default_rng([self.seed, place])
+        heard = self.surroundings.heard(said, self.condition, rng, speaker=one.speaker)
+        self.stream.start()
+        for start in range(0, len(heard), PIECE_SAMPLES):
+            self.stream.feed(float_to_pcm16(heard[start : start + PIECE_SAMPLES]))
+        final = self.stream.finish()
+        # The confidences go with the words of the text; one entry may have several of them.
+        confidences = tuple(word.confidence for word in final.words for _ in word.text.split())
+        return HeardTurn(final.text, confidences)
+
+    def hear_all(self, said: Mapping[str, RecordedUtterance]) -> dict[str, HeardTurn]:
+        """Return what is understood of each of them."""
+        return {key: self.hear(one, place) for place, (key, one) in enumerate(said.items())}
+
+
+def measure(
+    split: Split,
+    *,
+    engine: str,
+    conditions: Sequence[Condition],
+    voices: Sequence[str] = (),
+    questions: int | None = None,
+    seed: int = 1,
+) -> Iterator[Row]:
+    """Yield the rows of every voice of a side that is installed, then those of people.
+
+    Args:
+        split: side of questions, voices and people.
+        engine: row of the recognisers.
+        conditions: in which they are heard.
+        voices: names of generators; empty: all, and people.
+        questions: so many of the half; None: all.
+        seed: of noise, losses and the choice of people's recordings.
+
+    Raises:
+        AgentError: no such generator on this side, recordings that were not fetched, an engine that failed.
+    """
+    generators = [one for one in installed(split) if not voices or one.name in voices]
+    if not generators:
+        raise ConfigError(f"no such voice of the {split.value} side is installed: {', '.join(voices)}")
+    stream = create(engine).open_stream()
+    examiner = Examiner(load_models(), _ask_back(engine))
+    rows, noise = read_golden(split.value)[:questions], _noise(split)[:questions]
+    try:
+        for generator in generators:
+            for voice in generator.voices:
+                said = say(generator, voice, [turn for row in (*rows, *noise) for turn in row.turns])
+                surroundings = Surroundings(_set_of(split, said.values()))
+                for condition in conditions:
+                    heard = _Ear(stream, surroundings, condition, seed).hear_all(said)
+                    yield _voice_row(f"{generator.name} {voice}", condition, rows, noise, heard, examiner)
+        if not voices:
+            people = _people(split, seed)
+            for condition in conditions:
+                ear = _Ear(stream, Surroundings(people), condition, seed)
+                yield _people_row(condition, ear.hear_all({one.id: one for one in people}), examiner)
+    finally:
+        stream.close()
+
+
+def _ask_back(engine: str) -> AskBackSettings | None:
+    """Return when a deployment with this recogniser asks back; None: never."""
+    settings = settings_model(STT.factory(engine.partition(":")[0]))
+    traits = recogniser_traits(settings.model_construct())
+    if traits.doubtful_below is None:
+        return None
+    return AskBackSettings(below=traits.doubtful_below, lost_below=traits.lost_below)
+
+
+def _noise(split: Split) -> list[Golden]:
+    return [row for row in read_golden(f"noise_{split.value}") if row.kind is Kind.NOISE]
+
+
+def say(generator: VoiceGenerator, voice: str, turns: Iterable[str]) -> dict[str, RecordedUtterance]:
+    """Return what a voice makes of each turn that it can say; other scripts and mere marks it cannot."""
+    said: dict[str, RecordedUtterance] = {}
+    for turn in dict.fromkeys(turns):
+        if not turn.isascii() or len(turn) > MOST_CHARS:
+            continue
+        try:
+            said[turn] = generator.say(voice, turn)
+        except (EngineError, MediaError):
+            # Nothing audible: some programs fail then. A question has to be said.
+            if any(word.isalpha() and len(word) > 1 for word in turn.split()):
+                raise
+    return said
+
+
+def _set_of(split: Split, utterances: Iterable[RecordedUtterance]) -> SpeechSet:
+    return ReportSet(utterances) if split is Split.REPORT else TuningSet(utterances)
+
+
+def _voice_row(
+    voice: str,
+    condition: Condition,
+    rows: Sequence[Golden],
+    noise: Sequence[Golden],
+    heard: Mapping[str, HeardTurn],
+    examiner: Examiner,
+) -> Row:
+    def hear(turn: str) -> HeardTurn:
+        return heard.get(turn, HeardTurn(turn))
+
+    # A turn in another language is no English voice's: people say such turns.
+    tally = asyncio.run(examiner.run(rows, hear, written={Kind.LANGUAGE}))
+    of_noise = asyncio.run(examiner.run(noise, hear, written=()))
+    turns = dict.fromkeys(turn for row in rows if row.kind not in NOT_UNDERSTOOD for turn in row.turns)
+    pairs = [(normalised(turn), normalised(heard[turn].text)) for turn in turns if turn in heard]
+    return Row(
+        voice,
+        condition.name,
+        tally,
+        of_noise,
+        words=sum(len(reference) for reference, _ in pairs),
+        errors=sum(word_errors(reference, understood) for reference, understood in pairs),
+    )
+
+
+def _people(split: Split, seed: int) -> SpeechSet:
+    """Choose recordings of people that ask nothing in English: so many in other languages, as many sounds."""
+    material = load_report() if split is Split.REPORT else load_tuning()
+    rng = np.random.default_rng(seed)
+    foreign = [one for one in material if one.language != "en" and one.text]
+    sounds = [one for one in material if one.source == "exclamations"]
+    chosen: list[RecordedUtterance] = []
+    for kind in (foreign, sounds):
+        fitting = [one for one in kind if one.duration_s <= LONGEST_CLIP_S]
+        places = rng.permutation(len(fitting))[:PEOPLE_CLIPS]
+        chosen.extend(fitting[place] for place in sorted(places))
+    return _set_of(split, chosen)
+
+
+def _people_row(condition: Condition, heard: Mapping[str, HeardTurn], examiner: Examiner) -> Row:
+    # Where nothing was understood, there is no turn.
+    rows = [
+        Golden(documents, Kind.NOISE, (clip,), _NOT_CAUGHT)
+        for clip, turn in heard.items()
+        if turn.text
+        for documents in FOLDERS
+    ]
+    tally = asyncio.run(examiner.run(rows, heard.__getitem__, written=()))
+    return Row(PEOPLE, condition.name, tally)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return a markdown table, a row for each voice and condition; the bot's own voice is marked."""
+    lines = [
+        "| voice | condition | word errors | right | reversed | asked back | facts for noise |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        tally, noise = row.tally, row.noise
+        mark = " (the bot's own)" if row.voice.split()[0] == BOTS_OWN else ""
+        errors = f"{100 * row.errors / row.words:.1f} %" if row.words else "-"
+        right = f"{tally.right.total()} of {tally.asked.total()}" if noise else "-"
+        facts = tally.facts_for_noise + (noise.facts_for_noise if noise else 0)
+        turns = sum(each.asked[kind] for each in (tally, noise) if each for kind in NOT_UNDERSTOOD)
+        lines.append(
+            f"| {row.voice}{mark} | {row.condition} | {errors} | {right} | {tally.reversed} "
+            f"| {tally.asked_back} | {facts} of {turns} |"
+        )
+    return "\n".join(lines) + "\n"
