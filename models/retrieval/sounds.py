@@ -52,7 +52,8 @@ def _costs() -> tuple[np.ndarray, np.ndarray]:
     vowels = [_PHONES[phone] for phone in _VOWELS]
     change[np.ix_(vowels, vowels)] = _ANY_VOWEL
     for cost, pairs in _ALIKE.items():
-        for one, other in pairs.split():
+        for pair in pairs.split():
+            one, other = tuple(pair)
             change[_PHONES[one], _PHONES[other]] = change[_PHONES[other], _PHONES[one]] = cost
     np.fill_diagonal(change, 0.0)
     gap = np.full(size, _OTHER_GAP, dtype=np.float32)
