@@ -54,7 +54,7 @@ TYPE_WORDS: Mapping[object, str] = types.MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value that a deployment can give, or a group of them.
+    """A value that a deployment can give, or a group of them.
 
     Attributes:
         path: its names from the root, with dots; ``[]`` after a name whose value is a list of groups.

@@ -97,7 +97,7 @@ class WordsAccepted(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class WordsDiscarded(CallEvent):
-    """What was understood since the last turn was not meant: no turn has it."""
+    """The words since the last turn were not meant: no turn has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class QuestionReopened(CallEvent):
 
 
 class Wait(StrEnum):
-    """Why a caller waits."""
+    """Reason for which a caller waits."""
 
     ANSWER = "answer"
     QUEUE = "queue"

@@ -16,7 +16,7 @@ class HasMetadata(Protocol):
 
 
 class FrameFact(Generic[T]):
-    """One fact.
+    """A fact that a frame carries.
 
     Args:
         name: unique in the product.

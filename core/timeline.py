@@ -176,7 +176,7 @@ class HeardMark:
 
 @dataclass(frozen=True, slots=True)
 class HeardSoFar:
-    """How far a reply that still plays has come.
+    """Progress of a reply that still plays.
 
     Attributes:
         reply_id: which reply.
@@ -223,7 +223,7 @@ class HeardReply:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is anything to record: a response that only calls tools leaves nothing."""
+        """Return whether there is anything to record: a response that only calls tools leaves nothing."""
         return bool(self.text or self.unheard or self.mark.audio_ms)
 
     def as_message(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What the commands of all evaluations have in common: numbers on the command line, errors, the machine."""
+"""Parts that the commands of all evaluations share: numbers on the command line, errors, the machine."""
 
 import argparse
 import os

@@ -240,7 +240,7 @@ class Answering:
 
     @property
     def dialogue_tokens(self) -> int | None:
-        """Return how much of a conversation the model can be given beside its prompt and an answer.
+        """Return how much of a conversation the model can be given in addition to its prompt and an answer.
 
         None where this process sets no bound: a provider's model takes more than a session's budget.
         """

@@ -22,7 +22,7 @@ from pipelines.lifetime import OVER_LIMIT, call_worker, greet, introduce
 from pipelines.turn_records import TurnRecords
 from processors.turns.turn_events import publish_arrival, publish_bot_turns
 
-# What runs beside a pipeline: made when it does, so that nothing is left over where a build fails.
+# Tasks that run along with a pipeline: made when it does, so that nothing is left over where a build fails.
 Background = Sequence[Callable[[], Coroutine[Any, Any, None]]]
 
 

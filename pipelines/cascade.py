@@ -71,7 +71,7 @@ from turn_taking.speculation import Guesser
 
 @dataclass(frozen=True)
 class OverBot:
-    """What listens to voices over the bot, beside the recogniser; each is None where the deployment has none.
+    """Listeners to voices over the bot, except the recogniser; each is None where the deployment has none.
 
     Attributes:
         stop_words: spots words that stop the bot.
@@ -115,7 +115,7 @@ async def run_conversation(
             transport,
             call,
             idle,
-            # What a crash left half done may take a slow server's time; nobody's greeting waits for it.
+            # What a crash left half done may take a slow server's time; no greeting waits for it.
             beside=[*(start() for start in background), tools.recover()],
             rtvi=rtvi,
             handle_sigint=handle_sigint,
@@ -294,7 +294,7 @@ def _foresee_part(
         return None
 
     def foresee_part(text: str) -> LLMContext | None:
-        # A reply that somebody may interrupt is not yet what was heard of it.
+        # A reply that the caller may interrupt is not yet what was heard of it.
         return None if call.playout.books.open_ids else gate.foreseen(text, is_whole=False)
 
     return foresee_part

@@ -390,7 +390,7 @@ class _EngineStages:
         self._votes.take(tick)
 
     def _turns_beside(self, engines: Engines, transport: BaseTransport) -> TurnsBeside | None:
-        """Return who decides about turns beside an engine that does not; None where every engine does."""
+        """Return what decides about turns for an engine that does not; None where every engine does."""
         hearing, duplex = engines.deployment.hearing, engines.deployment.duplex
         # Not through this object: the other would hold it, and it the other.
         omni = self.omni

@@ -11,6 +11,7 @@ name when a version of Pipecat has lost it; docs/architecture.md has the upgrade
 Imports no service: which of them a process needs, its deployment decides. Owns nothing and decides nothing.
 """
 
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -174,13 +175,13 @@ def add_words(aggregator: "LLMAssistantAggregator", text: str) -> None:
 class ClassifierAnswers(BaseClassifier):
     """Mixin: the answer of a classifier, which the base class measures."""
 
+    @abstractmethod
     async def answer(
         self,
         state: str | dict[str, Any] | list[Any],
         questions: "Mapping[str, ClassifierQuestion]",
     ) -> "dict[str, ClassifierResult]":
         """Answer questions about a state."""
-        raise NotImplementedError
 
     async def _ask(
         self,

@@ -151,7 +151,7 @@ async def serving(folder: Path, setting: Setting) -> AsyncIterator[Target]:
 
 
 def _carrier_secrets() -> dict[str, str]:
-    """Return secrets that nobody knows, of the networks that attackers have no account of."""
+    """Return random secrets for the networks with which attackers have no account."""
     key = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
     names = [variable for name in CARRIERS for variable in CARRIERS.row(name).env]
     secret = {name: secrets.token_urlsafe(32) for name in names}

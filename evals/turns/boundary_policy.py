@@ -60,12 +60,12 @@ class BoundaryPolicy(PricedPolicy):
 
     @property
     def wants_contour(self) -> bool:
-        """Whether ``on_contour`` would be listened to."""
+        """Return whether ``on_contour`` would be listened to."""
         return self._wants_contour
 
     @property
     def wants_voice_end(self) -> bool:
-        """Whether ``on_voice_end`` would be listened to."""
+        """Return whether ``on_voice_end`` would be listened to."""
         return self._wants_voice_end
 
     def reset(self) -> None:
@@ -79,7 +79,7 @@ class BoundaryPolicy(PricedPolicy):
         self._contour = None
 
     def on_contour(self, contour: Contour | None) -> None:
-        """How the pitch ends; None when that cannot be told."""
+        """Take how the pitch ends; None when that is not known."""
         self._contour = contour
 
     def _grounds(self, completeness: float | None, filler_log_odds: float | None) -> Grounds:
@@ -91,7 +91,7 @@ class BoundaryPolicy(PricedPolicy):
         return Grounds(score_log_odds(completeness, self._evidence), otherwise)
 
     def _words(self, is_filler: bool) -> float:
-        """What the words, or the sound of a filler, and the bot's question are worth."""
+        """Return the log odds of the words, or of the sound of a filler, and of the bot's question."""
         now = self._text, self._last_word_confidence, self._asked, is_filler
         if self._read is None or self._read[:4] != now:
             heard = Heard(

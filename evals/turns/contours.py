@@ -1,4 +1,4 @@
-"""The end of the pitch as one of three: a baseline beside the end of the whole voice."""
+"""The end of the pitch as one of three: a baseline for the end of the whole voice."""
 
 from enum import Enum
 
@@ -13,7 +13,7 @@ MOVES_SEMITONES = 2.0
 
 
 class Contour(Enum):
-    """How the pitch ends."""
+    """Ways in which the pitch ends."""
 
     RISE = "rise"
     LEVEL = "level"
