@@ -30,6 +30,8 @@ from tests.fakes.omni import OmniScript, ScriptedOmni, ScriptedOmniHost
 SECRET = "a secret of the tests, long enough"
 SECRET_ENV = "PARLEY_TEST_WORKER_SECRET"
 STARTED_WITHIN_S = 10
+# Worker and host share one interpreter here, and a model that is being loaded can hold it for a second.
+OPENED_WITHIN_S = 10
 
 
 def told_secret() -> str:
@@ -102,7 +104,9 @@ class HostedStt(WorkerStt):
     def __init__(self, engine: SpeechToText, *, streams: int = 64) -> None:
         self._worker = worker(lambda: HostedRecogniser(engine, "scripted", streams=streams))
         self.served = self._worker.__enter__()
-        super().__init__(WorkerSttSettings(url=self.served.url, secret_env=told_secret()))
+        super().__init__(
+            WorkerSttSettings(url=self.served.url, secret_env=told_secret(), open_timeout_s=OPENED_WITHIN_S)
+        )
 
     def close(self) -> None:
         self._worker.__exit__(None, None, None)
@@ -114,7 +118,9 @@ class HostedTts(WorkerTts):
     def __init__(self, engine: TextToSpeech, *, streams: int = 64) -> None:
         self._worker = worker(lambda: HostedVoice(engine, "scripted", streams=streams))
         self.served = self._worker.__enter__()
-        super().__init__(WorkerTtsSettings(url=self.served.url, secret_env=told_secret()))
+        super().__init__(
+            WorkerTtsSettings(url=self.served.url, secret_env=told_secret(), open_timeout_s=OPENED_WITHIN_S)
+        )
 
     def close(self) -> None:
         super().close()

@@ -7,6 +7,8 @@ from pathlib import Path
 from tests.sim.call import silence, simulate, voice
 
 ROOT = Path(__file__).parents[2]
+# Measured 1,776,417, the same in each run.
+MOST_CALLS_A_MINUTE = 2_000_000
 
 
 def test_a_question_is_answered_after_the_shortest_wait(tmp_path: Path):
@@ -108,16 +110,14 @@ def test_a_caller_who_says_nothing_gets_no_answer_and_the_call_ends(tmp_path: Pa
     assert call.model.asked == []
 
 
-def test_a_minute_of_talk_runs_in_under_a_second_of_processor_time():
-    spent_s: list[float] = []
-    # Measured 0.45 to 0.65. Another guest of the host can double it for some seconds.
-    while len(spent_s) < 6 and min(spent_s, default=1.0) >= 1.0:
-        run = subprocess.run(
-            [sys.executable, "-m", "tests.sim.minute"], cwd=ROOT, capture_output=True, text=True, timeout=120
-        )
-        assert run.returncode == 0, run.stderr[-2_000:]
-        spent_s.append(float(run.stdout.split()[-1]))
-    assert min(spent_s) < 1.0, spent_s
+def test_a_minute_of_talk_calls_few_functions():
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.sim.minute"], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stderr[-2_000:]
+    calls, _seconds = run.stdout.split()
+    # With a task for each piece at each step it took more than twice the time (docs/architecture.md).
+    assert int(calls) < MOST_CALLS_A_MINUTE
 
 
 def test_a_call_in_which_nobody_makes_a_sound_ends_by_itself(tmp_path: Path):
