@@ -124,6 +124,22 @@ class _Guess:
     expiry: asyncio.TimerHandle | None = None
 
 
+def _take_next(held: deque[Frame]) -> Frame:
+    """Take the next frame off ``held``. Tokens in a row come as one: each frame is work for every stage."""
+    text = []
+    while held and (token := _token(held[0])) is not None:
+        text.append(token)
+        held.popleft()
+    return LLMTextFrame("".join(text)) if text else held.popleft()
+
+
+def _token(frame: Frame) -> str | None:
+    """Return the text of a frame that is spoken and remembered as it is; None of any other frame."""
+    if type(frame) is not LLMTextFrame or frame.skip_tts is not None or not frame.append_to_context:
+        return None
+    return frame.text
+
+
 class Speculation:
     """Of one call. Put ``around`` the processors that think.
 
@@ -359,7 +375,7 @@ class Speculation:
         """What was held goes on, in order; what comes meanwhile goes behind it."""
         self._events.publish(AnsweredAhead(self._events.now_ms()))
         while guess.held:
-            await self.tail.say(guess.held.popleft())
+            await self.tail.say(_take_next(guess.held))
         if guess.expiry is not None:
             guess.expiry.cancel()
         self._guess = None

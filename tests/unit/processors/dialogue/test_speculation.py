@@ -563,6 +563,19 @@ class Slow(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
+def test_tokens_that_were_held_go_on_as_one_frame():
+    case = Case(["We ", "open ", "at ", "nine."])
+
+    async def scenario(bench: ReplyBench) -> None:
+        case.speculation.guess("when do you open")
+        await asyncio.sleep(0.1)
+        await end_turn(bench, case.context("when do you open"))
+        await bench.until(1)
+
+    said = play(case, scenario).ear.frames
+    assert [frame.text for _, frame in said if isinstance(frame, LLMTextFrame)] == ["We open at nine."]
+
+
 def test_what_comes_while_held_frames_are_let_go_stands_behind_them():
     words = [f"{number} " for number in range(200)]
     case = Case([*words[:100], 0.1, *words[100:]])
