@@ -38,6 +38,8 @@ OF_A_CALL = (
     SurfaceSession,
 )
 CALLS_S = 120.0
+# The event loop's and the store's readers.
+POOLS = ("asyncio_", "session_store.read_")
 
 
 def alive() -> Counter[str]:
@@ -86,9 +88,9 @@ async def place(url: str, calls: Any) -> dict[str, Any]:
 
 
 def threads_of_calls() -> Counter[str]:
-    """Count threads by name, but for the event loop's pool, which grows up to a bound and stays."""
+    """Count threads by name, without the pools, which grow up to a bound when they are busy and stay."""
     names = (thread.name for thread in threading.enumerate())
-    return Counter(name for name in names if not name.startswith("asyncio_"))
+    return Counter(name for name in names if not name.startswith(POOLS))
 
 
 async def test_calls_of_all_transports_leave_no_object_and_no_thread(tmp_path: Path):
