@@ -115,9 +115,5 @@ def end(words: str = "") -> str:
 
 def document(response: ElementTree.Element) -> str:
     """Return the text of a document, without characters that no XML may have."""
-    for element in response.iter():
-        if element.text:
-            element.text = _NO_XML.sub("", element.text)
-        for name, value in element.items():
-            element.set(name, _NO_XML.sub("", value))
-    return '<?xml version="1.0" encoding="UTF-8"?>' + ElementTree.tostring(response, encoding="unicode")
+    text = ElementTree.tostring(response, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>{_NO_XML.sub("", text)}'

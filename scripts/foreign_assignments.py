@@ -26,7 +26,6 @@ PRODUCT = (
 ALLOWED: dict[str, int] = {
     "core": 1,
     "sequencer": 5,
-    "protocols": 42,
     "runtime": 4,
     "models": 8,
     "session_store": 1,

@@ -80,7 +80,7 @@ class OpenAIRealtime:
 
     def permit(self, *, instructions: bool) -> None:
         """See ``Dialect``."""
-        self._state.takes_instructions = instructions
+        self._state.permit(instructions=instructions)
 
     def goodbye(self, reason: str) -> tuple[int, str]:
         """See ``Dialect``."""

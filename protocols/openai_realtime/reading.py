@@ -103,11 +103,7 @@ class Reader:
         words = settings.instructions if settings.instructions != old.instructions else None
         if words is not None or tools is not None:
             yield Wish(instructions=words, tools=tools)
-        if settings.input_format != old.input_format:
-            # It was written in another format.
-            state.held.clear()
-        state.settings = settings
-        yield Send(event("session.updated", session=state.shown_session()))
+        yield Send(state.update(settings))
 
     # Audio.
 
@@ -127,8 +123,8 @@ class Reader:
                 param="audio",
             )
         else:
-            state.held += data
-        state.heard_ms += state.long_ms(data)
+            state.held.extend(data)
+        state.hear(data)
 
     def _commit(self, given: Message) -> Iterator[Action]:
         state = self._state
@@ -145,8 +141,7 @@ class Reader:
             )
         yield from self._speaks(bytes(state.held))
         state.held.clear()
-        state.caller = state.new_caller_item()
-        for message in state.committed(state.caller):
+        for message in state.committed(state.begin_turn()):
             yield Send(message)
 
     def _speaks(self, data: bytes) -> Iterator[Action]:
@@ -158,9 +153,7 @@ class Reader:
             yield Hush()
         yield Speech(data, is_whole=True)
         yield EndTurn(is_quiet=state.settings.detection is None)
-        state.ended_ms = int(state.heard_ms)
-        state.began_ms = max(0, state.ended_ms - int(state.long_ms(data)))
-        state.owed = Owed.COMMIT
+        state.spoke(data)
 
     def _clear(self, given: Message) -> Iterator[Action]:
         self._state.held.clear()
@@ -190,24 +183,23 @@ class Reader:
             self._part(part, role, parts)
         if len(state.typed) + len(state.notes) >= MOST_WAITING:
             raise Refusal(f"{MOST_WAITING} messages wait for a response", code="too_many_items", param="item")
+        words = "\n".join(parts.texts).strip()
         item = state.items.new(
             {"type": "message", "role": role, "status": "completed", "content": parts.shown},
             item_id=given.get("id"),
+            words=words,
         )
-        words = "\n".join(parts.texts).strip()
         if parts.pictures:
             yield Pictures(tuple(parts.pictures))
         if parts.audio:
             yield from self._speaks(bytes(parts.audio))
-            state.caller, state.caller_words = item, []
+            state.begin_turn(item)
         if words and role == "assistant":
             yield Said(words)
         elif words and role == "system":
-            item.words = words
             yield Wish(notes="\n\n".join((*state.noted(), words)))
             state.notes.append(item)
         elif words:
-            item.words = words
             state.typed.append(item)
         yield Send(state.items.add(item))
         yield Send(done(item))
@@ -245,8 +237,7 @@ class Reader:
         body = {"type": "function_call_output", "call_id": call_id, "output": output, "status": "completed"}
         item = state.items.new(body, item_id=given.get("id"))
         yield ToolAnswer(call_id, output)
-        state.asked.discard(call_id)
-        state.owed = Owed.TOOL
+        state.answer_tool(call_id)
         yield Send(state.items.add(item))
         yield Send(done(item))
 
@@ -288,7 +279,7 @@ class Reader:
         if item in state.notes:
             notes = [note for note in state.notes if note is not item]
             yield Wish(notes="\n\n".join(note.words for note in notes))
-            state.notes = notes
+            state.notes.remove(item)
         elif item in state.typed:
             state.typed.remove(item)
         else:
@@ -310,12 +301,9 @@ class Reader:
             words = "\n".join(item.words for item in state.typed)
             # Like the caller's voice it ends what is being said.
             yield Typed(words) if instructions is None else Respond(instructions, words)
-            state.typed = []
-            state.owed = Owed.ASKED
-        elif state.owed not in (Owed.NONE, Owed.ASKED):
-            state.owed = Owed.ASKED
-        elif state.response is not None and state.response.is_claimable:
-            state.response.is_claimable = False
+            state.ask()
+        elif state.claim():
+            return
         elif state.response is not None:
             raise Refusal(
                 "a response is on: cancel it, or wait for its end",
@@ -323,28 +311,25 @@ class Reader:
             )
         else:
             yield Respond(instructions)
-            state.owed = Owed.ASKED
+            state.ask()
 
     def _cancel(self, given: Message) -> Iterator[Action]:
         state = self._state
         response, wanted = state.response, given.get("response_id")
         if response is None and wanted is None and state.owed is not Owed.NONE:
             yield Hush()
-            was_asked = state.owed is Owed.ASKED
-            state.owed = Owed.NONE
-            if was_asked:
-                for message in state.empty_response("cancelled", "client_cancelled"):
-                    yield Send(message)
+            for message in state.owe_nothing("cancelled", "client_cancelled"):
+                yield Send(message)
             return
         if response is None or wanted not in (None, response.response_id):
             raise Refusal("no such response is on", code="response_cancel_not_active", param="response_id")
-        state.cancels = True
+        response.cancel()
         yield Hush()
 
     def _clear_output(self, given: Message) -> Iterator[Action]:
         state = self._state
         if state.response is not None:
-            state.cancels = True
+            state.response.cancel()
             yield Hush()
         yield Send(event("output_audio_buffer.cleared"))
 

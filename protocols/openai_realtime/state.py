@@ -45,6 +45,16 @@ class Item:
         """Under which it can be asked for."""
         return str(self.body["id"])
 
+    def play(self, duration_ms: float) -> None:
+        """Count audio that is sent."""
+        self.audio_ms += duration_ms
+
+    def say(self, text: str) -> str:
+        """Add words of the bot's; return them with what parts them from those before."""
+        delta = f" {text}" if self.text else text
+        self.text += delta
+        return delta
+
 
 class Items:
     """Of a conversation, in order; of a long one the newest."""
@@ -61,7 +71,15 @@ class Items:
         """What the bot said as this reply."""
         return next((item for item in reversed(self._items.values()) if item.reply_id == reply_id), None)
 
-    def new(self, body: Message, *, item_id: object = None) -> Item:
+    def new(
+        self,
+        body: Message,
+        *,
+        item_id: object = None,
+        words: str = "",
+        reply_id: str = "",
+        modality: str = "audio",
+    ) -> Item:
         """One that is not in the conversation yet.
 
         Raises:
@@ -72,7 +90,8 @@ class Items:
         )
         if chosen in self._items:
             raise Refusal(f"there is an item {chosen!r} already", code="invalid_value", param="item.id")
-        return Item({"id": chosen, "object": "realtime.item", **body})
+        body = {"id": chosen, "object": "realtime.item", **body}
+        return Item(body, words=words, reply_id=reply_id, modality=modality)
 
     def add(self, item: Item) -> Message:
         """Put it at the end; the event that says so."""
@@ -100,14 +119,28 @@ class Response:
     """What the bot is saying and doing, and which items that is.
 
     Attributes:
-        speech: what it says; None where it only calls a tool.
         is_claimable: it answers what the client has not asked for yet and may be about to.
+        is_cancelled: the client has asked for its end.
     """
 
-    response_id: str
-    speech: Item | None = None
+    response_id: str = field(default_factory=lambda: new_id("resp"))
     items: list[Item] = field(default_factory=list)
     is_claimable: bool = False
+    is_cancelled: bool = False
+
+    @property
+    def speech(self) -> Item | None:
+        """What the bot says; None where it only calls a tool."""
+        return next((item for item in self.items if item.reply_id), None)
+
+    def add(self, item: Item) -> None:
+        """Put an item at the end."""
+        item.output_index = len(self.items)
+        self.items.append(item)
+
+    def cancel(self) -> None:
+        """Note that the client has asked for its end."""
+        self.is_cancelled = True
 
 
 class Owed(Enum):
@@ -138,7 +171,6 @@ class State:
         typed: messages that wait for a response.
         notes: of the client, beside its instructions.
         asked: calls of tools that wait for their output.
-        cancels: the client has asked for the end of what is being said.
         takes_instructions: those of the client are followed.
     """
 
@@ -158,25 +190,75 @@ class State:
         self.typed: list[Item] = []
         self.notes: list[Item] = []
         self.asked: set[str] = set()
-        self.cancels = False
         self.takes_instructions = True
+
+    def begin(self, session_id: str) -> Message:
+        """Take the session's id; return the event of its beginning."""
+        self.session_id = session_id
+        return event("session.created", session=self.shown_session())
+
+    def update(self, settings: Settings) -> Message:
+        """Take new settings; return the event that says so."""
+        if settings.input_format != self.settings.input_format:
+            # It was written in another format.
+            self.held.clear()
+        self.settings = settings
+        return event("session.updated", session=self.shown_session())
+
+    def permit(self, *, instructions: bool) -> None:
+        """See ``Dialect``."""
+        self.takes_instructions = instructions
 
     def noted(self) -> list[str]:
         """What the bot is to know besides its instructions."""
         return [note.words for note in self.notes]
+
+    # The caller.
 
     def long_ms(self, data: bytes | bytearray) -> float:
         """Of audio in the input's format."""
         format_ = self.settings.input_format
         return len(data) * 1000 / (SAMPLE_BYTES[format_.codec] * format_.rate_hz)
 
-    def new_caller_item(self) -> Item:
-        """What the caller begins to say."""
+    def hear(self, data: bytes) -> None:
+        """Count audio that came in."""
+        self.heard_ms += self.long_ms(data)
+
+    def _heard_at(self, voice_ms: int | None) -> int:
+        """Return a moment of the audio that came in; None: now."""
+        return int(self.heard_ms) if voice_ms is None else min(voice_ms, int(self.heard_ms))
+
+    def speaks_from(self, voice_ms: int | None) -> None:
+        """Note when the caller began: not before the end of what was said last, and not behind what came."""
+        self.began_ms = max(self.ended_ms, self._heard_at(voice_ms))
+
+    def spoke_until(self, voice_ms: int | None) -> None:
+        """Note when the caller ended."""
+        self.ended_ms = max(self.began_ms, self._heard_at(voice_ms))
+
+    def spoke(self, data: bytes) -> None:
+        """Note a whole turn of the caller's, which is answered."""
+        self.ended_ms = int(self.heard_ms)
+        self.began_ms = max(0, self.ended_ms - int(self.long_ms(data)))
+        self.owed = Owed.COMMIT
+
+    def begin_turn(self, item: Item | None = None) -> Item:
+        """Return the item of what the caller begins to say: the given one, or a new one."""
         self.caller_words = []
         content = [{"type": "input_audio", "transcript": None}]
-        return self.items.new(
+        self.caller = item or self.items.new(
             {"type": "message", "role": "user", "status": "in_progress", "content": content}
         )
+        return self.caller
+
+    def end_turn(self) -> tuple[Item, str] | None:
+        """Return what the caller said, and its words; None where nothing was begun."""
+        item, self.caller = self.caller, None
+        if item is None:
+            return None
+        transcript = " ".join(self.caller_words)
+        item.body["content"][-1]["transcript"] = transcript
+        return item, transcript
 
     def committed(self, item: Item) -> list[Message]:
         """What the caller said is in the conversation."""
@@ -187,6 +269,51 @@ class State:
             self.items.add(item),
             done(item),
         ]
+
+    # What is answered.
+
+    def ask(self) -> None:
+        """Note that the client has asked for an answer, to all that it typed."""
+        self.typed.clear()
+        self.owed = Owed.ASKED
+
+    def claim(self) -> bool:
+        """Take an answer that comes by itself for what the client asks for; return whether there is one."""
+        if self.owed not in (Owed.NONE, Owed.ASKED):
+            self.owed = Owed.ASKED
+        elif self.response is not None and self.response.is_claimable:
+            self.response.is_claimable = False
+        else:
+            return False
+        return True
+
+    def answer_tool(self, call_id: str) -> None:
+        """Note the output of a tool, which is answered."""
+        self.asked.discard(call_id)
+        self.owed = Owed.TOOL
+
+    def answer_turn(self) -> None:
+        """Note that a turn is answered."""
+        if self.owed is Owed.NONE:
+            self.owed = Owed.TURN
+
+    def owe_nothing(self, status: str, reason: str = "") -> list[Message]:
+        """Expect no answer any more; return an empty one where the client waits for it."""
+        owed, self.owed = self.owed, Owed.NONE
+        return self.empty_response(status, reason) if owed is Owed.ASKED and self.response is None else []
+
+    def open_response(self) -> Response:
+        """Begin the answer that was owed, or what the bot says by itself."""
+        self.response = Response(is_claimable=self.owed in (Owed.COMMIT, Owed.TOOL))
+        self.owed = Owed.NONE
+        return self.response
+
+    def close_response(self) -> Response | None:
+        """Return the response that was on."""
+        response, self.response = self.response, None
+        return response
+
+    # As the client is shown it.
 
     def shown_session(self) -> Message:
         """What holds."""
@@ -231,7 +358,7 @@ class State:
 
     def empty_response(self, status: str, reason: str = "") -> list[Message]:
         """One without an answer, for a client that waits for it."""
-        response = Response(new_id("resp"))
+        response = Response()
         details = {"type": status, "reason": reason} if reason else None
         return [
             event("response.created", response=self.shown_response(response, "in_progress")),

@@ -8,8 +8,8 @@ names it by that.
 from collections.abc import Sequence
 from typing import Any
 
-from protocols.openai_realtime.shapes import error_event, event, new_id
-from protocols.openai_realtime.state import Item, Owed, Response, State, done
+from protocols.openai_realtime.shapes import error_event, event
+from protocols.openai_realtime.state import Item, Response, State, done
 from protocols.surface import (
     Began,
     CallerStarted,
@@ -38,8 +38,7 @@ class Teller:
         """See ``Dialect.tell``. Of a queue there is nothing to say in this protocol."""
         match happening:
             case Began(session_id):
-                self._state.session_id = session_id
-                return [event("session.created", session=self._state.shown_session())]
+                return [self._state.begin(session_id)]
             case CallerStarted(voice_ms):
                 return self._caller_started(voice_ms)
             case CallerStopped(voice_ms):
@@ -69,30 +68,20 @@ class Teller:
         state = self._state
         if state.settings.detection is None or state.caller is not None:
             return []
-        state.caller = state.new_caller_item()
-        # Not before the end of what was said last, and not behind what came.
-        began_ms = int(state.heard_ms) if voice_ms is None else voice_ms
-        state.began_ms = max(state.ended_ms, min(began_ms, int(state.heard_ms)))
-        return [
-            event(
-                "input_audio_buffer.speech_started",
-                audio_start_ms=state.began_ms,
-                item_id=state.caller.item_id,
-            )
-        ]
+        item_id = state.begin_turn().item_id
+        state.speaks_from(voice_ms)
+        return [event("input_audio_buffer.speech_started", audio_start_ms=state.began_ms, item_id=item_id)]
 
     def _caller_stopped(self, voice_ms: int | None) -> list[Message]:
         state = self._state
-        item, state.caller = state.caller, None
-        if item is None:
+        turn = state.end_turn()
+        if turn is None:
             return []
+        item, transcript = turn
         messages: list[Message] = []
-        transcript = " ".join(state.caller_words)
-        item.body["content"][-1]["transcript"] = transcript
         is_in_conversation = state.items.get(item.item_id) is item
         if not is_in_conversation:
-            ended_ms = int(state.heard_ms) if voice_ms is None else voice_ms
-            state.ended_ms = max(state.began_ms, min(ended_ms, int(state.heard_ms)))
+            state.spoke_until(voice_ms)
             messages.append(
                 event(
                     "input_audio_buffer.speech_stopped",
@@ -111,13 +100,10 @@ class Teller:
             )
         )
         if transcript:
-            if state.owed is Owed.NONE:
-                state.owed = Owed.TURN
-        elif state.owed is not Owed.NONE:
+            state.answer_turn()
+        else:
             # Nobody answers what nobody understood; who has asked for an answer is told that there is none.
-            if state.owed is Owed.ASKED and state.response is None:
-                messages += state.empty_response("completed")
-            state.owed = Owed.NONE
+            messages += state.owe_nothing("completed")
         return messages
 
     def _words(self, text: str) -> list[Message]:
@@ -142,14 +128,11 @@ class Teller:
         state = self._state
         if state.response is not None:
             return state.response, []
-        response = state.response = Response(new_id("resp"))
-        response.is_claimable = state.owed in (Owed.COMMIT, Owed.TOOL)
-        state.owed, state.cancels = Owed.NONE, False
+        response = state.open_response()
         return response, [event("response.created", response=state.shown_response(response, "in_progress"))]
 
     def _add(self, response: Response, item: Item) -> list[Message]:
-        item.output_index = len(response.items)
-        response.items.append(item)
+        response.add(item)
         return [
             self._of_item("response.output_item.added", response, item, item=dict(item.body)),
             self._state.items.add(item),
@@ -163,10 +146,10 @@ class Teller:
         messages = self._close(was_cut=False) if speech is not None else []
         response, opened = self._open()
         item = state.items.new(
-            {"type": "message", "role": "assistant", "status": "in_progress", "content": []}
+            {"type": "message", "role": "assistant", "status": "in_progress", "content": []},
+            reply_id=reply_id,
+            modality=state.settings.modality,
         )
-        item.reply_id, item.modality = reply_id, state.settings.modality
-        response.speech = item
         return [
             *messages,
             *opened,
@@ -176,19 +159,18 @@ class Teller:
 
     def _audio(self, data: bytes, duration_ms: float) -> list[Message]:
         response = self._state.response
-        if response is None or response.speech is None or response.speech.modality != "audio":
+        item = response.speech if response is not None else None
+        if response is None or item is None or item.modality != "audio":
             return []
-        response.speech.audio_ms += duration_ms
-        return [self._of_part("response.output_audio.delta", response, response.speech, delta=written(data))]
+        item.play(duration_ms)
+        return [self._of_part("response.output_audio.delta", response, item, delta=written(data))]
 
     def _said(self, text: str) -> list[Message]:
         response = self._state.response
-        if response is None or response.speech is None or not text:
+        item = response.speech if response is not None else None
+        if response is None or item is None or not text:
             return []
-        item = response.speech
-        delta = f" {text}" if item.text else text
-        item.text += delta
-        return [self._of_part(f"{self._text_events(item)}.delta", response, item, delta=delta)]
+        return [self._of_part(f"{self._text_events(item)}.delta", response, item, delta=item.say(text))]
 
     def _over(self, reply_id: str, *, was_cut: bool) -> list[Message]:
         response = self._state.response
@@ -200,7 +182,7 @@ class Teller:
     def _close(self, *, was_cut: bool) -> list[Message]:
         """The response that is on is over."""
         state = self._state
-        response, state.response = state.response, None
+        response = state.close_response()
         if response is None:
             return []
         messages: list[Message] = []
@@ -222,9 +204,8 @@ class Teller:
             ]
         status, details = "completed", None
         if was_cut:
-            reason = "client_cancelled" if state.cancels else "turn_detected"
+            reason = "client_cancelled" if response.is_cancelled else "turn_detected"
             status, details = "cancelled", {"type": "cancelled", "reason": reason}
-        state.cancels = False
         messages.append(event("response.done", response=state.shown_response(response, status, details)))
         return messages
 
@@ -249,7 +230,7 @@ class Teller:
             "output_index": item.output_index,
             "call_id": call_id,
         }
-        item.body |= {"arguments": arguments, "status": "completed"}
+        item.body.update(arguments=arguments, status="completed")
         messages += [
             event("response.function_call_arguments.delta", delta=arguments, **of_call),
             event("response.function_call_arguments.done", arguments=arguments, name=name, **of_call),
