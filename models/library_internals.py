@@ -1,9 +1,12 @@
-"""The door to private members of the engines' libraries.
+"""The door to private members of the engines' libraries, and to the state of MiniCPM-o's own code.
 
 Nothing else in this folder touches a private member of a library, which ``scripts/check_foreign_members.py``
 checks. The libraries are no packages of Parley's own environment: a missing member fails where it is used.
 """
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 Model = TypeVar("Model")
@@ -23,6 +26,26 @@ def keep_exact(model: type[Model], *parts: str) -> type[Model]:
     return type(f"Exact{model.__name__}", (model,), {"_keep_in_fp32_modules_strict": parts})
 
 
-def begin_vocoder_turn(duplex: Any) -> None:
-    """Have the vocoder of MiniCPM-o forget a turn that has ended. Its own code does so in one place only."""
-    duplex._reset_token2wav_for_new_turn()
+def weigh_listening(duplex: Any) -> None:
+    """Have listen_prob_scale and listen_top_k of MiniCPM-o act on listening, not on the end of a text."""
+    if hasattr(duplex, "listen_token_id") and hasattr(duplex.decoder, "listen_id"):
+        duplex.decoder.listen_id = duplex.listen_token_id
+
+
+@contextmanager
+def listening(duplex: Any) -> Iterator[None]:
+    """Have MiniCPM-o listen, in the edition that cannot be told so with a unit.
+
+    What the other edition does when it is told: the open turn is ended in the context and its vocoder forgets
+    it, which its own code does in one place only; then the unit is one of those at the beginning, which are
+    listened to.
+    """
+    if not duplex.current_turn_ended:
+        duplex.decoder.feed(duplex.decoder.embed_token(duplex.turn_eos_token_id))
+        duplex.current_turn_ended = True
+        duplex._reset_token2wav_for_new_turn()
+    count, duplex.force_listen_count = duplex.force_listen_count, sys.maxsize
+    try:
+        yield
+    finally:
+        duplex.force_listen_count = count

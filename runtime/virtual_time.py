@@ -8,9 +8,9 @@ runs inline.
 import asyncio
 import selectors
 import time
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 T = TypeVar("T")
 
@@ -69,23 +69,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
 
-@contextmanager
-def _time_follows(loop: VirtualLoop) -> Iterator[None]:
-    names = ("time", "time_ns", "monotonic", "monotonic_ns")
-    real = {name: getattr(time, name) for name in names}
-    time.time = lambda: EPOCH_S + loop.time()
-    time.time_ns = lambda: int((EPOCH_S + loop.time()) * 1_000_000_000)
-    time.monotonic = loop.time
-    time.monotonic_ns = lambda: int(loop.time() * 1_000_000_000)
-    try:
-        yield
-    finally:
-        for name, function in real.items():
-            setattr(time, name, function)
-
-
 def run(scenario: Coroutine[Any, Any, T]) -> T:
     """Run ``scenario`` to its end on virtual time and return its result."""
     loop = VirtualLoop()
-    with _time_follows(loop), asyncio.Runner(loop_factory=lambda: loop) as runner:
+    time_follows = patch.multiple(
+        time,
+        time=lambda: EPOCH_S + loop.time(),
+        time_ns=lambda: int((EPOCH_S + loop.time()) * 1_000_000_000),
+        monotonic=loop.time,
+        monotonic_ns=lambda: int(loop.time() * 1_000_000_000),
+    )
+    with time_follows, asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(scenario)

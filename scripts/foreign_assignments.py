@@ -24,11 +24,6 @@ PRODUCT = (
     "bot.py", "runner.py",
 )  # fmt: skip
 ALLOWED: dict[str, int] = {
-    "core": 1,
-    "sequencer": 5,
-    "runtime": 4,
-    "models": 8,
-    "session_store": 1,
     "transports": 10,
     "processors": 9,
     "serving": 15,

@@ -273,12 +273,7 @@ class Sequencer(Generic[T]):
         source = self._streams.get(stream)
         if source is None:
             raise UnknownStreamError(stream)
-        if at_us > source.heard_us:
-            source.heard_us = at_us
-        if passed_us is None:
-            passed_us = at_us - source.latency_us
-        if passed_us > source.watermark_us:
-            source.watermark_us = passed_us
+        source.hear(at_us, at_us - source.latency_us if passed_us is None else passed_us)
 
     def learn(self, stream: str, observed_us: int) -> int:
         """A sample of a stream's latency, arrival minus true event time; the latency of its next report.
@@ -288,9 +283,7 @@ class Sequencer(Generic[T]):
         Raises:
             UnknownStreamError: it has not joined.
         """
-        source = self._watermarks[stream]
-        source.latency_us = source.latency.observe(observed_us)
-        return source.latency_us
+        return self._watermarks[stream].learn(observed_us)
 
     def report(
         self,
@@ -321,10 +314,7 @@ class Sequencer(Generic[T]):
                 event_us = arrival_us
             if event_us < passed_us:
                 passed_us = event_us
-        if arrival_us > source.heard_us:
-            source.heard_us = arrival_us
-        if passed_us > source.watermark_us:
-            source.watermark_us = passed_us
+        source.hear(arrival_us, passed_us)
         statement: _Statement[T] | None = None
         if identity is not None:
             statements = source.statements

@@ -73,6 +73,18 @@ class Stream(Generic[S]):
         self.heard_us = at_us
         self.left = False
 
+    def hear(self, at_us: int, passed_us: int) -> None:
+        """Note that it was heard of, and that nothing that happened before ``passed_us`` is to come."""
+        if at_us > self.heard_us:
+            self.heard_us = at_us
+        if passed_us > self.watermark_us:
+            self.watermark_us = passed_us
+
+    def learn(self, observed_us: int) -> int:
+        """Observe its latency; return what is believed of it now."""
+        self.latency_us = self.latency.observe(observed_us)
+        return self.latency_us
+
 
 class Watermarks(Generic[S]):
     """The streams of one session.

@@ -186,7 +186,11 @@ class SqliteReader:
         **pool: Any,
     ) -> sa.Engine:
         engine = sa.create_engine(
-            url or self._url, connect_args={"check_same_thread": False}, hide_parameters=True, **pool
+            url or self._url,
+            # Transactions are begun below, not by the driver when it sees the first INSERT.
+            connect_args={"check_same_thread": False, "isolation_level": None},
+            hide_parameters=True,
+            **pool,
         )
         settings = (
             # First: those behind it may have to wait for somebody's lock.
@@ -200,8 +204,6 @@ class SqliteReader:
         )
 
         def on_connect(connection: sqlite3.Connection, _record: object) -> None:
-            # Transactions are begun below, not by the driver when it sees the first INSERT.
-            connection.isolation_level = None
             for pragma in settings:
                 connection.execute(f"PRAGMA {pragma}").close()
 

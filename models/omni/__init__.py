@@ -24,7 +24,7 @@ import numpy as np
 from core.registry import Registry, Row
 
 SILENCE = np.zeros(0, dtype=np.float32)
-SILENCE.flags.writeable = False
+SILENCE.setflags(write=False)
 
 
 class Vote(Enum):

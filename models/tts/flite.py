@@ -11,7 +11,7 @@ the next piece (a few milliseconds of work).
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from ctypes import POINTER, c_char_p, c_float, c_int, c_short, c_void_p
 from functools import cache
 from typing import Literal
@@ -174,7 +174,9 @@ class _Synthesis:
         self._library = voice.library
         # Kept in a local: C holds only the address of the callback.
         callback = _STREAM_CALLBACK(self._on_samples)
-        with _utterance(voice.library) as utterance:
+        with ExitStack() as freeing:
+            utterance = c_void_p(voice.library.new_utterance())
+            freeing.callback(voice.library.delete_utterance, utterance)
             self._items = _add_tokens(voice.library, utterance, tokens)
             # The first field of an utterance is its feature list. Set here and not on the voice, the stream
             # and the speed belong to this clause and are freed with it.
@@ -183,8 +185,8 @@ class _Synthesis:
             voice.library.feat_set_float(features, b"duration_stretch", 100.0 / self._settings.rate_percent)
             method = ctypes.cast(voice.library.utt_synth_tokens, c_void_p)
             # On failure flite has freed the utterance itself and returns NULL.
-            if not voice.library.flite_do_synth(utterance.value, voice.handle, method):
-                utterance.value = None
+            if not voice.library.flite_do_synth(utterance, voice.handle, method):
+                freeing.pop_all()
 
     def finish(self) -> bool:
         """Deliver the tail. Returns whether all was spoken; raises what the sink raised."""
@@ -288,16 +290,6 @@ def _add_tokens(
         library.item_set_string(item, b"punc", punctuation.encode("ascii"))
         items.append((item, index))
     return items
-
-
-@contextmanager
-def _utterance(library: ctypes.CDLL) -> Iterator[c_void_p]:
-    utterance = c_void_p(library.new_utterance())
-    try:
-        yield utterance
-    finally:
-        if utterance.value is not None:
-            library.delete_utterance(utterance)
 
 
 @cache

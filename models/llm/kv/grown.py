@@ -54,5 +54,5 @@ def _room(old: torch.Tensor, new: torch.Tensor, begins: int, ends: int) -> torch
 
 def growing(cache: DynamicCache) -> DynamicCache:
     """The same cache, whose plain layers are of this kind. Others (windows, states) stay what they are."""
-    cache.layers = [GrownLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    cache.layers[:] = [GrownLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache

@@ -10,7 +10,6 @@ No torch here: tensors are told by what they can do. Runs in the worker's enviro
 """
 
 import inspect
-import sys
 import tempfile
 import wave
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from core.errors import ConfigError, EngineError
-from models.library_internals import begin_vocoder_turn
+from models.library_internals import listening, weigh_listening
 
 ENGINE = "minicpm_o"
 VOICE_RATE_HZ = 16_000
@@ -75,9 +74,7 @@ class DuplexBinding:
         # Whether the prompt is marked here; the edition that takes an end of it leaves that to its caller.
         self._ways = (True, False) if "suffix_system_prompt" in self._prepare_takes else (False,)
         self._finalizes = callable(getattr(duplex, "finalize_unit", None))
-        if hasattr(duplex, "listen_token_id") and hasattr(duplex.decoder, "listen_id"):
-            # As it comes, listen_prob_scale and listen_top_k act on the end of a text instead.
-            duplex.decoder.listen_id = duplex.listen_token_id
+        weigh_listening(duplex)
         self._settings: Mapping[str, Any] = {}
         self._wav: Any = None
 
@@ -157,7 +154,8 @@ class DuplexBinding:
         elif "force_listen_override" in self._generate_takes:
             result = self._duplex.streaming_generate(**options, force_listen_override=True)
         else:
-            result = self._listened(options)
+            with listening(self._duplex):
+                result = self._duplex.streaming_generate(**options)
         if forced and speaks:
             for name, value in TURN_OF_THE_VOICE.items():
                 if hasattr(self._duplex, name):
@@ -230,24 +228,6 @@ class DuplexBinding:
                 self._ways = (marks,)
                 return
         raise EngineError(f"{ENGINE}: the prompt is not marked as one", engine=ENGINE, retryable=False)
-
-    def _listened(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A unit in which it must listen, for the edition that cannot be told so with the unit.
-
-        What the other edition does when it is told: the open turn is ended in the context, then the unit is
-        one of those at the beginning, which are listened to.
-        """
-        duplex = self._duplex
-        if not duplex.current_turn_ended:
-            duplex.decoder.feed(duplex.decoder.embed_token(duplex.turn_eos_token_id))
-            duplex.current_turn_ended = True
-            begin_vocoder_turn(duplex)
-        count, duplex.force_listen_count = duplex.force_listen_count, sys.maxsize
-        try:
-            result: Mapping[str, Any] = duplex.streaming_generate(**options)
-        finally:
-            duplex.force_listen_count = count
-        return result
 
     def _voice_file(self, voice: np.ndarray | None) -> str | None:
         """The voice as a file: the vocoder reads nothing else. It is gone with the conversation."""

@@ -205,9 +205,9 @@ class HostedTts:
         """Of those that are kept and not used; the lock is held."""
         if self._sweeper is None and self._kept:
             due_s = max(0.0, self._kept[0][0] - time.monotonic())
-            self._sweeper = threading.Timer(due_s, self._sweep)
-            self._sweeper.daemon = True
-            self._sweeper.start()
+            sweeper = self._sweeper = threading.Timer(due_s, self._sweep)
+            sweeper.daemon = True
+            sweeper.start()
 
     def _sweep(self) -> None:
         now_s = time.monotonic()
