@@ -248,5 +248,5 @@ async def open_transport(
     )
     transport: BaseTransport = await TRANSPORTS.create(row.name, arguments, request)
     if isinstance(transport, ReportsQuiet):
-        call.playout.peer_quiet_ms = transport.quiet_ms
+        call.playout.watch_peer(transport.quiet_ms)
     return transport

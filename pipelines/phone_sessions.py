@@ -150,7 +150,7 @@ class _Codes:
                 digits=settings.digits, pause_ms=round(settings.pause_s * 1000), tries=settings.tries
             )
             self._clock = LoopClock()
-            stream.on_key = self._press
+            stream.tell_keys(self._press)
 
     def _press(self, key: str) -> None:
         # Full: nobody presses so many in the time that a store takes.

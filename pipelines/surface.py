@@ -292,7 +292,8 @@ async def hold_surface(
     )
     actor = _Actor(engines, session, call, mode)
     # A speech model hears at the pace of speech, whenever it was said.
-    session.hears_at_once = mode == "cascade"
+    if mode == "cascade":
+        session.hear_at_once()
     client.run_tool = actor.run_tool
     session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
     if not dialect.wants_units:

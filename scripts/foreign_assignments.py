@@ -24,10 +24,9 @@ PRODUCT = (
     "bot.py", "runner.py",
 )  # fmt: skip
 ALLOWED: dict[str, int] = {
-    "transports": 10,
-    "processors": 9,
+    "processors": 8,
     "serving": 15,
-    "pipelines": 11,
+    "pipelines": 8,
     "bot.py": 1,
     "runner.py": 2,
 }

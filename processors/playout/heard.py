@@ -168,8 +168,7 @@ class HeardClock:
         """From the moment a packet leaves to the moment it is heard."""
         return self._delay_us // 1000
 
-    @delay_ms.setter
-    def delay_ms(self, delay_ms: int) -> None:
+    def set_delay_ms(self, delay_ms: int) -> None:
         self._delay_us = max(0, delay_ms) * 1000
         self._delay_reported = True
 

@@ -140,7 +140,7 @@ class Playout:
         self.clock: Clock = clock or LoopClock()
         self.events = events
         self.follows_packets = follows_packets
-        self.peer_quiet_ms = peer_quiet_ms
+        self._peer_quiet_ms = peer_quiet_ms
         self.contexts: dict[str, _Context] = {}
         self.rate_hz = rate_hz
         self.late_frames = 0
@@ -159,7 +159,15 @@ class Playout:
 
     def release(self) -> None:
         """Drop the references to the call and its pipeline, which has ended: every reply was reported."""
-        self.peer_quiet_ms = None
+        self._peer_quiet_ms = None
+
+    def watch_peer(self, quiet_ms: Callable[[], int]) -> None:
+        """Ask the transport how long the client has given no sign of life."""
+        self._peer_quiet_ms = quiet_ms
+
+    def peer_quiet_ms(self) -> int:
+        """Return how long the client has given no sign of life; 0 where nobody knows."""
+        return self._peer_quiet_ms() if self._peer_quiet_ms is not None else 0
 
     def played(self, pcm: bytes) -> None:
         """A packet of 16-bit PCM leaves now. On the event loop; for a transport's ``on_packet``."""
@@ -211,7 +219,7 @@ class Playout:
 
     def set_client_delay_ms(self, delay_ms: int) -> None:
         """A report of the client or of the transport: how long a packet takes to the ear."""
-        self.books.delay_ms = delay_ms
+        self.books.set_delay_ms(delay_ms)
 
     def set_unplayed_ms(self, unplayed_ms: int) -> None:
         """The same of a client that flushes: see ``HeardClock.set_unplayed_ms``."""
@@ -629,7 +637,7 @@ class PlayoutExit(FrameProcessor):
         heard_texts(frame, self._playout.texts_not_taken())
 
     def _hang_up(self) -> None:
-        quiet_ms = self._playout.peer_quiet_ms() if self._playout.peer_quiet_ms is not None else 0
+        quiet_ms = self._playout.peer_quiet_ms()
         self._playout.tell(self._books.hung_up(self._playout.clock.now_us(), quiet_us=quiet_ms * 1000))
 
     def _settle(self) -> None:

@@ -52,8 +52,6 @@ INPUT_PIECE_MS = 20
 # to 108 times in 2.5 s), and each time PortAudio threw away what it had; two of 25 ms and more never did.
 OUTPUT_PIECE_MS = 30
 OUTPUT_PIECES = 2
-# A longer latency is not believed: PortAudio passes on what a driver says.
-ABSURD_LATENCY_MS = 2_000
 # As for a browser call: how late the loop may be before a word has a hole.
 LEAD_MS = 60
 WATCH_MS = 250
@@ -188,11 +186,11 @@ class LocalTransport(BaseTransport):
     def tell_taken(self, told: Callable[[bytes, int, int], None]) -> None:
         """See ``TellsTaken``."""
         rate_hz = self.loudspeaker.format.rate_hz
-        self.buffer.on_taken = lambda pcm, at_us: told(pcm, rate_hz, at_us)
+        self.buffer.tell_taken(lambda pcm, at_us: told(pcm, rate_hz, at_us))
 
     def release(self) -> None:
         """See ``ReleasesCall``: the device goes on taking audio, and the processor that saw it is gone."""
-        self.buffer.on_taken = None
+        self.buffer.tell_taken(None)
 
     def input(self) -> LocalInput:
         return self._local_input
@@ -345,7 +343,7 @@ class AudioDevices:
 
         self._open_line(microphone, INPUT_PIECE_MS, input=True, stream_callback=on_heard)
         self._open_line(loudspeaker, OUTPUT_PIECE_MS, output=True, stream_callback=on_wanted)
-        loudspeaker.latency_ms = _output_latency_ms(loudspeaker.output_latency_s())
+        loudspeaker.learn_latency(assumed_ms=OUTPUT_PIECES * OUTPUT_PIECE_MS)
 
     def _open_line(self, line: Device, piece_ms: int, **how: Any) -> None:
         assert self._binding is not None
@@ -371,12 +369,6 @@ class AudioDevices:
         library, self._library = self._library, None
         if library is not None:
             library.terminate()
-
-
-def _output_latency_ms(reported_s: float) -> int:
-    """What the device holds of what it has taken: as PortAudio says, or the pieces that it is given."""
-    reported_ms = round(reported_s * 1000)
-    return reported_ms if 0 < reported_ms <= ABSURD_LATENCY_MS else OUTPUT_PIECES * OUTPUT_PIECE_MS
 
 
 def _spread(pcm: bytes, channels: int) -> bytes:

@@ -27,6 +27,8 @@ DEVICE_RATES_HZ = (16_000, 24_000, 32_000, 44_100, 48_000, 96_000)
 # A device that has not called back for so long is gone: unplugged, or its sound server has ended. PulseAudio
 # was silent for 1.9 s after the first two callbacks of a loudspeaker that had been idle.
 LOST_MS = 5_000
+# A longer latency is not believed: PortAudio passes on what a driver says.
+ABSURD_LATENCY_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +147,13 @@ class LoudspeakerBuffer:
     Args:
         lead_bytes: how much may wait to be played when ``write`` returns.
         on_packet: told, on the loop, the PCM of every piece that was taken, as loud as it is; must not block.
-
-    Attributes:
-        on_taken: told the same and when it was taken, in microseconds of the loop's time; must not block.
     """
 
     def __init__(self, *, lead_bytes: int, on_packet: Callable[[bytes], None] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._lead_bytes = lead_bytes
         self._on_packet = on_packet
-        self.on_taken: Callable[[bytes, int], None] | None = None
+        self._on_taken: Callable[[bytes, int], None] | None = None
         self._pcm = bytearray()
         self._gain = RampedGain()
         # Taken by the device and not yet told, with the time; the loop may be late.
@@ -174,6 +173,12 @@ class LoudspeakerBuffer:
                     return clears == self._clears
                 self._room.clear()
             await self._room.wait()
+
+    def tell_taken(self, told: Callable[[bytes, int], None] | None) -> None:
+        """Report every piece that was taken, and when in microseconds of the loop's time; ``told`` must not
+        block.
+        """
+        self._on_taken = told
 
     def set_gain_db(self, gain_db: float) -> None:
         """Reach this gain with the next piece."""
@@ -200,8 +205,8 @@ class LoudspeakerBuffer:
             pcm, at_us = self._untold.popleft()
             if self._on_packet:
                 self._on_packet(pcm)
-            if self.on_taken:
-                self.on_taken(pcm, at_us)
+            if self._on_taken:
+                self._on_taken(pcm, at_us)
 
     def clear(self) -> None:
         """Silence from the next piece on; releases who waits in ``write``. What was taken is told first."""
@@ -246,9 +251,10 @@ class Device:
         """Takes over the stream."""
         self._stream = stream
 
-    def output_latency_s(self) -> float:
-        """What PortAudio says of an open output."""
-        return float(self._stream.get_output_latency())
+    def learn_latency(self, *, assumed_ms: int) -> None:
+        """Note what the open output holds of what it has taken: as PortAudio says, or as is assumed."""
+        reported_ms = round(self._stream.get_output_latency() * 1000)
+        self.latency_ms = reported_ms if 0 < reported_ms <= ABSURD_LATENCY_MS else assumed_ms
 
     def start(self) -> None:
         """Callbacks begin."""

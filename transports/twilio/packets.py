@@ -69,21 +69,27 @@ class PacketLine:
     Args:
         lead_ms: a packet of speech leaves so long before it is played.
         comfort: the next packet of noise between stretches; None for none.
-
-    Attributes:
-        is_noisy: there may be noise at the moment.
     """
 
     def __init__(self, *, lead_ms: int, comfort: Callable[[], bytes] | None = None) -> None:
         self._lead_us = lead_ms * 1000
         self._comfort = comfort
-        self.is_noisy = True
+        self._is_noisy = True
         self._waiting: deque[tuple[Sound, bytes] | str] = deque()
         self._packets = 0
         # Less than a packet.
         self._rest = b""
         # When what leaves next is played.
         self._next_us = 0
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether there may be noise at the moment."""
+        return self._is_noisy
+
+    def allow_noise(self, allowed: bool) -> None:
+        """Play noise between stretches from now on, or none."""
+        self._is_noisy = allowed
 
     @property
     def held_us(self) -> int:
@@ -141,7 +147,7 @@ class PacketLine:
             return self._next_us - self._lead_us
         if self._waiting:
             return 0
-        return self._next_us if self._comfort is not None and self.is_noisy else None
+        return self._next_us if self._comfort is not None and self._is_noisy else None
 
     def take(self, now_us: int) -> Packet | Mark | None:
         """What leaves now."""

@@ -11,7 +11,7 @@ Decides what the other side may do to this process:
 * ``stop`` ends it, whether or not the socket is closed behind it
 * a socket that takes no message for ``send_s`` is given up
 
-Also decides what may be taken for played. A packet is told (``on_played``) when it has its time, but not
+Also decides what may be taken for played. A packet is told (``tell_played``) when it has its time, but not
 while a mark before it is overdue on a line that sends marks back: a connection that has stalled plays
 nothing. And noise is not put behind what such a stall has piled up: it is as long as the time in which it
 is sent, so it would keep the pile, and all that is said later would be late by it. While nothing comes from
@@ -130,8 +130,6 @@ class PhoneStream:
         protocol: of the network; None: Twilio's.
 
     Attributes:
-        on_played: told the speech of each packet when it is played; must not block.
-        on_key: told each key that is pressed, beside the listener; must not block.
         started: how the stream began.
         gone: the other side is.
         end: why, in a word and a sentence.
@@ -156,8 +154,8 @@ class PhoneStream:
         self.marks = Marks()
         self.caller = CallerLine()
         self.refused = 0
-        self.on_played: Callable[[bytes], None] | None = None
-        self.on_key: Callable[[str], None] | None = None
+        self._on_played: Callable[[bytes], None] | None = None
+        self._on_key: Callable[[str], None] | None = None
         self._peer = peer
         self._call_sid = call_sid
         self._protocol = protocol or TwilioProtocol()
@@ -222,6 +220,14 @@ class PhoneStream:
         """Tell this one nothing more; what comes is kept for the next one."""
         if self._listener is listener:
             self._listener = None
+
+    def tell_played(self, told: Callable[[bytes], None]) -> None:
+        """Report the speech of each packet when it is played; ``told`` must not block."""
+        self._on_played = told
+
+    def tell_keys(self, told: Callable[[str], None]) -> None:
+        """Report each key that is pressed, beside the listener; ``told`` must not block."""
+        self._on_key = told
 
     @property
     def quiet_ms(self) -> int:
@@ -347,7 +353,7 @@ class PhoneStream:
         """What leaves now, when what has had its time is told."""
         now_us = self._clock.now_us()
         self._play(now_us)
-        self._line.is_noisy = not self._is_piled_up()
+        self._line.allow_noise(not self._is_piled_up())
         return self._line.take(now_us)
 
     async def _send_mark(self, mark: Mark, *, is_alone: bool = False) -> None:
@@ -365,9 +371,9 @@ class PhoneStream:
             return
         while self._ahead and self._ahead[0][0] <= now_us:
             _, mu_law = self._ahead.popleft()
-            if self.on_played is not None:
+            if self._on_played is not None:
                 try:
-                    self.on_played(mu_law)
+                    self._on_played(mu_law)
                 except Exception as error:
                     # Books that fail end no call.
                     if self._failures.line("", self._now_s()) is not None:
@@ -454,8 +460,8 @@ class PhoneStream:
         else:
             if isinstance(event, Audio):
                 self._silent_at_s = self._now_s() + self.settings.silent_s
-            elif self.on_key is not None:
-                self.on_key(event.digit)
+            elif self._on_key is not None:
+                self._on_key(event.digit)
             self._tell(event)
 
     def _start(self, event: Started) -> None:

@@ -18,6 +18,7 @@ what was heard into the pipeline; a caller who is gone ends the call.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 
 import numpy as np
 from loguru import logger
@@ -256,8 +257,10 @@ class PhoneOutput(InterruptibleOutput):
         if direction is FrameDirection.DOWNSTREAM:
             # Pipecat's own resampler holds back 100 ms and gives them at once.
             if isinstance(frame, OutputAudioRawFrame) and frame.sample_rate != RATE_HZ:
-                frame.audio = self._lowered(frame.audio, frame.sample_rate)
-                frame.sample_rate, frame.num_frames = RATE_HZ, len(frame.audio) // PCM_BYTES_PER_SAMPLE
+                lowered = copy(frame)
+                lowered.audio = self._lowered(frame.audio, frame.sample_rate)
+                lowered.sample_rate, lowered.num_frames = RATE_HZ, len(lowered.audio) // PCM_BYTES_PER_SAMPLE
+                frame = lowered
             elif isinstance(frame, TTSStoppedFrame) and (tail := self._tail()):
                 rest = TTSAudioRawFrame(
                     audio=tail, sample_rate=RATE_HZ, num_channels=1, context_id=frame.context_id
@@ -351,7 +354,7 @@ class PhoneTransport(BaseTransport):
         self.input_rate_hz = input_rate_hz
         self._told_delay: Callable[[int], None] | None = None
         self._told_unplayed: Callable[[int], None] | None = None
-        stream.on_played = lambda mu_law: on_packet(g711.decode(mu_law, g711.Law.MU).astype("<i2").tobytes())
+        stream.tell_played(lambda mu_law: on_packet(g711.decode(mu_law, g711.Law.MU).astype("<i2").tobytes()))
         self._phone_input = PhoneInput(self, params)
         self._phone_output = PhoneOutput(self, params)
         declare_events(self, "on_client_connected", "on_client_disconnected")

@@ -18,6 +18,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 
 from aiortc import RTCIceServer, RTCPeerConnection
 from aiortc.exceptions import InternalError, InvalidAccessError, InvalidStateError, OperationError
@@ -342,9 +343,9 @@ class Signaling:
                     await connection.add_ice_candidate(None)
                     continue
                 candidate = candidate_from_sdp(body.candidate.removeprefix("candidate:"))
-                candidate.sdpMid = body.sdp_mid
-                candidate.sdpMLineIndex = body.sdp_mline_index
-                await connection.add_ice_candidate(candidate)
+                await connection.add_ice_candidate(
+                    replace(candidate, sdpMid=body.sdp_mid, sdpMLineIndex=body.sdp_mline_index)
+                )
 
     async def close(self) -> None:
         """Hang up every call, all at the same time."""

@@ -142,7 +142,6 @@ class SurfaceSession:
             returns what is to be done.
 
     Attributes:
-        hears_at_once: what was said before (``Speech.is_whole``) need not be heard at the pace of speech.
         line: what it says.
         lead_ms: what the bot says leaves so long before it is due.
         wish: all that it has wished for.
@@ -170,7 +169,7 @@ class SurfaceSession:
         # Set while there is something in the line that was not there before.
         self.spoke = asyncio.Event()
         self.on_action: OnAction | None = None
-        self.hears_at_once = False
+        self._hears_at_once = False
         self._check = check
         self._quiet = bytes(rate_hz * QUIET_MS // 1000 * PCM_BYTES_PER_SAMPLE)
         self._early: deque[Action] = deque()
@@ -201,6 +200,10 @@ class SurfaceSession:
     def now_ms(self) -> int:
         """Since the client came."""
         return (self._clock.now_us() - self._began_us) // 1000
+
+    def hear_at_once(self) -> None:
+        """Hear what was said before (``Speech.is_whole``) faster than at the pace of speech."""
+        self._hears_at_once = True
 
     def open(self) -> None:
         """Read and write from here on."""
@@ -410,7 +413,7 @@ class SurfaceSession:
                 self.began.set()
             case Speech(data, is_whole):
                 pcm = await self._decoded(data)
-                self.line.speak(pcm, at_once=is_whole and self.hears_at_once)
+                self.line.speak(pcm, at_once=is_whole and self._hears_at_once)
                 self.spoke.set()
             case EndAfter(limit_ms):
                 if self._limit is not None:
@@ -422,7 +425,7 @@ class SurfaceSession:
                 self._hang_up()
             case _ if isinstance(action, IN_LINE):
                 if isinstance(action, EndTurn) and action.is_quiet:
-                    self.line.speak(self._quiet, at_once=self.hears_at_once)
+                    self.line.speak(self._quiet, at_once=self._hears_at_once)
                 self.line.want(action)
                 self.spoke.set()
             case _:

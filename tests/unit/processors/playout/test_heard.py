@@ -193,7 +193,7 @@ def test_a_moment_is_heard_the_clients_delay_after_it_left():
     assert clock.mark("r", at_us=900 * MS).audio_ms == 600
     assert clock.mark("r", at_us=300 * MS).audio_ms == 200
     assert clock.mark("r", at_us=50 * MS).audio_ms == 0
-    clock.delay_ms = 0
+    clock.set_delay_ms(0)
     assert clock.mark("r", at_us=300 * MS).audio_ms == 300
     assert clock.mark("r").audio_ms == 600
     reply = only(clock.interrupted(voice.now_us))
@@ -204,7 +204,7 @@ def test_a_reply_says_what_was_believed_of_the_clients_delay_and_who_said_so():
     clock = HeardClock(PlayoutSettings(client_delay_ms=100))
     clock.open("assumed")
     assumed = only(clock.interrupted(0)).as_message()
-    clock.delay_ms = 85
+    clock.set_delay_ms(85)
     clock.open("reported")
     reported = only(clock.interrupted(0)).as_message()
     names = ("client_delay_ms", "client_delay_reported")

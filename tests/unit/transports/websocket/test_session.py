@@ -265,7 +265,7 @@ def test_a_client_that_still_sends_when_the_call_is_over_is_not_heard():
 
 def test_a_turn_that_was_recorded_is_heard_at_once_where_the_pipeline_can():
     async def during(session: SurfaceSession) -> None:
-        session.hears_at_once = True
+        session.hear_at_once()
         await session._do(Speech(bytes(24_000 * 2 * 3), is_whole=True))
         heard = 0
         while isinstance(taken := session.line.take(0), bytes):
