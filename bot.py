@@ -342,7 +342,7 @@ async def gateway(
     )
     most_waiting = 0 if deployment.server.queue is None else deployment.server.queue.most
     is_bounded = deployment.server.admission == "auto"
-    engines.on_answer = gate.answered
+    engines.tell_answers(gate.answered)
 
     def not_ready() -> list[str]:
         """Return the reasons for which this process should get no new calls."""

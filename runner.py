@@ -113,11 +113,11 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_USAGE
     if given.role != "worker":
         return _serve_callers(given)
-    given.host, given.port = given.host or "127.0.0.1", 22_400 if given.port is None else given.port
+    host, port = given.host or "127.0.0.1", 22_400 if given.port is None else given.port
     # Handshakes of strangers are nobody's news.
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
     try:
-        limits = {"name": given.name, "host": given.host, "port": given.port, **_pairs(given.limit)}
+        limits = {"name": given.name, "host": host, "port": port, **_pairs(given.limit)}
         settings = parse_settings(WorkerServerSettings, limits, where="--limit")
         secret = _secret(settings)
         kind = _kind(given.engine, given.kind)
@@ -128,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"runner.py: {error}", file=sys.stderr)
         return EXIT_USAGE
     except OSError as error:
-        print(f"runner.py: it cannot listen on {given.host}:{given.port}: {error.strerror}", file=sys.stderr)
+        print(f"runner.py: it cannot listen on {host}:{port}: {error.strerror}", file=sys.stderr)
         return EXIT_USAGE
     return status
 

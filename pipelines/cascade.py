@@ -162,7 +162,7 @@ async def _build(
         engines.build_tts(),
     )
     TurnLogWriter(call.turns, events)
-    events.subscribe(AnswerHeard, lambda event: engines.on_answer(event.latency_ms))
+    events.subscribe(AnswerHeard, lambda event: engines.answered(event.latency_ms))
     thought, entry, exit_ = call.playout.taps(guards_protected=_guards_protected(engines))
     background = [*_backchannels(engines, call, entry.push_frame), *screening.background]
 

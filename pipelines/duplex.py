@@ -263,7 +263,7 @@ async def _build(
         engines.answering.build(tools=tools, context=context, rules=call.rules),
     )
     TurnLogWriter(call.turns, events, words=FinalWords)
-    events.subscribe(AnswerHeard, lambda event: engines.on_answer(event.latency_ms))
+    events.subscribe(AnswerHeard, lambda event: engines.answered(event.latency_ms))
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     engine = _EngineStages(
         engines, transport, call, context, log=log, has_echo=bool(echo), sends=rtvi and call.client.reads_rtvi
@@ -356,7 +356,7 @@ class _EngineStages:
         self._guards_protected = self._beside is not None and yields_to_stop
         if call.client.tells_units and not has_echo:
             self.omni.hear_directly()
-            call.client.ears = self.omni
+            call.client.hear_by(self.omni)
         call.floor.add_holder(lambda: self.omni.is_speaking)
         self.listeners = [self._beside.hear] if self._beside is not None else []
         self._hosts, self._in_queue, self._sends = hosts, in_queue, sends

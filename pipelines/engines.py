@@ -424,7 +424,6 @@ class Engines:
         output_rate_hz: rate of the bot's audio.
         latencies: of perception's streams, as the calls so far have learnt them.
         shutdown: how far the end of the process has come.
-        on_answer: notified of every answer of any call: see ``TurnLog``.
     """
 
     def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
@@ -437,10 +436,18 @@ class Engines:
         self.output_rate_hz = voice_rate_hz if voice_rate_hz in OPUS_RATES_HZ else CLOUD_VOICE_RATE_HZ
         self.latencies = LearntLatencies()
         self.shutdown = Shutdown()
-        self.on_answer: Callable[[int], None] = lambda _: None
+        self._on_answer: Callable[[int], None] = lambda _: None
         self._loaded = loaded
         self._front_end: EnginePool[object] | None = None
         self._starting: asyncio.Task[None] | None = None
+
+    def tell_answers(self, told: Callable[[int], None]) -> None:
+        """Report every answer of any call: see ``TurnLog``."""
+        self._on_answer = told
+
+    def answered(self, latency_ms: int) -> None:
+        """Report an answer of a call."""
+        self._on_answer(latency_ms)
 
     @classmethod
     async def load(cls, deployment: Deployment, *, duplex: bool = False) -> "Engines":

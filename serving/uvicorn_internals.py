@@ -12,6 +12,13 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 
+def disconnect(cycle: RequestResponseCycle) -> None:
+    """End what waits for the client of a request; a connection that is lost does so to its last one only."""
+    if not cycle.response_complete:
+        cycle.disconnected = True
+        cycle.message_event.set()
+
+
 class RequestStarts(HttpToolsProtocol):
     """Mixin: a request whose turn has come. There is no public method between its head and its task."""
 

@@ -21,6 +21,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pydantic import ValidationError
+from starlette.datastructures import State
 from starlette.middleware.cors import CORSMiddleware
 
 from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
@@ -205,10 +206,8 @@ def create_app(
         await asyncio.to_thread(audit.close)
 
     app = FastAPI(title="Parley", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.calls = calls
-    app.state.door = door
-    # For a server that has the calls ended before it closes what they run over.
-    app.state.drain = drain
+    # ``drain`` is for a server that has the calls ended before it closes what they run over.
+    app.state = State({"calls": calls, "door": door, "drain": drain})
     # Twilio calls it by that, through a tunnel or a proxy.
     public_url = phone.public_url if phone is not None else None
     add_middleware(app, settings, called=[str(urlsplit(public_url).hostname)] if public_url else [])

@@ -63,7 +63,6 @@ class CallTasks:
 
     Attributes:
         queue: as given.
-        promised: how many lines are promised to callers who are on their way.
         admitted: how many calls the machine can answer now, and why no more; called before a call begins with
             whether its caller is heard by the recogniser. None: as many as there are lines.
         hears: returns whether a call of a mode, as its client named it (None: not at all), has the recogniser
@@ -103,7 +102,7 @@ class CallTasks:
             for _ in range(2)
         )
         self._heard = Places(max_calls, "")
-        self.promised: Callable[[], int] = lambda: 0
+        self._promised: Callable[[], int] = lambda: 0
         self.admitted: Callable[[bool], Admitted | None] = lambda _hears: None
         self.hears: Callable[[object], bool] = lambda _mode: True
         self._drain_s = drain_s
@@ -113,6 +112,10 @@ class CallTasks:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._say_goodbye: set[asyncio.Task[None]] = set()
         self._stopping = False
+
+    def count_promised(self, promised: Callable[[], int]) -> None:
+        """Count lines that are promised to callers on their way as taken, for those that come after."""
+        self._promised = promised
 
     @property
     def active(self) -> int:
@@ -167,7 +170,7 @@ class CallTasks:
         """Raises CapacityError when no conversation may start besides those that are promised a line.
 
         Args:
-            promised: how many those are; None: all of ``promised``.
+            promised: how many those are; None: all of ``count_promised``.
             is_promised: this conversation was promised a line itself. Its caller was answered, and is not
                 sent away because the machine can answer fewer calls since.
             identity: client that would begin it; a ShareError, where this one has all that it may have.
@@ -212,7 +215,7 @@ class CallTasks:
         hears: bool,
         ticket: str = "",
     ) -> None:
-        promised = self.promised() if promised is None else promised
+        promised = self._promised() if promised is None else promised
         ahead = ahead_heard = 0
         if self.queue is not None and not is_promised:
             ahead = self.queue.ahead_of(ticket, for_line=True)
@@ -307,7 +310,7 @@ class CallTasks:
             if request.held_back_by is not None:
                 raise request.held_back_by
             if request.counts_silence:
-                request.silent = self.take_silent(identity, hears=hears)
+                request.count_silent(self.take_silent(identity, hears=hears))
             request.places.append(self._lines.take())
             if hears:
                 request.places.append(self._heard.take())
@@ -339,7 +342,7 @@ class CallTasks:
             line.give_back()
             raise
         if may_wait:
-            cast(Queueing, arguments).line = line
+            cast(Queueing, arguments).wait_for(line)
         task = asyncio.create_task(self._run(arguments, hang_up, line), name=f"call.{call_id}")
         self._tasks[call_id] = task
         if says_goodbye:
@@ -356,9 +359,7 @@ class CallTasks:
                 self.take_silent(identity, hears=hears).give_back()
             except CapacityError as error:
                 held_back = error
-        if request.held_back_by is None:
-            request.held_back_s = asyncio.get_running_loop().time()
-        request.held_back_by = held_back
+        request.hold_back(held_back, asyncio.get_running_loop().time())
         if self.queue is not None:
             self.queue.hold_back(request.ticket, held_back is not None)
 

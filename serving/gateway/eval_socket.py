@@ -22,7 +22,7 @@ from core.grants import ANONYMOUS, ClientIdentity
 from serving.gateway.access import AdmittedClient
 from serving.gateway.calls import ADDRESS_SHARE, LEAST_SILENT, CallTasks
 from serving.gateway.limits import Places
-from serving.gateway.line_request import LineRequest
+from serving.gateway.line_request import Queueing
 from serving.gateway.middleware import POLICY_VIOLATION
 from serving.gateway.replayable_socket import ReplayableSocket
 from serving.gateway.settings import ServerSettings
@@ -35,17 +35,15 @@ TRY_AGAIN_LATER = 1013
 
 
 @dataclass
-class EvalArguments(WebSocketRunnerArguments):
+class EvalArguments(Queueing, WebSocketRunnerArguments):
     """Arguments of a conversation of the evaluation tool.
 
     Attributes:
         identity: who opened it, and what they may do.
-        line: see ``serving.gateway.line_request.Queueing``.
     """
 
     websocket: ReplayableSocket
     identity: ClientIdentity = ANONYMOUS
-    line: LineRequest | None = None
 
 
 class EvalSocket:

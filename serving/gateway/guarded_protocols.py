@@ -18,7 +18,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 
 from serving.gateway.connections import Connection, ConnectionTable, Phase, counted_address
-from serving.uvicorn_internals import RequestStarts
+from serving.uvicorn_internals import RequestStarts, disconnect
 
 # Of one request. Each costs a call into Python; browsers send some 20.
 MOST_HEADERS = 100
@@ -68,9 +68,8 @@ class GuardedHttp(RequestStarts):
         super().connection_lost(exc)
         # uvicorn reports it to the last request of the connection, which is not the one that is answered
         # while others wait: an answer that is made for as long as a client reads it would never end.
-        if self._answered is not None and not self._answered.response_complete:
-            self._answered.disconnected = True
-            self._answered.message_event.set()
+        if self._answered is not None:
+            disconnect(self._answered)
         self._answered = None
         self.pipeline.clear()
 

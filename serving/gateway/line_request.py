@@ -14,7 +14,7 @@ ends, and its place in the queue with it.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
+from dataclasses import dataclass
 
 from core.errors import CapacityError
 from protocols.surface import InQueue
@@ -102,6 +102,16 @@ class LineRequest:
         self._refusal = reason
         self._changed.set()
 
+    def hold_back(self, reason: CapacityError | None, at_s: float) -> None:
+        """Note whether the call could take a line that came free, and since when not."""
+        if self.held_back_by is None:
+            self.held_back_s = at_s
+        self.held_back_by = reason
+
+    def count_silent(self, place: Place) -> None:
+        """Count the client as one that has said nothing."""
+        self.silent = place
+
     def spoke(self) -> None:
         """Count the client no longer as one that has said nothing."""
         self.counts_silence = False
@@ -149,11 +159,16 @@ class LineRequest:
         return self.is_granted
 
 
-class Queueing(Protocol):
+@dataclass(kw_only=True)
+class Queueing:
     """Arguments of a conversation that may have to wait for its line before it begins.
 
     Attributes:
         line: to be waited for; None: the conversation has it.
     """
 
-    line: LineRequest | None
+    line: LineRequest | None = None
+
+    def wait_for(self, line: LineRequest) -> None:
+        """Have the conversation wait for its line."""
+        self.line = line

@@ -116,8 +116,11 @@ class PhoneDesk:
         self._unnamed = 0
         # Callers, by sid; from the moment in which the person presses the key.
         self._put_through: Newest[str, None] = Newest(MOST_KNOWN)
-        # Where webhooks are asked; told by the routes.
-        self.address = ""
+        self._address = ""
+
+    def serve_at(self, address: str) -> None:
+        """Have webhooks asked for at this address of the routes."""
+        self._address = address
 
     @property
     def can_call(self) -> bool:
@@ -149,7 +152,7 @@ class PhoneDesk:
         """
         if self._line is None:
             raise EngineError("there is no account of Twilio to call with", engine="twilio", retryable=False)
-        status = f"{self.address}/call-status"
+        status = f"{self._address}/call-status"
         self._unnamed += 1
         try:
             sid = await self._line.begin(to, caller, twiml=answer, status_address=status, ring_s=self._ring_s)
@@ -186,7 +189,7 @@ class PhoneDesk:
             return Outcome.FAILED
         token = secrets.token_urlsafe(32)
         transfer = self._transfers[token] = _Transfer(call_sid, f"parley-{secrets.token_hex(16)}")
-        mine = f"{self.address}/transfer/{token}"
+        mine = f"{self._address}/transfer/{token}"
         outcome = Outcome.FAILED
         beginning = asyncio.ensure_future(
             self._line.begin(

@@ -45,7 +45,7 @@ class StreamTokens:
         # With the time until which the stream may come.
         self._waiting: dict[str, tuple[float, PhoneCall]] = {}
         self._spent: Newest[tuple[str, str], None] = Newest(MOST_SPENT)
-        calls.promised = self._promised
+        calls.count_promised(self._promised)
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -11,6 +11,8 @@ import asyncio
 import json
 import secrets
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +45,15 @@ class StartedSession:
     def in_use(self) -> bool:
         """Whether it has a conversation, or is about to."""
         return self.opening or (self.call is not None and not self.call.done())
+
+    @contextmanager
+    def being_opened(self) -> Iterator[None]:
+        """Keep others from opening it meanwhile."""
+        self.opening = True
+        try:
+            yield
+        finally:
+            self.opening = False
 
     def body(self) -> dict[str, Any]:
         """What the client gave."""
@@ -94,8 +105,11 @@ class StartedSessions:
             return None
         return session
 
-    def called(self, session: StartedSession, call: asyncio.Task[None]) -> None:
-        """A conversation of the session has begun."""
+    def called(self, session: StartedSession, pc_id: str, call: asyncio.Task[None] | None) -> None:
+        """Note the connection of a session, and its conversation where a new one has begun."""
+        session.pc_id = pc_id
+        if call is None or call is session.call:
+            return
 
         def ended(_call: asyncio.Task[None]) -> None:
             session.expires_s = asyncio.get_running_loop().time() + self._expire_s

@@ -40,7 +40,7 @@ from serving.gateway.apps import AppDisabledError, AppId, Apps
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import close_socket
 from serving.gateway.limits import ShareError
-from serving.gateway.line_request import LineRequest
+from serving.gateway.line_request import Queueing
 from serving.gateway.requests import check_origin
 from serving.gateway.settings import ServerSettings
 from serving.gateway.usage import UsageLimits
@@ -57,7 +57,7 @@ DENY_S = 3.0
 
 
 @dataclass(kw_only=True)
-class SocketArguments(RunnerArguments):
+class SocketArguments(Queueing, RunnerArguments):
     """One call over a socket.
 
     Attributes:
@@ -66,7 +66,6 @@ class SocketArguments(RunnerArguments):
         mode: of the pipeline.
         identity: who opened it, and what they may do.
         on_first_word: to be called when the first message of the client is taken.
-        line: see ``serving.gateway.line_request.Queueing``.
     """
 
     websocket: WebSocket
@@ -74,7 +73,6 @@ class SocketArguments(RunnerArguments):
     mode: str
     identity: ClientIdentity = ANONYMOUS
     on_first_word: Callable[[], None] | None = None
-    line: LineRequest | None = None
 
 
 class TalkSockets:

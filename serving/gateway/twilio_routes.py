@@ -81,7 +81,7 @@ class TwilioRoutes:
         )
         self._prefix = f"/{carrier.name}"
         if phone.public_url is not None:
-            desk.address = f"{phone.public_url}{self._prefix}"
+            desk.serve_at(f"{phone.public_url}{self._prefix}")
 
     def add_to(self, router: APIRouter) -> None:
         """Add the routes to a router."""

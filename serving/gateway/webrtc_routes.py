@@ -23,7 +23,7 @@ from core.errors import PeerError
 from core.grants import ANONYMOUS, ClientIdentity
 from serving.gateway.access import Access
 from serving.gateway.calls import CallTasks
-from serving.gateway.line_request import LineRequest
+from serving.gateway.line_request import Queueing
 from serving.gateway.requests import read_json
 from serving.gateway.sessions import StartedSession, StartedSessions
 from serving.gateway.settings import ServerSettings
@@ -42,17 +42,15 @@ MAX_STARTED_SESSIONS = 1_000
 
 
 @dataclass
-class BrowserArguments(SmallWebRTCRunnerArguments):
+class BrowserArguments(Queueing, SmallWebRTCRunnerArguments):
     """Arguments of a browser call.
 
     Attributes:
         identity: who opened it, and what they may do.
-        line: see ``serving.gateway.line_request.Queueing``.
         on_first_word: to be called when the first media or message of the client has come.
     """
 
     identity: ClientIdentity = ANONYMOUS
-    line: LineRequest | None = None
     on_first_word: Callable[[], None] | None = None
 
 
@@ -161,15 +159,9 @@ class WebRtcRoutes:
         # Its credential was spent on one call: with keys another one shows another.
         admitted = session.identity if self._access.is_open or not session.pc_id else None
         body.setdefault("requestData", session.body())
-        session.opening = True
-        try:
+        with session.being_opened():
             answer = await self._answer(request, body, admitted)
-        finally:
-            session.opening = False
-        session.pc_id = answer["pc_id"]
-        call = self._calls.get(session.pc_id)
-        if call is not None and call is not session.call:
-            self._sessions.called(session, call)
+        self._sessions.called(session, answer["pc_id"], self._calls.get(answer["pc_id"]))
         return answer
 
     async def session_candidates(self, session_id: str, request: Request) -> dict[str, str]:

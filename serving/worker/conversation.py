@@ -154,7 +154,7 @@ class Conversation:
         try:
             over = await self._serve()
         finally:
-            self.held.is_over = True
+            self.held.end()
             self._on_event(Event.ENDING if self._paused_until_s is None else Event.PAUSE_EXPIRED)
             if over.why not in (Why.RELEASED, Why.GONE):
                 await self._tell(EngineMessage(MessageType.REVOKED, facts={"message": over.why.value}))

@@ -62,6 +62,10 @@ class Held:
     expires_ms: int
     is_over: bool = False
 
+    def end(self) -> None:
+        """Note that it is over."""
+        self.is_over = True
+
 
 class Leases:
     """Of one process.
@@ -79,6 +83,10 @@ class Leases:
         self._held: dict[str, Held] = {}
         # The newest epoch of each session that was here lately: an owner that was superseded stays so.
         self._newest: Newest[str, int] = Newest(REMEMBERED)
+
+    def resize(self, slots: int) -> None:
+        """Have as many places as an engine that is loaded."""
+        self.slots = slots
 
     @property
     def held(self) -> tuple[Held, ...]:

@@ -194,7 +194,7 @@ class WorkerServer:
             # It was told to end meanwhile.
             return
         self._hosted = hosted
-        self._leases.slots = hosted.slots
+        self._leases.resize(hosted.slots)
         logger.info(f"{self.settings.name}: loaded in {time.monotonic() - began_s:.1f} s")
         self._on(Event.LOADED)
 

@@ -52,7 +52,7 @@ class Posts:
 
 def desk_of(posts: Posts | None) -> PhoneDesk:
     desk = PhoneDesk(posts, ring_s=20)
-    desk.address = "https://talk.example.org/twilio"
+    desk.serve_at("https://talk.example.org/twilio")
     return desk
 
 

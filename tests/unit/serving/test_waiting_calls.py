@@ -13,7 +13,7 @@ from core.errors import CapacityError
 from core.grants import ClientIdentity
 from protocols.surface import InQueue
 from serving.gateway.calls import CallTasks
-from serving.gateway.line_request import LineRequest
+from serving.gateway.line_request import Queueing
 from serving.gateway.settings import ServerSettings
 from serving.gateway.usage import CallShares
 from serving.scheduler.admission import Admitted
@@ -27,7 +27,7 @@ def now_s() -> float:
 
 
 @dataclass(kw_only=True)
-class Caller(RunnerArguments):
+class Caller(Queueing, RunnerArguments):
     """A caller who notes what they are told.
 
     Attributes:
@@ -38,7 +38,6 @@ class Caller(RunnerArguments):
         stalls: they take in nothing of what they are told.
     """
 
-    line: LineRequest | None = None
     leaves: asyncio.Event = field(default_factory=asyncio.Event)
     told: list[tuple[float, InQueue]] = field(default_factory=list)
     began_s: float | None = None
