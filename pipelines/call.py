@@ -9,7 +9,8 @@ the conversation.
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,6 +79,19 @@ class Client:
     run_tool: Callable[[str, str, str, float], Awaitable[str]] | None = None
     change_tools: Callable[[], None] | None = None
 
+    def hear_by(self, ears: UnitEars) -> None:
+        """Have a speech model hear what the transport hears."""
+        self.ears = ears
+
+    @contextmanager
+    def changing_tools(self, change: Callable[[], None]) -> Iterator[None]:
+        """Have ``change_tools`` do this meanwhile."""
+        self.change_tools = change
+        try:
+            yield
+        finally:
+            self.change_tools = None
+
 
 def told_to(wish: Wish, system_prompt: str) -> str:
     """Return the deployment's prompt and after it what the client adds, which its rules have let pass."""
@@ -115,8 +129,6 @@ class Call:
         self_voice: whether a voice is the bot's own, by its level; None without echo control.
         own_words: whether words are the bot's own, at times of the session's clock; None without echo
             control.
-        on_far_end: takes every packet of the bot's audio as it leaves, with its rate, while there is echo
-            control that is told of them.
         input: where frames from outside enter the pipeline, while it runs.
         floor: whether the bot holds the floor.
         ends_on_goodbye: a caller who takes leave has ended the call, where the deployment says so.
@@ -166,7 +178,7 @@ class Call:
         self.front_end: HostedFrontEnd | None = None
         self.self_voice: SelfVoice | None = None
         self.own_words: OwnWords | None = None
-        self.on_far_end: Callable[[bytes, int], None] | None = None
+        self._on_far_end: Callable[[bytes, int], None] | None = None
         self.ends_on_goodbye = ends_on_goodbye
         self.answers, self.tools, self.voicemail = answers, tools, voicemail
         self.client = client or Client()
@@ -192,7 +204,7 @@ class Call:
         """Drop the references to a pipeline that has ended. What was recorded stays."""
         self.close_front_end()
         self.front_end = self.self_voice = self.own_words = None
-        self.on_far_end = self.answers = None
+        self._on_far_end = self.answers = None
         self.tools = ()
         self.input.close()
         self.floor.close()
@@ -200,6 +212,23 @@ class Call:
         self.events.close()
         client = self.client
         client.ears = client.mouth = client.run_tool = client.change_tools = client.on_placed = None
+
+    def take_front_end(self, front_end: HostedFrontEnd | None) -> None:
+        """Take the caller's part of the front end's process, which ends with the call."""
+        self.front_end = front_end
+
+    def drop_front_end(self) -> None:
+        """Go on in threads of this process."""
+        self.close_front_end()
+        self.front_end = None
+
+    def know_own_voice(self, self_voice: SelfVoice, own_words: OwnWords) -> None:
+        """Take what tells the bot's voice from a caller's."""
+        self.self_voice, self.own_words = self_voice, own_words
+
+    def tell_far_end(self, told: Callable[[bytes, int], None]) -> None:
+        """Report every packet of the bot's audio as it leaves, with its rate."""
+        self._on_far_end = told
 
     def close_front_end(self) -> None:
         """Nothing more is heard of the caller; as often as it is called."""
@@ -210,8 +239,8 @@ class Call:
         """A packet of the bot's audio leaves; for the transport."""
         self.playout.played(pcm)
         self.turns.played(pcm)
-        if self.on_far_end is not None:
-            self.on_far_end(pcm, self.playout.rate_hz)
+        if self._on_far_end is not None:
+            self._on_far_end(pcm, self.playout.rate_hz)
 
     def _on_answered(self, event: CallAnswered) -> None:
         self.answered_by = event.by

@@ -83,10 +83,9 @@ async def offered_tools(answering: Answering, call: Call) -> AsyncIterator[Durab
             tools.replace(offered, new, rules=call.rules)
             offered = new
 
-        client.change_tools = change
-        try:
-            yield tools
-        finally:
-            client.change_tools = None
-            # Whoever else holds the session has nobody who would run them.
-            tools.replace([*call.tools, *offered], (), rules=call.rules)
+        with client.changing_tools(change):
+            try:
+                yield tools
+            finally:
+                # Whoever else holds the session has nobody who would run them.
+                tools.replace([*call.tools, *offered], (), rules=call.rules)

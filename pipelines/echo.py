@@ -64,7 +64,7 @@ async def open_echo_control(
     """
     hearing = engines.deployment.hearing
     engine = engines.echo
-    call.front_end = engines.open_front_end()
+    call.take_front_end(engines.open_front_end())
     if engine is None or not wants_echo_control(
         hearing.echo_mode, call.capabilities, peer_cancels=call.peer_cancels_echo
     ):
@@ -81,19 +81,17 @@ async def open_echo_control(
     except EngineError as error:
         logger.warning(f"this call has no echo control: {error}")
         return []
-    call.self_voice = SelfVoice(hearing.self_voice)
-    call.own_words = words = OwnWords()
+    voice, words = SelfVoice(hearing.self_voice), OwnWords()
+    call.know_own_voice(voice, words)
     clock = call.conversation.clock
     call.events.subscribe(WordsSpoken, lambda event: words.said(event.text, clock.now_us() // 1000))
     # On the loop's clock and not the session's, which is the wall's: audio is placed to the sample, and a
     # device's thread can read the loop's.
-    processor = EchoProcessor(
-        control, executor=executor, self_voice=call.self_voice, on_cancelled=on_cancelled
-    )
+    processor = EchoProcessor(control, executor=executor, self_voice=voice, on_cancelled=on_cancelled)
     if isinstance(transport, TellsTaken):
         transport.tell_taken(processor.played)
     else:
-        call.on_far_end = processor.played
+        call.tell_far_end(processor.played)
     return [processor]
 
 
@@ -105,8 +103,7 @@ async def _open(call: Call, settings: EchoControlSettings) -> HostedFrontEnd | N
         await call.front_end.open_echo(settings)
     except EngineError as error:
         logger.warning(f"the front end of a call runs in threads of this process: {error}")
-        call.front_end.close()
-        call.front_end = None
+        call.drop_front_end()
     return call.front_end
 
 

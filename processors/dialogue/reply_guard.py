@@ -530,6 +530,7 @@ class ReplyGuardHead(FrameProcessor):
         elif isinstance(frame, ErrorFrame) and frame.processor is self._guard.llm:
             self._guard.on_error(frame)
             # A service that is beyond repair does not end the call while the fallback can answer.
+            frame = copy.copy(frame)
             frame.processor = self
         await self.push_frame(frame, direction)
 

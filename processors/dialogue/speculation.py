@@ -34,6 +34,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -514,6 +515,7 @@ class SpeculationTail(FrameProcessor):
 
         Observers show a frame to clients at its first push. That one was inside, where nothing counts yet.
         """
+        frame = copy(frame)
         frame.id = obj_id()
         await self.push_frame(frame)
 

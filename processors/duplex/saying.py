@@ -63,6 +63,10 @@ class Saying:
                 self._open += letter
         return done
 
+    def leave_out(self, samples: int, rate_hz: int) -> None:
+        """Note silence of its audio that is not played."""
+        self.audio_us -= samples * _US_PER_S // rate_hz
+
     def end(self) -> list[PlacedWord]:
         """Nothing follows: the last word, if it is not told yet."""
         return self._close(self.audio_us)

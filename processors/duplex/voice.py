@@ -272,7 +272,7 @@ class EngineVoice:
         words = reply.saying.add(result.text, len(audio), rate_hz)
         left_out = paced.push(audio, self._clock.now_us())
         # Words behind silence that was left out are heard as much sooner.
-        reply.saying.audio_us -= left_out * 1_000_000 // rate_hz
+        reply.saying.leave_out(left_out, rate_hz)
         if result.broke_off:
             words += reply.saying.end()
         self._tell_words(reply, words)

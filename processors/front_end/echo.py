@@ -16,6 +16,7 @@ Rates: the microphone's must be the canceller's; the bot's may be any.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from copy import copy
 from functools import partial
 
 from loguru import logger
@@ -122,9 +123,9 @@ class EchoProcessor(FrameProcessor):
         if piece.cancelled:
             self._show(piece.cancelled)
         if piece.pcm:
-            frame.audio = piece.pcm
-            frame.num_frames = len(piece.pcm) // PCM_BYTES_PER_SAMPLE
-            await self.push_frame(frame, direction)
+            left = copy(frame)
+            left.audio, left.num_frames = piece.pcm, len(piece.pcm) // PCM_BYTES_PER_SAMPLE
+            await self.push_frame(left, direction)
 
     def _note(self, knowledge: Knowledge, delay_ms: float | None) -> None:
         """A caller whom nobody hears is looked for here first."""

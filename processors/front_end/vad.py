@@ -131,10 +131,8 @@ class SharedVadAnalyzer(VADAnalyzer):
     def set_params(self, params: VADParams) -> None:
         """Change thresholds and times; a speech under way is forgotten, as in the base class."""
         super().set_params(params)
-        gate, before = self._new_gate(), self._gate
-        gate.position = before.position
-        gate.started_sample, gate.stopped_sample = before.started_sample, before.stopped_sample
-        self._gate = gate
+        before, self._gate = self._gate, self._new_gate()
+        self._gate.follow(before)
         self._meter = self._new_meter()
 
     def _new_gate(self) -> VoiceGate:

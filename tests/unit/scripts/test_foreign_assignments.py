@@ -87,5 +87,5 @@ def test_a_name_that_is_bound_to_something_else_as_well_is_foreign():
     assert len(foreign_assignments("def f(y):\n    x = Options()\n    x = y\n    x.threads = 1\n")) == 1
 
 
-def test_the_product_has_no_more_of_them_than_allowed():
+def test_the_product_has_none():
     assert main() == 0
