@@ -14,9 +14,8 @@ from core.errors import ShapeError
 _CAPTURE = b"OggS"
 _HEADER = struct.Struct("<4sBBqIIIB")
 _CONTINUED, _BEGINS, _ENDS = 1, 2, 4
-# A page is no longer than this, and no packet of speech is.
-LONGEST_PAGE = 27 + 255 + 255 * 255
-LONGEST_PACKET = 65_025
+# What a page has room for, and no packet of speech is longer.
+LONGEST_PACKET = 255 * 255
 # In one piece of a stream. A checksum takes time, and rubbish makes one necessary for every pattern; pages
 # that hold nothing take time too.
 MOST_BROKEN, MOST_PAGES = 4, 600
@@ -31,11 +30,6 @@ def checksum(page: bytes) -> int:
     """
     register = zlib.crc32(page.translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int.from_bytes(register.to_bytes(4, "little").translate(_MIRRORED), "big")
-
-
-def begins_stream(data: bytes) -> bool:
-    """Whether these bytes are those of a page that begins a stream."""
-    return len(data) > 5 and data[:4] == _CAPTURE and bool(data[5] & _BEGINS)
 
 
 class OggReader:

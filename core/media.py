@@ -49,27 +49,6 @@ def float_to_pcm16(samples: np.ndarray) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class AudioChunk:
-    """A piece of a mono stream.
-
-    Attributes:
-        pcm: 16-bit little-endian samples.
-        rate_hz: samples per second.
-    """
-
-    pcm: bytes
-    rate_hz: int
-
-    @property
-    def samples(self) -> int:
-        return len(self.pcm) // PCM_BYTES_PER_SAMPLE
-
-    @property
-    def duration_ms(self) -> int:
-        return samples_to_ms(self.samples, self.rate_hz)
-
-
-@dataclass(frozen=True, slots=True)
 class WordTime:
     """One spoken word and where it lies in its utterance or reply.
 

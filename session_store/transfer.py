@@ -18,11 +18,10 @@ import hashlib
 import json
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from core.errors import AgentError, StoreError
-from session_store.events import Event
 from session_store.reading import JsonPage
 from session_store.rows import MAX_INT, SESSION_ID, Row, SessionInfo, check_row, is_tenant, payload_json
 from session_store.settings import StoreSettings
@@ -31,7 +30,6 @@ FORMAT = "parley-session"
 VERSION = 1
 _NUMBERS = ("epoch", "created_us", "last_us", "count", "last_seq")
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-_EVENT_FIELDS = tuple(field.name for field in fields(Event) if field.name != "session_id")
 
 
 class Pages(Protocol):

@@ -29,7 +29,7 @@ class Want:
         session_id: of the conversation.
         task: what for.
         epoch: of the session, which fences an owner that was superseded.
-        kv_bytes: that it may come to need, ``serving.scheduler.budget``.
+        kv_bytes: that it may come to need.
         digests: of the conversation's segments, the oldest first, with how many tokens they end at: what a
             worker may have kept a beginning of.
         handle: what the last worker said that it kept.

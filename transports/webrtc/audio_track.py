@@ -146,11 +146,6 @@ class PacedAudioTrack(MediaStreamTrack):
         self._clears = 0
         self.max_late_ms = 0.0
 
-    @property
-    def buffered_bytes(self) -> int:
-        """PCM that waits to be sent."""
-        return len(self._buffer)
-
     async def write(self, pcm: bytes) -> bool:
         """Queue PCM; return once at most the lead is waiting or the track has ended.
 

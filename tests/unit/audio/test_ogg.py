@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audio.ogg import LONGEST_PACKET, OggReader, OggWriter, begins_stream, checksum
+from audio.ogg import LONGEST_PACKET, OggReader, OggWriter, checksum
 from core.errors import ShapeError
 
 PACKETS = st.lists(st.binary(min_size=1, max_size=1_000), min_size=1, max_size=12)
@@ -64,12 +64,6 @@ def test_a_packet_over_several_pages_is_one():
         page[22:26] = checksum(bytes(page)).to_bytes(4, "little")
     found, _ = read(head + bytes(first) + bytes(second), 100)
     assert found == [b"head", long]
-
-
-def test_the_first_page_begins_the_stream():
-    first, second = pages([b"a", b"b"])
-    assert begins_stream(first) and not begins_stream(second)
-    assert not begins_stream(b"Ogg") and not begins_stream(b"")
 
 
 def test_a_packet_that_is_too_long_is_refused():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from core.errors import ShapeError
-from core.media import AudioChunk, float_to_pcm16, ms_to_samples, pcm16_to_float, samples_to_ms
+from core.media import float_to_pcm16, ms_to_samples, pcm16_to_float, samples_to_ms
 
 
 def test_pcm_survives_the_way_through_floats():
@@ -27,4 +27,3 @@ def test_stereo_arrays_are_refused():
 def test_durations_round_down():
     assert samples_to_ms(159, 16_000) == 9
     assert ms_to_samples(10, 11_025) == 110
-    assert AudioChunk(bytes(640), 16_000).duration_ms == 20
