@@ -3,10 +3,16 @@
 Run by hand after a table has changed: ``python -m scripts.draw_turn_taking``.
 """
 
+from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
 from turn_taking import barge_in_table, idle
-from turn_taking.diagram import in_document, mermaid
+
+StateT = TypeVar("StateT", bound=Enum)
+EventT = TypeVar("EventT", bound=Enum)
+ActT = TypeVar("ActT", bound=Enum)
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "turn_taking.md"
 
@@ -18,6 +24,43 @@ def drawn(document: str) -> str:
     )
     silence = mermaid(idle.TRANSITIONS, first=idle.State.WAITING, silent=idle.Act.NOTHING)
     return in_document(in_document(document, "barge-in", barge), "idle", silence)
+
+
+def mermaid(
+    transitions: Mapping[tuple[StateT, EventT], tuple[StateT, ActT]], *, first: StateT, silent: ActT
+) -> str:
+    """A table as a state diagram.
+
+    Args:
+        transitions: (state, event) to (state, act).
+        first: the state in which it begins.
+        silent: the act that is not written.
+
+    Returns:
+        Lines of Mermaid without a fence; arrows between the same two states with the same act are one.
+    """
+    arrows: dict[tuple[StateT, StateT, ActT], list[str]] = {}
+    for (state, event), (to, act) in transitions.items():
+        arrows.setdefault((state, to, act), []).append(event.name.lower())
+    lines = ["stateDiagram-v2", f"    [*] --> {first.name}"]
+    for (state, to, act), events in arrows.items():
+        done = "" if act is silent else f" / {act.value}"
+        lines.append(f"    {state.name} --> {to.name}: {', '.join(events)}{done}")
+    return "\n".join(lines)
+
+
+def in_document(document: str, name: str, diagram: str) -> str:
+    """A document with the diagram between ``<!-- name -->`` and ``<!-- /name -->``.
+
+    Raises:
+        ValueError: the marks are not there, once each and in this order.
+    """
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if document.count(begin) != 1 or document.count(end) != 1 or document.index(begin) > document.index(end):
+        raise ValueError(f"expected {begin} and {end} once each, in this order")
+    head, rest = document.split(begin)
+    tail = rest.split(end)[1]
+    return f"{head}{begin}\n```mermaid\n{diagram}\n```\n{end}{tail}"
 
 
 if __name__ == "__main__":

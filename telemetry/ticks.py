@@ -12,13 +12,11 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from loguru import logger
-
-from core.errors import MediaError
 
 # Of these files, and of no others, the old ones are deleted.
 SUFFIX = ".ticks.jsonl"
@@ -100,31 +98,3 @@ class TickLog:
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime < oldest_s:
                     path.unlink()
-
-
-def read_ticks(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]]:
-    """The head of a log and its units, which are read as they are asked for.
-
-    Raises:
-        MediaError: it cannot be read, or is no log of ticks.
-    """
-    try:
-        file = path.open(encoding="utf-8")
-        head = json.loads(file.readline() or "null")
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise MediaError(f"{path} is no log of ticks: {error}") from error
-    if not isinstance(head, dict) or head.get("kind") != "head":
-        file.close()
-        raise MediaError(f"{path} is no log of ticks")
-
-    def units() -> Iterator[dict[str, object]]:
-        with file:
-            for number, line in enumerate(file, start=2):
-                try:
-                    yield json.loads(line)
-                except json.JSONDecodeError as error:
-                    # The end of a call that died.
-                    if file.readline():
-                        raise MediaError(f"{path}, line {number}: {error}") from error
-
-    return head, units()

@@ -1,5 +1,5 @@
 """The event loop of the tests that wait for nothing."""
 
-from runtime.virtual_time import EPOCH_S, START_S, VirtualLoop, run
+from evals.virtual_time import EPOCH_S, START_S, VirtualLoop, run
 
 __all__ = ["EPOCH_S", "START_S", "VirtualLoop", "run"]

@@ -23,11 +23,12 @@ from typing import Any
 from loguru import logger
 
 from core.errors import MediaError
+from evals import virtual_time
 from evals.command import machine, positive, positive_number
 from evals.ticks.figures import drift, lateness, left_out, result_times, spread
 from evals.ticks.line import Line, Mock, hold
-from runtime import event_loop, virtual_time
-from telemetry.ticks import read_ticks
+from evals.ticks.reading import read_ticks
+from runtime import event_loop
 
 EXIT_USAGE = 2
 

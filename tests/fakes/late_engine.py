@@ -6,7 +6,7 @@ from collections.abc import Callable
 from core.errors import EngineError
 from models.stt import Transcript
 from runtime.engine_host import BlockingEngine
-from runtime.in_place_engine import InPlaceEngine, InPlaceStream
+from tests.in_place_engine import InPlaceEngine, InPlaceStream
 
 
 class LateEngine(InPlaceEngine[Transcript]):

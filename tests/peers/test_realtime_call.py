@@ -28,7 +28,6 @@ from pipelines.lifetime import EXPIRED, LIMITED, OVER_LIMIT
 from pipelines.sessions import open_conversations
 from processors.dialogue.reply_watch import GuardSettings
 from processors.dialogue.services import Documents, DocumentsSettings
-from runtime.in_place_engine import InPlaceEngine
 from session_store.events import Event, Kind
 from session_store.settings import StoreSettings
 from telemetry.turns import TurnRecord
@@ -38,6 +37,7 @@ from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
+from tests.in_place_engine import InPlaceEngine
 from tests.peers.openai_live_server import LiveServer
 from tests.peers.openai_realtime_server import Answer, RealtimeServer
 from tests.peers.test_command import command

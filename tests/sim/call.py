@@ -31,7 +31,6 @@ from pipelines.sessions import open_conversations
 from processors.dialogue.durable_tools import SharedTools
 from processors.dialogue.reply_watch import GuardSettings
 from processors.dialogue.services import Documents, DocumentsSettings, LlmRow
-from runtime.in_place_engine import InPlaceEngine
 from session_store.conversation import Conversations
 from session_store.events import Event
 from session_store.settings import StoreSettings
@@ -45,6 +44,7 @@ from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
+from tests.in_place_engine import InPlaceEngine
 from tests.sim.room import Room, RoomTransport
 from transports.local.file import FileCall, FileTransport
 from turn_taking.asking_back import AskBackSettings

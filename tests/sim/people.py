@@ -32,12 +32,12 @@ from pipelines.call import Call
 from pipelines.cascade import run_conversation
 from pipelines.engines import Engines, Executors, Loaded, Plan, plan
 from pipelines.sessions import open_conversations
-from runtime.in_place_engine import InPlaceEngine
 from session_store.events import Event, Kind
 from session_store.settings import StoreSettings
 from telemetry.turns import TurnRecord
 from tests import human_speech, virtual_time
 from tests.fakes.executor import InlineExecutor
+from tests.in_place_engine import InPlaceEngine
 from transports.local.file import FileCall, FileTransport
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})

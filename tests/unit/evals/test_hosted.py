@@ -12,11 +12,11 @@ import pytest
 
 from evals.hosted.measure import heard, percentiles, spoken
 from models.stt import Transcript
-from runtime.in_place_engine import InPlaceEngine
 from runtime.stream_threads import StreamThreads
 from tests import virtual_time
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
+from tests.in_place_engine import InPlaceEngine
 from tests.voices import silence, tone
 
 ROOT = Path(__file__).parents[3]

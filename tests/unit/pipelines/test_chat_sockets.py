@@ -29,7 +29,6 @@ from processors.perception.engine_stt import EngineSttService
 from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared
 from processors.speech.engine_tts import EngineTtsService
 from protocols.surface import Refusal, written
-from runtime.in_place_engine import InPlaceEngine
 from session_store.compaction import CompactionSettings, Compactor
 from session_store.conversation import Conversations, ConversationSettings
 from session_store.events import Event, Kind
@@ -42,6 +41,7 @@ from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
+from tests.in_place_engine import InPlaceEngine
 from transports.websocket.messages import LARGE_BYTES, ChatSocketSettings, MessageSocket
 
 ANSWER: Script = ("We open ", "at ten. ", "We close at two.")

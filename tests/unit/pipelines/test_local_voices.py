@@ -13,11 +13,11 @@ from processors.dialogue.services import Documents, DocumentsSettings
 from processors.perception.engine_stt import transcript_from_fields
 from processors.speech.engine_tts import EngineTtsService
 from processors.speech.services import TTS_SERVICES
-from runtime.in_place_engine import InPlaceEngine
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.vad import EnergyVad
+from tests.in_place_engine import InPlaceEngine
 
 
 async def test_the_local_deployment_loads_its_voice_once_for_all_calls(tmp_path: Path):

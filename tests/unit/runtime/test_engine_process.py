@@ -23,11 +23,11 @@ from processors.perception.engine_stt import transcript_from_fields
 from runtime.engine_hosting.child import waits_for_processor
 from runtime.engine_pool import EnginePool
 from runtime.engine_process import EngineProcess, EngineProcessSettings, ProcessStream
-from runtime.in_place_engine import InPlaceEngine
 from runtime.utterances import UtteranceEngine
 from tests.fakes.crowded_stt import CrowdedSttSettings
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.stuck_stt import StuckSttSettings
+from tests.in_place_engine import InPlaceEngine
 from tests.voices import silence, tone
 
 if TYPE_CHECKING:

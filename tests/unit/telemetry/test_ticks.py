@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import MediaError
-from telemetry.ticks import TickLog, read_ticks
+from evals.ticks.reading import read_ticks
+from telemetry.ticks import TickLog
 
 
 def written(path: Path, lines: int, **options: int) -> TickLog:

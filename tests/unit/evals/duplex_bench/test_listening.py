@@ -13,12 +13,12 @@ from evals.duplex_bench.spoken import RATE_HZ
 from models.omni import Vote
 from models.omni.two_tier.ears import Words
 from models.stt import Transcript
-from runtime.in_place_engine import InPlaceEngine
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmni, ScriptedOmniHost
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.vad import EnergyVad
+from tests.in_place_engine import InPlaceEngine
 
 
 def accept(result: object) -> Transcript:

@@ -27,10 +27,10 @@ from processors.perception.engine_stt import (
     EngineSttSettings,
     transcript_from_fields,
 )
-from runtime.in_place_engine import InPlaceEngine, InPlaceStream
 from tests import virtual_time
 from tests.fakes.crowded_stt import CrowdedStt, CrowdedSttSettings
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
+from tests.in_place_engine import InPlaceEngine, InPlaceStream
 from tests.voices import silence, tone
 
 FRAME_BYTES = 640

@@ -9,9 +9,9 @@ from models.stt.looks import BEFORE_MS, LOOKS_MS
 from processors.turns.looks import KEPT_MS, LookStream, VoiceLooks
 from processors.turns.reopened_stream import REOPEN_S
 from runtime.engine_hosting.messages import EngineMessage, MessageType
-from runtime.in_place_engine import InPlaceEngine
 from tests import virtual_time
 from tests.fakes.looks import ScriptedLooks
+from tests.in_place_engine import InPlaceEngine
 
 ODDS = tuple(float(place) for place in range(len(LOOKS_MS)))
 VOICED_MS = 128

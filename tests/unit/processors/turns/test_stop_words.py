@@ -8,9 +8,9 @@ from core.errors import EngineError
 from core.media import float_to_pcm16
 from models.stt import Transcript
 from processors.turns.stop_words import KEPT_MS, LONGEST_MS, StopWords
-from runtime.in_place_engine import InPlaceEngine
 from tests import virtual_time
 from tests.fakes.stt import ScriptedStream, ScriptedStt, ScriptedSttSettings
+from tests.in_place_engine import InPlaceEngine
 
 
 def accept(result: object) -> Transcript:
