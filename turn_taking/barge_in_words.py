@@ -1,0 +1,299 @@
+"""Judges words for ``barge_in``: a listener's word, a stop, a turn, or a recogniser's guess at a sound.
+
+In: partial and final words of the recogniser, and what a spotter made of a voice that has ended. Out: what
+they mean, for the machine to act on. Final words that may be a guess wait for the spotter, where one listens.
+Knows nothing of replies but what the caller of a method says.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_table import State
+from turn_taking.barge_in_voice import Finding, Findings
+from turn_taking.utterances import Classifier, Kind, Utterance, Vocabulary
+
+
+class Spotted(Enum):
+    """Meaning of what a spotter says about a voice."""
+
+    STOP = "a stop word"
+    COMMAND = "a command that is meant"
+    WANTS_FLOOR = "the voice wants the floor by how it sounds"
+    # The words that wait are decided on.
+    BELIEVE_HELD = "the words that wait are believed"
+    DROP_HELD = "the words that wait were a guess"
+    NOTHING = "nothing is decided"
+
+
+@dataclass(frozen=True, slots=True)
+class FinalWords:
+    """The last final words.
+
+    Attributes:
+        voice: the number of the voice that they are about.
+        text: the words.
+        kind: what they were taken for; None before any, and of the bot's own.
+        is_guess: they claim nothing, or may be a guess at a short sound.
+    """
+
+    voice: int = 0
+    text: str = ""
+    kind: Kind | None = None
+    is_guess: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeldWords:
+    """Final words that wait for what the spotter makes of their voice.
+
+    Attributes:
+        kinds: what the recogniser's words of each voice are, should they be believed, by its number.
+        until_ms: when they are believed although nothing was said of them.
+    """
+
+    kinds: Mapping[int, Kind]
+    until_ms: int
+
+    @property
+    def claims_floor(self) -> bool:
+        """Whether any of them does: a hum behind words of weight takes nothing from them."""
+        return any(kind.claims_floor for kind in self.kinds.values())
+
+    def without(self, voice: int) -> "HeldWords":
+        """Return the words of the other voices."""
+        return replace(self, kinds={each: kind for each, kind in self.kinds.items() if each != voice})
+
+
+class WordArbiter:
+    """The words of one call.
+
+    Args:
+        settings: see the model.
+        findings: about voices, shared with the tracker of the voice.
+        vocabulary: of the language that is spoken.
+
+    Attributes:
+        held: the words that wait for the spotter.
+        last: the last final words.
+        spotted_command: what was spotted last is a command that is meant.
+        echo_words: how many words were understood while the voice was the bot's own.
+        may_listen: the words so far begin as a listener's.
+    """
+
+    def __init__(self, settings: BargeInSettings, findings: Findings, *, vocabulary: Vocabulary) -> None:
+        self._settings = settings
+        self._findings = findings
+        self._classifier = Classifier(settings.utterances, vocabulary=vocabulary)
+        self.held: HeldWords | None = None
+        self.last = FinalWords()
+        self.spotted_command = False
+        self.echo_words = 0
+        self.may_listen = False
+        # The words so far of the present voice, or the final ones of the last.
+        self._text = ""
+        self._confidences: tuple[float, ...] = ()
+        # What became of words that waited.
+        self._verdict: bool | None = None
+
+    def begin_voice(self, *, echo_words: int = 0) -> None:
+        """Forget the words of the voice before.
+
+        Args:
+            echo_words: how many of the words that come were understood already, and are the bot's own.
+        """
+        self._text, self._confidences = "", ()
+        self.may_listen, self.echo_words = False, echo_words
+
+    def end_turn(self) -> None:
+        """Forget what waits, and what was found out about voices: they are answered."""
+        self.held = self._verdict = None
+        self._findings.drop(Finding.SPOTTING, Finding.NO_COMMAND, Finding.WANTS_FLOOR, Finding.LISTENS)
+
+    # What was understood.
+
+    @property
+    def has_words(self) -> bool:
+        """Whether anything was understood of the present voice."""
+        return bool(self._text)
+
+    def utterance(self, stretches_ms: tuple[int, ...], level_db: float | None, *, is_over: bool) -> Utterance:
+        """Return the words so far with a voice of these lengths and this level."""
+        return Utterance(self._text, self._confidences, stretches_ms, is_over, level_db)
+
+    def kind(self, heard: Utterance, *, asked: bool = False) -> Kind:
+        """Return what an utterance is."""
+        return self._classifier.kind(heard, question_open=asked)
+
+    def keep(self, text: str, confidences: tuple[float, ...]) -> None:
+        """Take these as the words so far."""
+        self._text, self._confidences = text, confidences
+
+    def without_echo(self, text: str, confidences: tuple[float, ...]) -> tuple[str, tuple[float, ...]]:
+        """Return the words after those that were understood while the voice was the bot's own."""
+        words, skipped = text.split(), self.echo_words
+        per_word = len(confidences) == len(words)
+        return " ".join(words[skipped:]), confidences[skipped:] if per_word else confidences
+
+    # Partial words.
+
+    def note_partial(self, text: str, confidences: tuple[float, ...], *, asked: bool) -> None:
+        """Take what is understood of the present voice so far."""
+        self.keep(text, confidences)
+        # Once is enough: the next partial of an "okay" may be "okay and her".
+        if not asked and self._classifier.may_be_backchannel(text):
+            self.may_listen = True
+
+    def confirms(self, kind: Kind, heard: Utterance) -> bool:
+        """Whether words of this kind are meant before they are final."""
+        enough = self._classifier.content_words(heard) >= self._settings.confirm_words
+        return kind is Kind.ANSWER or (kind is Kind.SUBSTANTIVE and enough)
+
+    # Final words.
+
+    def discard_final(self) -> None:
+        """Take that the last final words are nothing, or the bot's own."""
+        self.last = replace(self.last, kind=None, is_guess=True)
+
+    def take_final(
+        self, heard: Utterance, voice: int, *, asked: bool, state: State, is_far: bool, held_until_ms: int
+    ) -> Kind | None:
+        """Take the final words of a voice, and return what they are; None when they wait for the spotter.
+
+        Args:
+            heard: the words, with the voice that they are about.
+            voice: its number.
+            asked: the bot has just asked something.
+            state: where the interruption stands.
+            is_far: the voice was far away.
+            held_until_ms: when words that wait are believed.
+        """
+        kind = self.kind(heard, asked=asked)
+        if asked and heard.text and kind is not Kind.NOISE and not kind.claims_floor:
+            # Whoever was asked and makes a sound is about to answer, whatever was written of it.
+            kind = Kind.ANSWER
+        is_guess = self._is_guess(kind, heard) and not asked
+        counts_as_guess = is_guess or not kind.claims_floor
+        if heard.text and self._findings.holds(Finding.WANTS_FLOOR, voice) and not kind.claims_floor:
+            # It was heard to want the floor, whatever was written of it.
+            kind, is_guess = Kind.SUBSTANTIVE, False
+        is_over_reply = state in (State.ARMED, State.WEIGHED) and not is_far
+        may_be_more = is_over_reply and self._may_be_more(kind, heard)
+        if self._surely_listens(kind, heard):
+            self._findings.note(Finding.LISTENS, voice)
+        waits = (is_guess or may_be_more) and state is not State.CUT
+        if waits and self._findings.holds(Finding.SPOTTING, voice):
+            self.last = FinalWords(voice, heard.text, kind, counts_as_guess)
+            kinds = self.held.kinds if self.held is not None else {}
+            self.held = HeldWords({**kinds, voice: kind}, held_until_ms)
+            return None
+        if waits and is_guess and self._findings.holds(Finding.NO_COMMAND, voice):
+            kind = Kind.BACKCHANNEL
+        self.last = FinalWords(voice, heard.text, kind, counts_as_guess)
+        return kind
+
+    def _is_guess(self, kind: Kind, heard: Utterance) -> bool:
+        """Whether words that claim the floor may be a recogniser's guess at a hum or a listener's word."""
+        if kind not in (Kind.SUBSTANTIVE, Kind.HESITATION):
+            return False
+        # What is longer is cut by its length.
+        longest_ms = self._settings.confirm_ms + self._settings.end_lag_ms
+        if not heard.confidences or heard.voiced_ms > longest_ms:
+            return False
+        is_sure = min(heard.confidences) >= self._settings.sure_confidence
+        return not (is_sure and len(heard.text.split()) > 1)
+
+    def _may_be_more(self, kind: Kind, heard: Utterance) -> bool:
+        """Whether words over a reply that claim nothing may be a guess at something that does."""
+        if kind.claims_floor or not heard.text or not heard.confidences:
+            return False
+        return not self._surely_listens(kind, heard)
+
+    def _surely_listens(self, kind: Kind, heard: Utterance) -> bool:
+        """Whether a listener was understood; not what a recogniser writes for any vowel, however sure."""
+        if not kind.leaves_floor or not heard.text:
+            return False
+        is_sure = min(heard.confidences, default=1.0) >= self._settings.sure_confidence
+        return is_sure and self._classifier.may_be_backchannel(heard.text)
+
+    # Words that wait.
+
+    def drop_held(self) -> None:
+        """Forget the words that wait: words that are sure have taken them along."""
+        self.held = None
+
+    def settle_held(self, *, meant: bool) -> bool:
+        """Decide on the words that wait, and return whether they are meant."""
+        self._verdict = meant and self.held is not None and self.held.claims_floor
+        self.held = None
+        return self._verdict
+
+    def believe_held(self, voice: int) -> bool:
+        """Believe the words that wait if some are of this voice, and return whether there were any."""
+        if self.held is None or voice not in self.held.kinds:
+            return False
+        self._verdict, self.held = True, None
+        return True
+
+    def take_verdict(self) -> bool | None:
+        """Return whether words that waited were meant, once; None when nothing was decided since."""
+        verdict, self._verdict = self._verdict, None
+        return verdict
+
+    # What was spotted.
+
+    def take_spotted(self, text: str, voice: int, log_odds: float | None) -> Spotted:
+        """Take a command that was spotted in a voice, or none, and return what follows.
+
+        Args:
+            text: the command; empty when it was none.
+            voice: the number of the voice.
+            log_odds: that it wants the floor, by how it sounds; None where that is not known.
+        """
+        is_stop = self.kind(Utterance(text)) is Kind.STOP
+        if self._is_command(text, log_odds) or self._agree(voice, text):
+            self.spotted_command = True
+            self._verdict = True if self.held is not None else self._verdict
+            self.held = None
+            return Spotted.STOP if is_stop else Spotted.COMMAND
+        if self._wants_floor(log_odds):
+            self._findings.note(Finding.WANTS_FLOOR, voice)
+            return Spotted.WANTS_FLOOR
+        if self._is_no_command(log_odds):
+            text = ""
+        if not text:
+            self._findings.note(Finding.NO_COMMAND, voice)
+        if self.held is None or voice not in self.held.kinds:
+            return Spotted.NOTHING
+        if len(self.held.kinds) > 1 and not text:
+            self.held = self.held.without(voice)
+            return Spotted.NOTHING
+        # Of a single word the recogniser decides.
+        return Spotted.BELIEVE_HELD if text else Spotted.DROP_HELD
+
+    def _is_command(self, command: str, log_odds: float | None) -> bool:
+        """Whether a spotted command is meant whatever the recogniser wrote, and is what was said.
+
+        A single word ("what") is as near to a hum as to itself, unless the voice wants the floor by how it
+        sounds; one that only listens by how it sounds says no command.
+        """
+        heard = Utterance(command)
+        if not command or self._is_no_command(log_odds):
+            return False
+        if self._wants_floor(log_odds) or self.kind(heard) is Kind.STOP:
+            return True
+        return self._classifier.is_claim(heard, least_words=self._settings.confirm_words)
+
+    def _wants_floor(self, log_odds: float | None) -> bool:
+        return log_odds is not None and log_odds >= self._settings.floor_log_odds
+
+    def _is_no_command(self, log_odds: float | None) -> bool:
+        return log_odds is not None and log_odds < self._settings.command_floor_log_odds
+
+    def _agree(self, voice: int, command: str) -> bool:
+        """Whether the recogniser and the spotter heard the same in a voice: a question of one word, or that
+        very word. Two that hear so are right, however little either is sure of it.
+        """
+        is_same_voice = bool(command) and self.last.voice == voice
+        return is_same_voice and self._classifier.says_the_same(self.last.text, command)
