@@ -1,0 +1,79 @@
+"""Publishes the decisions of the barge-in machine and sets the bot's volume; queues what has to wait.
+
+The queue is read by the task of the start strategy, which owns it. It holds what the machine decided inside
+of one event and is emptied with the next step of the task; it has no other bound.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from loguru import logger
+
+from core.call_events import CallEvent, ReplyCut, ReplyDucked, ReplyRestored, ReplyResumed
+from runtime.event_stream import CallEvents
+from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume
+
+
+class DecisionQueue:
+    """The decisions of one call.
+
+    Args:
+        events: of the call.
+        set_gain_db: the bot's volume; must not block.
+        name: of the strategy, for the log.
+
+    Attributes:
+        news: set when the task has to look again.
+    """
+
+    def __init__(self, events: CallEvents, set_gain_db: Callable[[float], None], *, name: str) -> None:
+        self._events = events
+        self._set_gain_db = set_gain_db
+        self._name = name
+        self._waiting: deque[Decision] = deque()
+        self.news = asyncio.Event()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every decision was carried out."""
+        return not self._waiting
+
+    def note(self, decision: Decision | None) -> None:
+        """Take what is decided where nothing can wait: the volume at once, the rest in the task."""
+        if isinstance(decision, (Duck, Restore)):
+            self.change_volume(decision)
+        elif decision is not None:
+            self._waiting.append(decision)
+        self.news.set()
+
+    def drain(self) -> Iterator[Decision]:
+        """Take the decisions that wait, with those that come meanwhile."""
+        while self._waiting:
+            yield self._waiting.popleft()
+
+    def change_volume(self, decision: Duck | Restore) -> None:
+        """Set the bot's volume as was decided."""
+        self.publish(decision)
+        self._set_gain_db(decision.gain_db if isinstance(decision, Duck) else 0.0)
+
+    def raise_volume(self) -> None:
+        """Set the full volume, which the next reply has whatever was decided about the last."""
+        self._set_gain_db(0.0)
+
+    def publish(self, decision: Decision) -> None:
+        """Publish a decision as an event of the call."""
+        logger.debug(f"{self._name}: {decision}")
+        self._events.publish(_event_of(decision))
+
+
+def _event_of(decision: Decision) -> CallEvent:
+    match decision:
+        case Duck(at_ms=at_ms):
+            return ReplyDucked(at_ms)
+        case Restore(at_ms=at_ms):
+            return ReplyRestored(at_ms)
+        case Cut(at_ms=at_ms, reason=reason, voice_ms=voice_ms):
+            return ReplyCut(at_ms, reason.value, voice_ms)
+        case Resume(at_ms=at_ms, from_word=from_word):
+            return ReplyResumed(at_ms, from_word)

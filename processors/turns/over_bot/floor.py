@@ -1,0 +1,217 @@
+"""Carries out what was decided about the caller's turn and the bot's reply.
+
+One flush: a turn that starts has the user aggregator broadcast Pipecat's ``InterruptionFrame``, and each
+holder of pending output drops its own. Nothing else here drops anything.
+
+Words over a reply are in the aggregator already when it is known what they are. Those that were not meant
+("mhm") are taken back there, in the endpointer and in perception, so that they neither begin a turn nor stand
+in the next one. A turn that began over a reply and has none but such words ends without an answer.
+
+Nothing waits here but for the books of a reply that was just cut (``replies.BOOKS_MS``).
+"""
+
+from collections.abc import Awaitable, Callable
+
+from pipecat.frames.frames import TranscriptionFrame
+from pipecat.turns.user_start.base_user_turn_start_strategy import BaseUserTurnStartStrategy
+from pipecat.utils.time import time_now_iso8601
+
+from core.call_events import BotTurnEnded, WordsDiscarded
+from processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
+from processors.turns.over_bot.decisions import DecisionQueue
+from processors.turns.over_bot.replies import BotReplies
+from processors.turns.over_bot.turn import CallerTurn
+from processors.turns.over_bot.voice import VoiceOverBot
+from processors.turns.over_bot.words import Outcome, WordsOverBot
+from runtime.event_stream import CallEvents
+from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
+
+# An interruption is recorded after the output has dropped it; a reply that is not for the context has no
+# record.
+RECORDED_MS = 30
+
+
+class CallerFloor:
+    """What is done in one call.
+
+    Args:
+        door: begins turns, takes words back and pushes frames. It may be a weak reference: its owner owns
+            this object.
+        machine: the interruptions of this call.
+        events: of the call.
+        endpoint: what ends the turns that begin here.
+        interrupt: interrupts the bot inside of an open turn.
+        decisions: where decisions go.
+        turn: the caller's.
+        voice: the caller's.
+        words: the caller's.
+        replies: the bot's.
+
+    Attributes:
+        judged_frame: the final words that are being looked at.
+    """
+
+    def __init__(
+        self,
+        door: BaseUserTurnStartStrategy,
+        machine: BargeIn,
+        events: CallEvents,
+        *,
+        endpoint: EndpointStopStrategy,
+        interrupt: Callable[[], Awaitable[None]],
+        decisions: DecisionQueue,
+        turn: CallerTurn,
+        voice: VoiceOverBot,
+        words: WordsOverBot,
+        replies: BotReplies,
+    ) -> None:
+        self._door = door
+        self._machine = machine
+        self._events = events
+        self._endpoint = endpoint
+        self._interrupt = interrupt
+        self._decisions = decisions
+        self._turn = turn
+        self._voice = voice
+        self._words = words
+        self._replies = replies
+        self.judged_frame: TranscriptionFrame | None = None
+
+    # Decisions.
+
+    async def carry_out(self, decision: Decision | None) -> None:
+        """Do what was decided."""
+        match decision:
+            case Duck():
+                self._decisions.change_volume(decision)
+            case Restore():
+                self._decisions.change_volume(decision)
+                if self._machine.state is State.REPLYING and not self._turn.is_open:
+                    await self.take_back()
+            case Cut():
+                await self._cut(decision)
+            case Resume():
+                await self._say_rest(decision)
+
+    async def _cut(self, cut: Cut) -> None:
+        self._decisions.publish(cut)
+        self._replies.take_cut(cut)
+        if not self._turn.is_open:
+            if self._words.replaces_guess:
+                # Nothing is to end the turn with them before the command is said.
+                await self._endpoint.forget()
+            await self._door.trigger_user_turn_started()
+        else:
+            self._turn.take_up()
+            await self._interrupt()
+            await self._endpoint.take_up()
+
+    async def _say_rest(self, resume: Resume) -> None:
+        """The cut was for nothing: say what it took, or have it answered again."""
+        self._decisions.publish(resume)
+        self._replies.announce_rest()
+        await self._replies.wait_for_books(resume.reply_id)
+        if self._turn.is_open and self._turn.began_over_reply:
+            await self._abandon_turn()
+        rest = self._replies.rest()
+        for frame in rest:
+            await self._door.push_frame(frame)
+        if not rest:
+            self._replies.drop_rest()
+
+    async def take_up_cut(self) -> None:
+        """Take up the turn of a cut that no words led to.
+
+        Nothing else asks for the end of a turn whose words were there before it, unless a command is about to
+        take their place. It may be due at once, and the reply that it cut stands before it.
+        """
+        await self._replies.wait_for_books(self._replies.cut_id)
+        await self._events.wait_for(BotTurnEnded, within_ms=RECORDED_MS)
+        if self._words.command is None:
+            await self._endpoint.take_up()
+
+    # The turn.
+
+    async def give(self) -> None:
+        """Begin the caller's turn when they speak, or have spoken, and the bot does not."""
+        await self.settle_words()
+        if self._turn.is_open:
+            return
+        if self._machine.caller_has_floor:
+            await self._door.trigger_user_turn_started()
+        elif self._turn.has_held_words and self._machine.state is State.LISTENING:
+            await self._door.trigger_user_turn_started()
+            await self._endpoint.take_up()
+
+    async def begin_with_words(self) -> None:
+        """Begin the caller's turn when words come and there is neither a reply nor a turn."""
+        is_silent = not self._voice.over_reply and self._machine.state is State.LISTENING
+        if not self._turn.is_open and is_silent:
+            await self._door.trigger_user_turn_started()
+
+    async def _abandon_turn(self) -> None:
+        self._turn.void()
+        await self.take_back()
+        await self._endpoint.abandon()
+
+    # Words.
+
+    async def take_final(self, frame: TranscriptionFrame) -> None:
+        """Do what follows from final words that the machine has judged."""
+        self._words.note_final()
+        if self._words.is_guess_at_command():
+            NOT_MEANT.put(frame, True)
+            await self.say_command()
+        else:
+            await self._do(self._words.judge_final())
+
+    async def settle_words(self) -> None:
+        """Do what follows for words that waited for the spotter."""
+        outcome = self._words.settle()
+        if outcome is Outcome.HOLD:
+            await self.say_command()
+        await self._do(outcome)
+        if outcome is Outcome.BEGIN and self._words.command is None:
+            # Otherwise the turn is taken up with the command, which replaces the words.
+            await self._endpoint.take_up()
+
+    async def _do(self, outcome: Outcome) -> None:
+        match outcome:
+            case Outcome.TAKE_BACK:
+                await self.take_back()
+            case Outcome.ABANDON:
+                await self._abandon_turn()
+            case Outcome.HOLD:
+                self._turn.hold_words()
+            case Outcome.BEGIN | Outcome.BEGIN_IDLE:
+                await self._door.trigger_user_turn_started()
+                self._turn.has_words = outcome is Outcome.BEGIN
+            case Outcome.BEGIN_LATE:
+                # They are answered with the turn before.
+                await self._door.trigger_user_turn_started()
+            case Outcome.STAY:
+                pass
+
+    async def say_command(self) -> None:
+        """Have the command stand in the turn as its words: otherwise it would end without any."""
+        command, replaces = self._words.command, self._words.replaces_guess
+        self._words.command = None
+        if command is None:
+            return
+        if replaces and not self._voice.is_on:
+            await self.take_back()
+        await self._door.push_frame(
+            TranscriptionFrame(text=command.text, user_id="", timestamp=time_now_iso8601(), finalized=True)
+        )
+
+    async def take_back(self) -> None:
+        """Take back what was understood since the last turn: it was not meant."""
+        if self._turn.has_held_words or self._machine.holds_words:
+            return
+        if self.judged_frame is not None:
+            # The stop strategy is shown them next.
+            NOT_MEANT.put(self.judged_frame, True)
+        await self._door.trigger_reset_aggregation()
+        self._events.publish(WordsDiscarded(self._events.now_ms()))
+        await self._endpoint.forget()

@@ -1,0 +1,68 @@
+"""The caller's turn as barge-in sees it."""
+
+from enum import Enum
+
+
+class TurnPhase(Enum):
+    """State of the caller's turn."""
+
+    CLOSED = "closed"
+    # Words that were meant came over a reply that may not be interrupted: a turn when it is over.
+    HELD = "held"
+    OPEN = "open"
+    # Open, and no words of it were meant after all.
+    VOID = "void"
+
+
+class CallerTurn:
+    """The turn of one caller.
+
+    Attributes:
+        phase: whether there is one.
+        began_over_reply: a voice over a reply began it.
+        has_words: it has words that were meant.
+    """
+
+    def __init__(self) -> None:
+        self.phase = TurnPhase.CLOSED
+        self.began_over_reply = self.has_words = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a turn is open."""
+        return self.phase in (TurnPhase.OPEN, TurnPhase.VOID)
+
+    @property
+    def is_void(self) -> bool:
+        """Whether the open turn is for nothing."""
+        return self.phase is TurnPhase.VOID
+
+    @property
+    def has_held_words(self) -> bool:
+        """Whether words wait for a turn."""
+        return self.phase is TurnPhase.HELD
+
+    def start(self, *, over_reply: bool) -> None:
+        """Open a turn, with the words that were held."""
+        self.began_over_reply, self.has_words = over_reply, self.has_held_words
+        self.phase = TurnPhase.OPEN
+
+    def stop(self) -> None:
+        """Close the turn."""
+        if self.is_open:
+            self.phase = TurnPhase.CLOSED
+
+    def hold_words(self) -> None:
+        """Keep words for a turn to come."""
+        if self.phase is TurnPhase.CLOSED:
+            self.phase = TurnPhase.HELD
+
+    def void(self) -> None:
+        """Take that the open turn is for nothing."""
+        if self.is_open:
+            self.phase = TurnPhase.VOID
+
+    def take_up(self) -> None:
+        """Take that the open turn is one after all."""
+        if self.is_open:
+            self.phase = TurnPhase.OPEN

@@ -1,0 +1,224 @@
+"""Measures the caller's voice for barge-in: how loud it is, whose it is, and what engines make of it.
+
+In: the beginning and end of a voice, as the start strategy is shown them; its first sign and its pauses, as
+events; its level and its audio, as voice activity has judged it. Out: what the machine has to know of it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from core.call_events import ReplyFinished, ReplyStarted, VoicePaused, VoiceSuspected
+from core.clock import Clock
+from models.stt import Transcript
+from processors.turns.looks import VoiceLooks
+from processors.turns.over_bot.decisions import DecisionQueue
+from processors.turns.stop_words import StopWords
+from runtime.event_stream import CallEvents
+from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in_table import Decision, State
+from turn_taking.usual_level import UsualLevel
+
+# A voice lasts as long as its audio does. When voice activity is behind by more than a window and a frame, a
+# voice that has ended long ago may look as if it went on: its verdict waits, but no longer than this.
+AUDIO_LATE_MS = 60
+AUDIO_WAIT_MS = 500
+LATE_LOOK_MS = 20
+# The check for the bot's own voice looks back as far (``SelfVoiceSettings.look_ms``): sooner it would judge
+# what was heard before the voice.
+OWN_VOICE_MS = 320
+# For so long after a reply its echo may still be heard.
+ECHO_OVER_MS = 200
+
+
+class VoiceOverBot:
+    """The caller's voice in one call.
+
+    Args:
+        machine: the interruptions of this call.
+        events: of the call.
+        decisions: where decisions go.
+        clock: of the event loop.
+        heard_ms: how much of the caller's audio voice activity has judged; None takes it for in time.
+        level_db: how loud the present voice has been so far, dBFS; None where it is not measured.
+        is_own: whether what was heard last is the bot's own voice; None when that is not known.
+        are_own: whether words are what the bot said a moment ago.
+        stop_words: listens for them in voices over a reply.
+        looks: looks at the beginnings of voices over a reply.
+
+    Attributes:
+        is_on: the caller speaks.
+        stopped_ms: when voice activity reported the last end.
+        over_reply: the last voice began while a reply was on, in a turn that is open or to come.
+    """
+
+    def __init__(
+        self,
+        machine: BargeIn,
+        events: CallEvents,
+        decisions: DecisionQueue,
+        clock: Clock,
+        *,
+        heard_ms: Callable[[], int] | None,
+        level_db: Callable[[], float | None] | None,
+        is_own: Callable[[], bool | None] | None,
+        are_own: Callable[[str], bool] | None,
+        stop_words: StopWords | None,
+        looks: VoiceLooks | None,
+    ) -> None:
+        self._machine = machine
+        self._decisions = decisions
+        self._clock = clock
+        self._heard_ms = heard_ms
+        self._level_db = level_db
+        self._usual = UsualLevel()
+        self._is_own = is_own
+        self._are_own = are_own
+        self._stop_words = stop_words
+        self._looks = looks
+        self.is_on = self.over_reply = False
+        self.stopped_ms = self._started_ms = 0
+        # A reply was heard while the present voice was on: its level may be the bot's.
+        self._met_reply = False
+        # When the last reply was over.
+        self._over_ms = 0
+        # When the present voice was noticed, and how much had been heard by then; the verdict about it is not
+        # due before.
+        self._noticed_ms = (0, 0)
+        self._not_before_ms = 0
+        # The next look for the bot's own voice.
+        self._look_ms: int | None = None
+        events.subscribe(VoiceSuspected, self._on_voice_suspected)
+        events.subscribe(VoicePaused, self._on_voice_paused)
+        events.subscribe(ReplyStarted, self._on_reply_started)
+        events.subscribe(ReplyFinished, self._on_reply_finished)
+
+    @property
+    def meets_reply(self) -> bool:
+        """Whether a reply is on, on its way, or about to be said on."""
+        return self._machine.state is not State.LISTENING
+
+    def close(self) -> None:
+        """Release the engines."""
+        if self._stop_words is not None:
+            self._stop_words.close()
+        if self._looks is not None:
+            self._looks.close()
+
+    def begin(self, voiced_ms: int) -> Decision | None:
+        """Take that a voice began so long ago, and return what is decided."""
+        now_ms = self._clock.now_ms()
+        self._follow_audio()
+        self.is_on = True
+        self.over_reply = self.meets_reply or now_ms - voiced_ms <= self._over_ms
+        self._met_reply = self.meets_reply
+        self._look_ms = now_ms - voiced_ms + OWN_VOICE_MS if self._is_own is not None else None
+        if self._stop_words is not None and self.meets_reply:
+            self._stop_words.on_voice_started(voiced_ms)
+        self._started_ms = now_ms - voiced_ms
+        return self._machine.on_voice_started(now_ms, voiced_ms=voiced_ms)
+
+    def look_at_beginning(self, voiced_ms: int) -> None:
+        """Measure a voice that has begun, when what that led to is done."""
+        self.tell_level()
+        if self._looks is not None and self._machine.state is State.ARMED:
+            self._looks.on_voice_started(voiced_ms, partial(self._on_look, self._machine.voice_number))
+
+    def end(self, silence_ms: int, on_spotted: Callable[[int, int, Transcript], None]) -> Decision | None:
+        """Take that the voice fell silent so long ago, and return what is decided.
+
+        Args:
+            silence_ms: how long it has been silent.
+            on_spotted: called with the number of the voice, when its end was reported, and what was spotted.
+        """
+        self._look_ms = None
+        if self._looks is not None:
+            self._looks.on_voice_over()
+        self.is_on, self.stopped_ms = False, self._clock.now_ms()
+        self.tell_level(learns_of_ms=self.stopped_ms - silence_ms - self._started_ms)
+        if self._stop_words is not None:
+            # Nothing is to be stopped any more where the caller has the floor.
+            spotted = partial(on_spotted, self._machine.voice_number, self.stopped_ms)
+            if self._stop_words.on_voice_stopped(spotted if self.meets_reply else None):
+                self._machine.on_spotting()
+        return self._machine.on_voice_stopped(self._clock.now_ms(), silence_ms=silence_ms)
+
+    def tell_level(self, *, learns_of_ms: int | None = None) -> None:
+        """Tell the machine how loud the voice is, relative to the caller's usual one.
+
+        Args:
+            learns_of_ms: the voice has ended and was so long: the usual level is learnt from it.
+        """
+        level_db = self._level_db() if self._level_db is not None else None
+        if level_db is None:
+            return
+        beside_db = self._usual.beside(level_db)
+        if beside_db is not None:
+            decision = self._machine.on_level(self._clock.now_ms(), beside_db)
+            if decision is not None:
+                # Nothing that the task of the deadlines asks for may wake it.
+                self._decisions.note(decision)
+        is_alone = not self._met_reply and self._started_ms - self._over_ms > ECHO_OVER_MS
+        if learns_of_ms is not None and is_alone:
+            self._usual.learn(level_db, voiced_ms=learns_of_ms)
+
+    def echoes(self, text: str) -> bool:
+        """Whether words that came over a reply are the reply's."""
+        return self.over_reply and self._are_own is not None and self._are_own(text)
+
+    # Time.
+
+    def dues_ms(self) -> list[int]:
+        """Return when a deadline of the machine or a look is due."""
+        due_ms = self._machine.next_deadline_ms()
+        if due_ms is not None:
+            due_ms = max(due_ms, self._not_before_ms)
+        return [due for due in (due_ms, self._look_ms) if due is not None]
+
+    def look_for_own(self, now_ms: int) -> Decision | None:
+        """Look whether the voice is the bot's own if that is due, and return what is decided."""
+        if self._look_ms is None or now_ms < self._look_ms:
+            return None
+        self._look_ms = now_ms + OWN_VOICE_MS
+        own = self._is_own() if self._is_own is not None and self.meets_reply else None
+        return self._machine.on_self_voice(now_ms, own=own) if own is not None else None
+
+    def keep_deadline(self, now_ms: int) -> Decision | None:
+        """Return what is decided because it is due, unless the audio is late."""
+        return None if self._is_audio_late(now_ms) else self._machine.on_deadline(now_ms)
+
+    def _follow_audio(self) -> None:
+        self._noticed_ms = self._clock.now_ms(), self._heard_ms() if self._heard_ms is not None else 0
+
+    def _is_audio_late(self, now_ms: int) -> bool:
+        """Whether the voice may have ended in audio that is not judged yet."""
+        due_ms = self._machine.next_deadline_ms()
+        if self._heard_ms is None or due_ms is None or self._machine.state is not State.ARMED:
+            return False
+        noticed_ms, heard_ms = self._noticed_ms
+        late_ms = (now_ms - noticed_ms) - (self._heard_ms() - heard_ms)
+        if late_ms <= AUDIO_LATE_MS or now_ms >= due_ms + AUDIO_WAIT_MS:
+            return False
+        self._not_before_ms = now_ms + LATE_LOOK_MS
+        return True
+
+    # Events.
+
+    def _on_voice_suspected(self, _event: VoiceSuspected) -> None:
+        self._follow_audio()
+        self._decisions.note(self._machine.on_maybe_voice(self._clock.now_ms()))
+
+    def _on_voice_paused(self, _event: VoicePaused) -> None:
+        self._machine.on_maybe_quiet(self._clock.now_ms())
+
+    def _on_reply_started(self, _event: ReplyStarted) -> None:
+        self._met_reply = True
+
+    def _on_reply_finished(self, _event: ReplyFinished) -> None:
+        self._over_ms = self._clock.now_ms()
+
+    def _on_look(self, voice: int, look: int, log_odds: float) -> None:
+        """The beginning of a voice sounds so; the cut that may follow is the task's."""
+        self.tell_level()
+        self._decisions.note(self._machine.on_look(self._clock.now_ms(), look, log_odds, voice=voice))
+        if self._looks is not None and self._machine.state is not State.ARMED:
+            self._looks.on_voice_over()

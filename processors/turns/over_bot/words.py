@@ -1,0 +1,199 @@
+"""Judges what final words and spotted commands mean for the caller's turn; carries nothing out.
+
+In: what the machine made of final words, and of a voice that was listened to once more. Out: an ``Outcome``,
+which the floor carries out, and the command that stands in the turn for words that were a guess.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from loguru import logger
+
+from core.clock import Clock
+from models.stt import Transcript
+from processors.turns.over_bot.decisions import DecisionQueue
+from processors.turns.over_bot.turn import CallerTurn
+from processors.turns.over_bot.voice import VoiceOverBot
+from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in_table import Cut, State
+
+# What is spotted so long after the end of its voice stops nothing any more.
+COMMAND_LATE_MS = 1_500
+
+
+class Outcome(Enum):
+    """What becomes of words."""
+
+    # They stand in the turn that is open, or wait: nothing is to be done.
+    STAY = "stay"
+    TAKE_BACK = "not meant"
+    ABANDON = "not meant, and the turn had no others"
+    HOLD = "meant, over a reply that may not be interrupted"
+    # A turn begins with them.
+    BEGIN = "meant"
+    BEGIN_IDLE = "nothing but a sound"
+    BEGIN_LATE = "of the turn before, and late"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that was spotted and stands in the turn as its words.
+
+    Attributes:
+        text: the command.
+        due_ms: until when the recogniser's words of the same voice are waited for.
+        replaces_words: nothing else was said in the turn.
+    """
+
+    text: str
+    due_ms: int
+    replaces_words: bool
+
+
+class WordsOverBot:
+    """The words of one caller.
+
+    Args:
+        machine: the interruptions of this call.
+        turn: the caller's.
+        voice: the caller's.
+        decisions: where decisions go.
+        clock: of the event loop.
+        name: of the strategy, for the log.
+
+    Attributes:
+        command: that was spotted and is not said yet.
+    """
+
+    def __init__(
+        self,
+        machine: BargeIn,
+        turn: CallerTurn,
+        voice: VoiceOverBot,
+        decisions: DecisionQueue,
+        clock: Clock,
+        *,
+        name: str,
+    ) -> None:
+        self._machine = machine
+        self._turn = turn
+        self._voice = voice
+        self._decisions = decisions
+        self._clock = clock
+        self._name = name
+        self.command: Command | None = None
+        # Final words of the last voice have come, and they claim nothing or are a guess.
+        self._has_final = self._is_guessed = False
+        # The open turn had words that were meant before the last voice.
+        self._had_words = False
+        # Words wait for the spotter; what it says of the voices up to this one is too late.
+        self._waits_for_spotter = False
+        self._answered_voice = 0
+
+    @property
+    def replaces_guess(self) -> bool:
+        """Whether the command takes the place of the only words of the turn, which were a guess."""
+        return self.command is not None and self.command.replaces_words and self._is_guessed
+
+    def end_voice(self) -> None:
+        """Take that the voice ended: the next final words are about it."""
+        self._has_final = self._is_guessed = False
+        self._had_words = self._turn.is_open and self._turn.has_words
+
+    def end_turn(self, *, is_answered: bool) -> None:
+        """Take that the caller's turn is over."""
+        if is_answered:
+            # What is spotted of its voices now must not cut the answer.
+            self._answered_voice = self._machine.voice_number - self._voice.is_on
+            self._machine.on_turn_ended()
+            self._waits_for_spotter = False
+        self.command = None
+
+    def take_spotted(self, voice: int, stopped_ms: int, heard: Transcript) -> None:
+        """Take that a voice that stopped then was this command or none, whatever the recogniser wrote."""
+        now_ms, machine = self._clock.now_ms(), self._machine
+        text, floor = heard.text, heard.floor_log_odds
+        if now_ms - stopped_ms > COMMAND_LATE_MS:
+            logger.debug(f"{self._name}: {text!r} was spotted too late, after {now_ms - stopped_ms} ms")
+            return
+        if voice <= self._answered_voice:
+            return
+        was_cut, waited = machine.state is State.CUT, machine.holds_words
+        decision = machine.on_spotted(now_ms, text, voice=voice, floor_log_odds=floor)
+        is_taken_up = isinstance(decision, Cut) or (was_cut and machine.state is State.LISTENING)
+        if machine.spotted_command and (is_taken_up or (waited and not machine.holds_words)):
+            # The recogniser's words of it are there or about to come, unless they were of another voice.
+            waits = stopped_ms == self._voice.stopped_ms and not self._has_final and not self._voice.is_on
+            due_ms = stopped_ms + machine.settings.words_wait_ms if waits else now_ms
+            # Words that were meant and waited for a protected reply, or stand in a turn that is open, stay.
+            replaces = not self._turn.has_held_words and not self._had_words
+            self.command = Command(text, due_ms, replaces)
+        self._decisions.note(decision)
+
+    def is_command_due(self, now_ms: int) -> bool:
+        """Whether the recogniser's words of a command are waited for no longer."""
+        return self.command is not None and now_ms >= self.command.due_ms
+
+    def note_final(self) -> None:
+        """Take that the machine has judged final words."""
+        self._has_final, self._is_guessed = not self._voice.is_on, self._machine.last_is_guess
+
+    def is_guess_at_command(self) -> bool:
+        """Whether final words in the turn are the recogniser's guess at a command, which is said for them.
+
+        Others take the command's place.
+        """
+        if self.command is None or not self._turn.is_open:
+            return False
+        if self._is_guessed:
+            return True
+        self.command = None
+        return False
+
+    def judge_final(self) -> Outcome:
+        """Return what becomes of the final words that the machine has judged."""
+        kind = self._machine.last_kind
+        is_idle = kind is None or kind.leaves_floor
+        if self._turn.is_open:
+            return self._judge_in_turn(is_idle)
+        if self._machine.holds_words:
+            # Whether they are meant is known when the voice has been listened to once more.
+            self._waits_for_spotter = True
+            return Outcome.STAY
+        state, over_reply = self._machine.state, self._voice.over_reply
+        if state in (State.LISTENING, State.CUT):
+            if not is_idle:
+                return Outcome.BEGIN
+            return Outcome.TAKE_BACK if over_reply else Outcome.BEGIN_IDLE
+        if state is State.PROTECTED and not is_idle:
+            return Outcome.HOLD
+        return Outcome.TAKE_BACK if is_idle or over_reply else Outcome.BEGIN_LATE
+
+    def _judge_in_turn(self, is_idle: bool) -> Outcome:
+        turn, waits = self._turn, self._machine.holds_words
+        if turn.is_void:
+            return Outcome.TAKE_BACK
+        has_none = not turn.has_words and not waits
+        if is_idle and turn.began_over_reply and has_none and not self._voice.meets_reply:
+            # It was only a sign of listening, and the reply ended under it.
+            return Outcome.ABANDON
+        if waits:
+            self._waits_for_spotter = True
+        else:
+            turn.has_words = True
+        return Outcome.STAY
+
+    def settle(self) -> Outcome:
+        """Return what becomes of words that waited for the spotter, where no cut has begun their turn."""
+        if not self._waits_for_spotter or self._machine.holds_words or not self._decisions.is_empty:
+            return Outcome.STAY
+        self._waits_for_spotter = False
+        meant = self._machine.take_verdict()
+        if meant is None:
+            return Outcome.STAY
+        if self._turn.is_open:
+            self._turn.has_words = self._turn.has_words or meant
+            return Outcome.STAY
+        if not meant:
+            return Outcome.TAKE_BACK
+        return Outcome.HOLD if self._machine.state is State.PROTECTED else Outcome.BEGIN
