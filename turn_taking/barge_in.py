@@ -39,8 +39,8 @@ from turn_taking.barge_in_table import (
     Resume,
     State,
 )
-from turn_taking.barge_in_voice import Finding, VoiceEvent, VoiceState, VoiceTracker
-from turn_taking.barge_in_words import Spotted, WordArbiter
+from turn_taking.barge_in_voice import VoiceEvent, VoiceFinding, VoiceState, VoiceTracker
+from turn_taking.barge_in_words import SpotVerdict, WordArbiter
 from turn_taking.looks import LookVerdict
 from turn_taking.utterances import ENGLISH, Kind, Utterance, Vocabulary
 
@@ -209,7 +209,7 @@ class BargeIn:
 
         A caller who was taken for somebody else and speaks up begins a voice by that.
         """
-        self._voice.level_db = level_db
+        self._voice.note_level(level_db)
         if self._voice.is_far or not self._voice.take(VoiceEvent.CAME_NEAR):
             return None
         return self._arm(at_ms, at_ms, is_same_voice=True)
@@ -247,7 +247,7 @@ class BargeIn:
             return None
         was_on = voice.state is VoiceState.ECHO
         voice.take(VoiceEvent.NOT_OWN)
-        voice.findings.drop(Finding.OWN, of=voice.number)
+        voice.findings.drop(VoiceFinding.OWN, of=voice.number)
         # What was understood until now was the bot.
         return self._arm(at_ms, at_ms, is_same_voice=True, is_same_echo=True) if was_on else None
 
@@ -264,7 +264,7 @@ class BargeIn:
         """
         words, asked = self._words, self._replies.is_question_open(at_ms)
         if self._voice.is_echo:
-            words.echo_words = len(text.split())
+            words.note_echo(text)
             return self._stop_in_spite_of_echo(at_ms, Utterance(text, confidences))
         text, confidences = words.without_echo(text, confidences)
         if self._voice.is_warming_up(at_ms) and self._replies.says(text):
@@ -326,11 +326,11 @@ class BargeIn:
         """
         findings, number = self._voice.findings, self._voice.number
         over_reply = self._state in (State.WEIGHED, State.ARMED, State.PROTECTED)
-        is_left = self._state is State.REPLYING and findings.holds(Finding.LEFT, number)
+        is_left = self._state is State.REPLYING and findings.holds(VoiceFinding.LEFT, number)
         if over_reply or is_left:
-            findings.note(Finding.SPOTTING, number)
+            findings.note(VoiceFinding.SPOTTING, number)
         else:
-            findings.drop(Finding.SPOTTING)
+            findings.drop(VoiceFinding.SPOTTING)
 
     def on_spotted(
         self, at_ms: int, text: str, *, voice: int | None = None, floor_log_odds: float | None = None
@@ -350,30 +350,31 @@ class BargeIn:
         """
         words, findings = self._words, self._voice.findings
         number = self._voice.number if voice is None else voice
-        words.spotted_command = False
-        findings.drop(Finding.SPOTTING, of=number)
-        is_own = findings.holds(Finding.OWN, number) or (number == self._voice.number and self._voice.is_echo)
+        words.begin_spotted(number)
+        is_own = findings.holds(VoiceFinding.OWN, number) or (
+            number == self._voice.number and self._voice.is_echo
+        )
         # Somebody else's "no" is no answer to the bot.
-        is_far = findings.holds(Finding.FAR, number) and words.kind(Utterance(text)) is not Kind.STOP
+        is_far = findings.holds(VoiceFinding.FAR, number) and words.kind(Utterance(text)) is not Kind.STOP
         if is_own or is_far:
             # So were its words.
             return self._settle_held(at_ms, meant=False)
-        if findings.holds(Finding.LISTENS, number) or self._voice.is_warming_up(at_ms):
+        if findings.holds(VoiceFinding.LISTENS, number) or self._voice.is_warming_up(at_ms):
             # A caller who is surely understood to listen does, and a sound of the first seconds may be the
             # bot's.
             floor_log_odds = None
         match words.take_spotted(text, number, floor_log_odds):
-            case Spotted.STOP:
+            case SpotVerdict.STOP:
                 return self._stop(at_ms)
-            case Spotted.COMMAND:
+            case SpotVerdict.COMMAND:
                 return self._mean_all(at_ms)
-            case Spotted.WANTS_FLOOR:
+            case SpotVerdict.WANTS_FLOOR:
                 return self._give_floor(at_ms, number)
-            case Spotted.BELIEVE_HELD:
+            case SpotVerdict.BELIEVE_HELD:
                 return self._settle_held(at_ms, meant=True)
-            case Spotted.DROP_HELD:
+            case SpotVerdict.DROP_HELD:
                 return self._settle_held(at_ms, meant=False)
-            case Spotted.NOTHING:
+            case SpotVerdict.NOTHING:
                 return None
 
     # Time.
@@ -416,7 +417,7 @@ class BargeIn:
             case State.ARMED:
                 return self._judge_voice(at_ms)
             case State.WEIGHED:
-                voice.findings.drop(Finding.SPOTTING)
+                voice.findings.drop(VoiceFinding.SPOTTING)
                 if self._kind(at_ms).claims_floor:
                     return self._mean(at_ms, Reason.WORDS)
                 return self._dismiss(at_ms)
@@ -467,7 +468,7 @@ class BargeIn:
 
     def _judge_left_voice(self, at_ms: int) -> Decision | None:
         """Decide on a voice that lasts although it was taken for a listener's."""
-        self._voice.findings.drop(Finding.LEFT)
+        self._voice.findings.drop(VoiceFinding.LEFT)
         if not self._voice.is_far:
             return self._mean(at_ms, Reason.DURATION)
         self._voice.take(VoiceEvent.OUTLASTED)
@@ -509,7 +510,7 @@ class BargeIn:
     def _mean(self, at_ms: int, reason: Reason) -> Decision | None:
         self._voice.take(VoiceEvent.MEANT)
         if self._state is State.CUT:
-            self._replies.false_in_a_row = 0
+            self._replies.note_meant()
         return self._move(Event.MEANT, at_ms, reason)
 
     def _mean_all(self, at_ms: int) -> Decision | None:
@@ -539,7 +540,7 @@ class BargeIn:
     def _stop(self, at_ms: int) -> Decision | None:
         if self._state is State.PROTECTED and not self._settings.protected_yields_to_stop:
             return None
-        self._replies.false_in_a_row = 0
+        self._replies.note_meant()
         return self._move(Event.STOP, at_ms, Reason.STOP_WORD)
 
     def _stop_in_spite_of_echo(self, at_ms: int, heard: Utterance) -> Decision | None:
@@ -551,7 +552,7 @@ class BargeIn:
     def _dismiss(self, at_ms: int) -> Decision | None:
         self._voice.dismiss(at_ms)
         if self._state is State.CUT:
-            self._replies.false_in_a_row += 1
+            self._replies.note_false()
             if self._replies.is_nothing_left:
                 return self._move(Event.OVER, at_ms)
         return self._move(Event.DISMISSED, at_ms)

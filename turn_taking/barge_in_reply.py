@@ -17,7 +17,7 @@ _CUT_REPLIES = 32
 
 
 @dataclass(slots=True)
-class Reply:
+class BotReply:
     """The reply that is on its way or heard.
 
     Attributes:
@@ -65,7 +65,7 @@ class ReplyTracker:
 
     def __init__(self, settings: BargeInSettings) -> None:
         self._settings = settings
-        self.current: Reply | None = None
+        self.current: BotReply | None = None
         self.cut_ms = self.protected_ms = self.false_in_a_row = 0
         self._following: FollowingReply | None = None
         self._cut_ids: deque[str] = deque(maxlen=_CUT_REPLIES)
@@ -108,7 +108,7 @@ class ReplyTracker:
 
     def begin(self, reply_id: str, at_ms: int, *, is_heard: bool) -> bool:
         """Take the reply that is on from here, and return whether that is news."""
-        reply, before = Reply(reply_id, at_ms, is_heard), self.current
+        reply, before = BotReply(reply_id, at_ms, is_heard), self.current
         if before is not None and before.reply_id == reply_id:
             if before.is_heard:
                 return False
@@ -180,10 +180,18 @@ class ReplyTracker:
         self._cut_ids.extend(each for each in ids if each is not None)
         return cut_id
 
+    def note_meant(self) -> None:
+        """Take that the last cut was meant."""
+        self.false_in_a_row = 0
+
+    def note_false(self) -> None:
+        """Take that the last cut was for nothing."""
+        self.false_in_a_row += 1
+
     def resume(self, at_ms: int) -> tuple[str | None, int]:
         """Take that the rest is said; return the name of the reply and the first word that was not heard."""
         reply_id, from_word = self.current_id, self.current.last_word + 1 if self.current is not None else 0
-        self.current = Reply(None, at_ms)
+        self.current = BotReply(None, at_ms)
         return reply_id, from_word
 
     @property

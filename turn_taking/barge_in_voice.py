@@ -84,8 +84,8 @@ _CALLERS = frozenset({_S.ON, _S.DISMISSED, _S.FAR, _S.LEFT})
 _GOES_ON = _CALLERS | {_S.ECHO}
 
 
-class Finding(Enum):
-    """Finding about a voice, which may be over by then."""
+class VoiceFinding(Enum):
+    """Fact that was found out about a voice, which may be over by then."""
 
     OWN = "it was the bot's own"
     FAR = "it was far away"
@@ -96,24 +96,24 @@ class Finding(Enum):
     LISTENS = "a listener was surely understood"
 
 
-class Findings:
+class VoiceFindings:
     """The last voice, by its number, of which each finding holds.
 
     Voices are numbered because what is found out about one may come when the next one is on.
     """
 
     def __init__(self) -> None:
-        self._voices: dict[Finding, int] = {}
+        self._voices: dict[VoiceFinding, int] = {}
 
-    def note(self, finding: Finding, voice: int) -> None:
+    def note(self, finding: VoiceFinding, voice: int) -> None:
         """Record a finding about a voice."""
         self._voices[finding] = voice
 
-    def holds(self, finding: Finding, voice: int) -> bool:
+    def holds(self, finding: VoiceFinding, voice: int) -> bool:
         """Return whether a finding holds of this voice."""
         return self._voices.get(finding) == voice
 
-    def drop(self, *findings: Finding, of: int | None = None) -> None:
+    def drop(self, *findings: VoiceFinding, of: int | None = None) -> None:
         """Forget findings, about whichever voice or about one."""
         for finding in findings:
             if of is None or self.holds(finding, of):
@@ -157,7 +157,7 @@ class VoiceTracker:
         self._settings = settings
         self.state = VoiceState.SILENT
         self.number = 0
-        self.findings = Findings()
+        self.findings = VoiceFindings()
         self.onset_ms = self.fell_quiet_ms = self.noticed_ms = self.hold_until_ms = 0
         self.stretches_ms: tuple[int, ...] = ()
         self.level_db: float | None = None
@@ -236,6 +236,10 @@ class VoiceTracker:
         if not keeps_looks:
             self._near_end_looks = 0
 
+    def note_level(self, level_db: float) -> None:
+        """Record how loud the voice is."""
+        self.level_db = level_db
+
     def pause(self, at_ms: int) -> None:
         """Take a pause that may be the end of the voice."""
         self.hold_until_ms = at_ms + self._settings.pause_hold_ms
@@ -250,7 +254,7 @@ class VoiceTracker:
             self.stretches_ms += (max(0, self.fell_quiet_ms - self.onset_ms),)
         self.ended = EndedVoice(self.stretches_ms, self.level_db)
         if self.is_far:
-            self.findings.note(Finding.FAR, self.number)
+            self.findings.note(VoiceFinding.FAR, self.number)
         return True
 
     def dismiss(self, at_ms: int) -> None:
@@ -263,7 +267,7 @@ class VoiceTracker:
     def leave(self) -> None:
         """Take that an early look took the voice for a listener's."""
         self.take(VoiceEvent.LEFT)
-        self.findings.note(Finding.LEFT, self.number)
+        self.findings.note(VoiceFinding.LEFT, self.number)
 
     # How long the voice is.
 
@@ -315,7 +319,7 @@ class VoiceTracker:
             self._maybe_from_ms = at_ms + self._settings.maybe_rest_ms
         self.take(VoiceEvent.OWN)
         self._near_end_looks = 0
-        self.findings.note(Finding.OWN, self.number)
+        self.findings.note(VoiceFinding.OWN, self.number)
 
     def take_not_own(self) -> bool:
         """Take a verdict that the voice is not the bot's own, and return whether that is sure now."""

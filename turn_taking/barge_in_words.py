@@ -11,11 +11,11 @@ from enum import Enum
 
 from turn_taking.barge_in_settings import BargeInSettings
 from turn_taking.barge_in_table import State
-from turn_taking.barge_in_voice import Finding, Findings
+from turn_taking.barge_in_voice import VoiceFinding, VoiceFindings
 from turn_taking.utterances import Classifier, Kind, Utterance, Vocabulary
 
 
-class Spotted(Enum):
+class SpotVerdict(Enum):
     """Meaning of what a spotter says about a voice."""
 
     STOP = "a stop word"
@@ -28,7 +28,7 @@ class Spotted(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class FinalWords:
+class JudgedWords:
     """The last final words.
 
     Attributes:
@@ -82,12 +82,12 @@ class WordArbiter:
         may_listen: the words so far begin as a listener's.
     """
 
-    def __init__(self, settings: BargeInSettings, findings: Findings, *, vocabulary: Vocabulary) -> None:
+    def __init__(self, settings: BargeInSettings, findings: VoiceFindings, *, vocabulary: Vocabulary) -> None:
         self._settings = settings
         self._findings = findings
         self._classifier = Classifier(settings.utterances, vocabulary=vocabulary)
         self.held: HeldWords | None = None
-        self.last = FinalWords()
+        self.last = JudgedWords()
         self.spotted_command = False
         self.echo_words = 0
         self.may_listen = False
@@ -109,7 +109,9 @@ class WordArbiter:
     def end_turn(self) -> None:
         """Forget what waits, and what was found out about voices: they are answered."""
         self.held = self._verdict = None
-        self._findings.drop(Finding.SPOTTING, Finding.NO_COMMAND, Finding.WANTS_FLOOR, Finding.LISTENS)
+        self._findings.drop(
+            VoiceFinding.SPOTTING, VoiceFinding.NO_COMMAND, VoiceFinding.WANTS_FLOOR, VoiceFinding.LISTENS
+        )
 
     # What was understood.
 
@@ -129,6 +131,10 @@ class WordArbiter:
     def keep(self, text: str, confidences: tuple[float, ...]) -> None:
         """Take these as the words so far."""
         self._text, self._confidences = text, confidences
+
+    def note_echo(self, text: str) -> None:
+        """Take that these words were understood while the voice is the bot's own."""
+        self.echo_words = len(text.split())
 
     def without_echo(self, text: str, confidences: tuple[float, ...]) -> tuple[str, tuple[float, ...]]:
         """Return the words after those that were understood while the voice was the bot's own."""
@@ -175,22 +181,22 @@ class WordArbiter:
             kind = Kind.ANSWER
         is_guess = self._is_guess(kind, heard) and not asked
         counts_as_guess = is_guess or not kind.claims_floor
-        if heard.text and self._findings.holds(Finding.WANTS_FLOOR, voice) and not kind.claims_floor:
+        if heard.text and self._findings.holds(VoiceFinding.WANTS_FLOOR, voice) and not kind.claims_floor:
             # It was heard to want the floor, whatever was written of it.
             kind, is_guess = Kind.SUBSTANTIVE, False
         is_over_reply = state in (State.ARMED, State.WEIGHED) and not is_far
         may_be_more = is_over_reply and self._may_be_more(kind, heard)
         if self._surely_listens(kind, heard):
-            self._findings.note(Finding.LISTENS, voice)
+            self._findings.note(VoiceFinding.LISTENS, voice)
         waits = (is_guess or may_be_more) and state is not State.CUT
-        if waits and self._findings.holds(Finding.SPOTTING, voice):
-            self.last = FinalWords(voice, heard.text, kind, counts_as_guess)
+        if waits and self._findings.holds(VoiceFinding.SPOTTING, voice):
+            self.last = JudgedWords(voice, heard.text, kind, counts_as_guess)
             kinds = self.held.kinds if self.held is not None else {}
             self.held = HeldWords({**kinds, voice: kind}, held_until_ms)
             return None
-        if waits and is_guess and self._findings.holds(Finding.NO_COMMAND, voice):
+        if waits and is_guess and self._findings.holds(VoiceFinding.NO_COMMAND, voice):
             kind = Kind.BACKCHANNEL
-        self.last = FinalWords(voice, heard.text, kind, counts_as_guess)
+        self.last = JudgedWords(voice, heard.text, kind, counts_as_guess)
         return kind
 
     def _is_guess(self, kind: Kind, heard: Utterance) -> bool:
@@ -243,7 +249,12 @@ class WordArbiter:
 
     # What was spotted.
 
-    def take_spotted(self, text: str, voice: int, log_odds: float | None) -> Spotted:
+    def begin_spotted(self, voice: int) -> None:
+        """Take that the spotter has listened to a voice."""
+        self.spotted_command = False
+        self._findings.drop(VoiceFinding.SPOTTING, of=voice)
+
+    def take_spotted(self, text: str, voice: int, log_odds: float | None) -> SpotVerdict:
         """Take a command that was spotted in a voice, or none, and return what follows.
 
         Args:
@@ -256,21 +267,21 @@ class WordArbiter:
             self.spotted_command = True
             self._verdict = True if self.held is not None else self._verdict
             self.held = None
-            return Spotted.STOP if is_stop else Spotted.COMMAND
+            return SpotVerdict.STOP if is_stop else SpotVerdict.COMMAND
         if self._wants_floor(log_odds):
-            self._findings.note(Finding.WANTS_FLOOR, voice)
-            return Spotted.WANTS_FLOOR
+            self._findings.note(VoiceFinding.WANTS_FLOOR, voice)
+            return SpotVerdict.WANTS_FLOOR
         if self._is_no_command(log_odds):
             text = ""
         if not text:
-            self._findings.note(Finding.NO_COMMAND, voice)
+            self._findings.note(VoiceFinding.NO_COMMAND, voice)
         if self.held is None or voice not in self.held.kinds:
-            return Spotted.NOTHING
+            return SpotVerdict.NOTHING
         if len(self.held.kinds) > 1 and not text:
             self.held = self.held.without(voice)
-            return Spotted.NOTHING
+            return SpotVerdict.NOTHING
         # Of a single word the recogniser decides.
-        return Spotted.BELIEVE_HELD if text else Spotted.DROP_HELD
+        return SpotVerdict.BELIEVE_HELD if text else SpotVerdict.DROP_HELD
 
     def _is_command(self, command: str, log_odds: float | None) -> bool:
         """Whether a spotted command is meant whatever the recogniser wrote, and is what was said.

@@ -37,7 +37,7 @@ from processors.turns.looks import VoiceLooks
 from processors.turns.over_bot.decisions import DecisionQueue
 from processors.turns.over_bot.floor import CallerFloor
 from processors.turns.over_bot.replies import BotReplies
-from processors.turns.over_bot.turn import CallerTurn
+from processors.turns.over_bot.turn import TurnOverBot
 from processors.turns.over_bot.voice import VoiceOverBot
 from processors.turns.over_bot.words import WordsOverBot
 from processors.turns.stop_words import StopWords
@@ -87,7 +87,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._timer: asyncio.Task[None] | None = None
         # The endpointer has heard a voice that was not meant.
         self._is_stale = False
-        self._turn = CallerTurn()
+        self._turn = TurnOverBot()
         self._decisions = DecisionQueue(events, set_gain_db, name=str(self))
         self._voice = VoiceOverBot(
             machine,
@@ -142,7 +142,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
     async def handle_user_turn_stopped(self) -> None:
         self._words.end_turn(is_answered=not self._turn.is_void)
         self._turn.stop()
-        self._voice.over_reply = False
+        self._voice.end_turn()
 
     # What the caller does.
 
@@ -158,9 +158,8 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             # Nothing hangs on it any more; the stop strategy is shown its end next.
             self._is_stale = self._machine.state is State.REPLYING
         elif isinstance(frame, TranscriptionFrame):
-            self._floor.judged_frame = frame
-            await self._final_words(frame)
-            self._floor.judged_frame = None
+            with self._floor.judging(frame):
+                await self._final_words(frame)
         elif isinstance(frame, InterimTranscriptionFrame):
             await self._words_so_far(frame)
         else:

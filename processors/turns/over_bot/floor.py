@@ -10,7 +10,8 @@ in the next one. A turn that began over a reply and has none but such words ends
 Nothing waits here but for the books of a reply that was just cut (``replies.BOOKS_MS``).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from pipecat.frames.frames import TranscriptionFrame
 from pipecat.turns.user_start.base_user_turn_start_strategy import BaseUserTurnStartStrategy
@@ -20,9 +21,9 @@ from core.call_events import BotTurnEnded, WordsDiscarded
 from processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
 from processors.turns.over_bot.decisions import DecisionQueue
 from processors.turns.over_bot.replies import BotReplies
-from processors.turns.over_bot.turn import CallerTurn
+from processors.turns.over_bot.turn import TurnOverBot
 from processors.turns.over_bot.voice import VoiceOverBot
-from processors.turns.over_bot.words import Outcome, WordsOverBot
+from processors.turns.over_bot.words import WordsOutcome, WordsOverBot
 from runtime.event_stream import CallEvents
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
@@ -47,9 +48,6 @@ class CallerFloor:
         voice: the caller's.
         words: the caller's.
         replies: the bot's.
-
-    Attributes:
-        judged_frame: the final words that are being looked at.
     """
 
     def __init__(
@@ -61,7 +59,7 @@ class CallerFloor:
         endpoint: EndpointStopStrategy,
         interrupt: Callable[[], Awaitable[None]],
         decisions: DecisionQueue,
-        turn: CallerTurn,
+        turn: TurnOverBot,
         voice: VoiceOverBot,
         words: WordsOverBot,
         replies: BotReplies,
@@ -76,7 +74,8 @@ class CallerFloor:
         self._voice = voice
         self._words = words
         self._replies = replies
-        self.judged_frame: TranscriptionFrame | None = None
+        # The final words that are being looked at.
+        self._judged: TranscriptionFrame | None = None
 
     # Decisions.
 
@@ -157,6 +156,15 @@ class CallerFloor:
 
     # Words.
 
+    @contextmanager
+    def judging(self, frame: TranscriptionFrame) -> Iterator[None]:
+        """Mark final words as not meant when words are taken back while these are judged."""
+        self._judged = frame
+        try:
+            yield
+        finally:
+            self._judged = None
+
     async def take_final(self, frame: TranscriptionFrame) -> None:
         """Do what follows from final words that the machine has judged."""
         self._words.note_final()
@@ -169,37 +177,36 @@ class CallerFloor:
     async def settle_words(self) -> None:
         """Do what follows for words that waited for the spotter."""
         outcome = self._words.settle()
-        if outcome is Outcome.HOLD:
+        if outcome is WordsOutcome.HOLD:
             await self.say_command()
         await self._do(outcome)
-        if outcome is Outcome.BEGIN and self._words.command is None:
+        if outcome is WordsOutcome.BEGIN and self._words.command is None:
             # Otherwise the turn is taken up with the command, which replaces the words.
             await self._endpoint.take_up()
 
-    async def _do(self, outcome: Outcome) -> None:
+    async def _do(self, outcome: WordsOutcome) -> None:
         match outcome:
-            case Outcome.TAKE_BACK:
+            case WordsOutcome.TAKE_BACK:
                 await self.take_back()
-            case Outcome.ABANDON:
+            case WordsOutcome.ABANDON:
                 await self._abandon_turn()
-            case Outcome.HOLD:
+            case WordsOutcome.HOLD:
                 self._turn.hold_words()
-            case Outcome.BEGIN | Outcome.BEGIN_IDLE:
+            case WordsOutcome.BEGIN | WordsOutcome.BEGIN_IDLE:
                 await self._door.trigger_user_turn_started()
-                self._turn.has_words = outcome is Outcome.BEGIN
-            case Outcome.BEGIN_LATE:
+                self._turn.note_words(meant=outcome is WordsOutcome.BEGIN)
+            case WordsOutcome.BEGIN_LATE:
                 # They are answered with the turn before.
                 await self._door.trigger_user_turn_started()
-            case Outcome.STAY:
+            case WordsOutcome.STAY:
                 pass
 
     async def say_command(self) -> None:
         """Have the command stand in the turn as its words: otherwise it would end without any."""
-        command, replaces = self._words.command, self._words.replaces_guess
-        self._words.command = None
+        command = self._words.take_command()
         if command is None:
             return
-        if replaces and not self._voice.is_on:
+        if command.replaces_words and not self._voice.is_on:
             await self.take_back()
         await self._door.push_frame(
             TranscriptionFrame(text=command.text, user_id="", timestamp=time_now_iso8601(), finalized=True)
@@ -209,9 +216,9 @@ class CallerFloor:
         """Take back what was understood since the last turn: it was not meant."""
         if self._turn.has_held_words or self._machine.holds_words:
             return
-        if self.judged_frame is not None:
+        if self._judged is not None:
             # The stop strategy is shown them next.
-            NOT_MEANT.put(self.judged_frame, True)
+            NOT_MEANT.put(self._judged, True)
         await self._door.trigger_reset_aggregation()
         self._events.publish(WordsDiscarded(self._events.now_ms()))
         await self._endpoint.forget()

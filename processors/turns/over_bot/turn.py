@@ -14,7 +14,7 @@ class TurnPhase(Enum):
     VOID = "void"
 
 
-class CallerTurn:
+class TurnOverBot:
     """The turn of one caller.
 
     Attributes:
@@ -46,6 +46,10 @@ class CallerTurn:
         """Open a turn, with the words that were held."""
         self.began_over_reply, self.has_words = over_reply, self.has_held_words
         self.phase = TurnPhase.OPEN
+
+    def note_words(self, *, meant: bool) -> None:
+        """Record whether the turn has words that were meant."""
+        self.has_words = meant
 
     def stop(self) -> None:
         """Close the turn."""

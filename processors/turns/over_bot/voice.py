@@ -142,6 +142,10 @@ class VoiceOverBot:
                 self._machine.on_spotting()
         return self._machine.on_voice_stopped(self._clock.now_ms(), silence_ms=silence_ms)
 
+    def end_turn(self) -> None:
+        """Take that the caller's turn is over: the words that come are of no voice over a reply."""
+        self.over_reply = False
+
     def tell_level(self, *, learns_of_ms: int | None = None) -> None:
         """Tell the machine how loud the voice is, relative to the caller's usual one.
 

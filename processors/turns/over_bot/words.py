@@ -1,10 +1,10 @@
 """Judges what final words and spotted commands mean for the caller's turn; carries nothing out.
 
-In: what the machine made of final words, and of a voice that was listened to once more. Out: an ``Outcome``,
-which the floor carries out, and the command that stands in the turn for words that were a guess.
+In: what the machine made of final words, and of a voice that was listened to once more. Out: what becomes of
+them (``WordsOutcome``), which the floor carries out, and the command that stands in the turn for a guess.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from loguru import logger
@@ -12,7 +12,7 @@ from loguru import logger
 from core.clock import Clock
 from models.stt import Transcript
 from processors.turns.over_bot.decisions import DecisionQueue
-from processors.turns.over_bot.turn import CallerTurn
+from processors.turns.over_bot.turn import TurnOverBot
 from processors.turns.over_bot.voice import VoiceOverBot
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_table import Cut, State
@@ -21,7 +21,7 @@ from turn_taking.barge_in_table import Cut, State
 COMMAND_LATE_MS = 1_500
 
 
-class Outcome(Enum):
+class WordsOutcome(Enum):
     """What becomes of words."""
 
     # They stand in the turn that is open, or wait: nothing is to be done.
@@ -36,7 +36,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class SpottedCommand:
     """A command that was spotted and stands in the turn as its words.
 
     Attributes:
@@ -68,7 +68,7 @@ class WordsOverBot:
     def __init__(
         self,
         machine: BargeIn,
-        turn: CallerTurn,
+        turn: TurnOverBot,
         voice: VoiceOverBot,
         decisions: DecisionQueue,
         clock: Clock,
@@ -81,7 +81,7 @@ class WordsOverBot:
         self._decisions = decisions
         self._clock = clock
         self._name = name
-        self.command: Command | None = None
+        self.command: SpottedCommand | None = None
         # Final words of the last voice have come, and they claim nothing or are a guess.
         self._has_final = self._is_guessed = False
         # The open turn had words that were meant before the last voice.
@@ -127,12 +127,18 @@ class WordsOverBot:
             due_ms = stopped_ms + machine.settings.words_wait_ms if waits else now_ms
             # Words that were meant and waited for a protected reply, or stand in a turn that is open, stay.
             replaces = not self._turn.has_held_words and not self._had_words
-            self.command = Command(text, due_ms, replaces)
+            self.command = SpottedCommand(text, due_ms, replaces)
         self._decisions.note(decision)
 
     def is_command_due(self, now_ms: int) -> bool:
         """Whether the recogniser's words of a command are waited for no longer."""
         return self.command is not None and now_ms >= self.command.due_ms
+
+    def take_command(self) -> SpottedCommand | None:
+        """Return the command, once, and whether it replaces words that were a guess."""
+        command, replaces = self.command, self.replaces_guess
+        self.command = None
+        return None if command is None else replace(command, replaces_words=replaces)
 
     def note_final(self) -> None:
         """Take that the machine has judged final words."""
@@ -150,7 +156,7 @@ class WordsOverBot:
         self.command = None
         return False
 
-    def judge_final(self) -> Outcome:
+    def judge_final(self) -> WordsOutcome:
         """Return what becomes of the final words that the machine has judged."""
         kind = self._machine.last_kind
         is_idle = kind is None or kind.leaves_floor
@@ -159,41 +165,41 @@ class WordsOverBot:
         if self._machine.holds_words:
             # Whether they are meant is known when the voice has been listened to once more.
             self._waits_for_spotter = True
-            return Outcome.STAY
+            return WordsOutcome.STAY
         state, over_reply = self._machine.state, self._voice.over_reply
         if state in (State.LISTENING, State.CUT):
             if not is_idle:
-                return Outcome.BEGIN
-            return Outcome.TAKE_BACK if over_reply else Outcome.BEGIN_IDLE
+                return WordsOutcome.BEGIN
+            return WordsOutcome.TAKE_BACK if over_reply else WordsOutcome.BEGIN_IDLE
         if state is State.PROTECTED and not is_idle:
-            return Outcome.HOLD
-        return Outcome.TAKE_BACK if is_idle or over_reply else Outcome.BEGIN_LATE
+            return WordsOutcome.HOLD
+        return WordsOutcome.TAKE_BACK if is_idle or over_reply else WordsOutcome.BEGIN_LATE
 
-    def _judge_in_turn(self, is_idle: bool) -> Outcome:
+    def _judge_in_turn(self, is_idle: bool) -> WordsOutcome:
         turn, waits = self._turn, self._machine.holds_words
         if turn.is_void:
-            return Outcome.TAKE_BACK
+            return WordsOutcome.TAKE_BACK
         has_none = not turn.has_words and not waits
         if is_idle and turn.began_over_reply and has_none and not self._voice.meets_reply:
             # It was only a sign of listening, and the reply ended under it.
-            return Outcome.ABANDON
+            return WordsOutcome.ABANDON
         if waits:
             self._waits_for_spotter = True
         else:
-            turn.has_words = True
-        return Outcome.STAY
+            turn.note_words(meant=True)
+        return WordsOutcome.STAY
 
-    def settle(self) -> Outcome:
+    def settle(self) -> WordsOutcome:
         """Return what becomes of words that waited for the spotter, where no cut has begun their turn."""
         if not self._waits_for_spotter or self._machine.holds_words or not self._decisions.is_empty:
-            return Outcome.STAY
+            return WordsOutcome.STAY
         self._waits_for_spotter = False
         meant = self._machine.take_verdict()
         if meant is None:
-            return Outcome.STAY
+            return WordsOutcome.STAY
         if self._turn.is_open:
-            self._turn.has_words = self._turn.has_words or meant
-            return Outcome.STAY
+            self._turn.note_words(meant=self._turn.has_words or meant)
+            return WordsOutcome.STAY
         if not meant:
-            return Outcome.TAKE_BACK
-        return Outcome.HOLD if self._machine.state is State.PROTECTED else Outcome.BEGIN
+            return WordsOutcome.TAKE_BACK
+        return WordsOutcome.HOLD if self._machine.state is State.PROTECTED else WordsOutcome.BEGIN

@@ -23,13 +23,13 @@ from turn_taking.barge_in_table import (
 from turn_taking.barge_in_voice import (
     VOICE_TRANSITIONS,
     EndedVoice,
-    Finding,
-    Findings,
     VoiceEvent,
+    VoiceFinding,
+    VoiceFindings,
     VoiceState,
     VoiceTracker,
 )
-from turn_taking.barge_in_words import Spotted, WordArbiter
+from turn_taking.barge_in_words import SpotVerdict, WordArbiter
 from turn_taking.utterances import ENGLISH, Kind, Utterance
 
 CHOSEN = BargeInSettings()
@@ -183,7 +183,7 @@ def test_a_voice_keeps_what_was_known_of_it_when_the_next_one_begins():
     assert (voice.number, voice.last_ended) == (2, 1)
     assert voice.ended == EndedVoice((300,), FAR_DB)
     assert voice.level_db is None and not voice.is_far
-    assert voice.findings.holds(Finding.FAR, 1) and not voice.findings.holds(Finding.FAR, 2)
+    assert voice.findings.holds(VoiceFinding.FAR, 1) and not voice.findings.holds(VoiceFinding.FAR, 2)
 
 
 def test_what_was_no_voice_counts_again_after_a_while():
@@ -195,14 +195,14 @@ def test_what_was_no_voice_counts_again_after_a_while():
 
 
 def test_a_finding_is_of_the_last_voice_only():
-    findings = Findings()
-    findings.note(Finding.SPOTTING, 1)
-    findings.note(Finding.SPOTTING, 2)
-    assert not findings.holds(Finding.SPOTTING, 1)
-    findings.drop(Finding.SPOTTING, of=1)
-    assert findings.holds(Finding.SPOTTING, 2)
-    findings.drop(Finding.SPOTTING)
-    assert not findings.holds(Finding.SPOTTING, 2)
+    findings = VoiceFindings()
+    findings.note(VoiceFinding.SPOTTING, 1)
+    findings.note(VoiceFinding.SPOTTING, 2)
+    assert not findings.holds(VoiceFinding.SPOTTING, 1)
+    findings.drop(VoiceFinding.SPOTTING, of=1)
+    assert findings.holds(VoiceFinding.SPOTTING, 2)
+    findings.drop(VoiceFinding.SPOTTING)
+    assert not findings.holds(VoiceFinding.SPOTTING, 2)
 
 
 # The replies.
@@ -240,8 +240,8 @@ def test_the_rest_of_a_cut_reply_begins_with_the_first_word_that_was_not_heard()
 # The words.
 
 
-def arbiter(*findings: tuple[Finding, int]) -> WordArbiter:
-    known = Findings()
+def arbiter(*findings: tuple[VoiceFinding, int]) -> WordArbiter:
+    known = VoiceFindings()
     for finding, voice in findings:
         known.note(finding, voice)
     return WordArbiter(CHOSEN, known, vocabulary=ENGLISH)
@@ -256,40 +256,40 @@ def final(
 
 def test_a_guess_waits_for_the_spotter_and_the_spotter_decides():
     for odds, meant in ((None, False), (CHOSEN.floor_log_odds, True)):
-        words = arbiter((Finding.SPOTTING, 1))
+        words = arbiter((VoiceFinding.SPOTTING, 1))
         assert final(words, "about fees", 0.5) is None
         assert words.held is not None and words.held.claims_floor
         spotted = words.take_spotted("", 1, odds)
-        assert spotted is (Spotted.WANTS_FLOOR if meant else Spotted.DROP_HELD)
+        assert spotted is (SpotVerdict.WANTS_FLOOR if meant else SpotVerdict.DROP_HELD)
 
 
 def test_the_same_guess_waits_for_nothing_behind_a_cut_or_without_a_spotter():
-    assert final(arbiter((Finding.SPOTTING, 1)), "about fees", 0.5, state=State.CUT) is Kind.SUBSTANTIVE
+    assert final(arbiter((VoiceFinding.SPOTTING, 1)), "about fees", 0.5, state=State.CUT) is Kind.SUBSTANTIVE
     assert final(arbiter(), "about fees", 0.5) is Kind.SUBSTANTIVE
-    assert final(arbiter((Finding.NO_COMMAND, 1)), "about fees", 0.5) is Kind.BACKCHANNEL
+    assert final(arbiter((VoiceFinding.NO_COMMAND, 1)), "about fees", 0.5) is Kind.BACKCHANNEL
 
 
 def test_of_two_voices_that_wait_the_one_that_was_nothing_leaves_the_other():
-    findings = Findings()
+    findings = VoiceFindings()
     words = WordArbiter(CHOSEN, findings, vocabulary=ENGLISH)
-    findings.note(Finding.SPOTTING, 1)
+    findings.note(VoiceFinding.SPOTTING, 1)
     assert final(words, "about fees", 0.5) is None
-    findings.note(Finding.SPOTTING, 2)
+    findings.note(VoiceFinding.SPOTTING, 2)
     assert final(words, "the north", 0.5, voice=2) is None
-    assert words.take_spotted("", 1, None) is Spotted.NOTHING
+    assert words.take_spotted("", 1, None) is SpotVerdict.NOTHING
     assert words.held is not None and set(words.held.kinds) == {2}
-    assert words.take_spotted("", 2, None) is Spotted.DROP_HELD
+    assert words.take_spotted("", 2, None) is SpotVerdict.DROP_HELD
 
 
 def test_a_verdict_about_words_that_waited_is_given_once():
-    words = arbiter((Finding.SPOTTING, 1))
+    words = arbiter((VoiceFinding.SPOTTING, 1))
     final(words, "about fees", 0.5)
     assert words.settle_held(meant=True)
     assert (words.take_verdict(), words.take_verdict(), words.held) == (True, None, None)
 
 
 def test_what_is_found_out_about_a_voice_is_over_with_the_turn():
-    words = arbiter((Finding.SPOTTING, 1))
+    words = arbiter((VoiceFinding.SPOTTING, 1))
     final(words, "about fees", 0.5)
     words.end_turn()
     assert words.held is None and words.take_verdict() is None

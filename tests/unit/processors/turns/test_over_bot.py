@@ -6,13 +6,13 @@ import pytest
 
 from core.call_events import CallEvent, ReplyCut, ReplyDucked, ReplyRestored, ReplyResumed
 from processors.turns.over_bot.decisions import DecisionQueue
-from processors.turns.over_bot.turn import CallerTurn, TurnPhase
+from processors.turns.over_bot.turn import TurnOverBot, TurnPhase
 from runtime.event_stream import CallEvents
 from turn_taking.barge_in_table import Cut, Decision, Duck, Reason, Restore, Resume
 
 
-def turn_in(phase: TurnPhase) -> CallerTurn:
-    turn = CallerTurn()
+def turn_in(phase: TurnPhase) -> TurnOverBot:
+    turn = TurnOverBot()
     if phase is TurnPhase.HELD:
         turn.hold_words()
     elif phase is not TurnPhase.CLOSED:
@@ -24,10 +24,10 @@ def turn_in(phase: TurnPhase) -> CallerTurn:
 
 STEPS = {
     "start": lambda turn: turn.start(over_reply=False),
-    "stop": CallerTurn.stop,
-    "hold": CallerTurn.hold_words,
-    "void": CallerTurn.void,
-    "take up": CallerTurn.take_up,
+    "stop": TurnOverBot.stop,
+    "hold": TurnOverBot.hold_words,
+    "void": TurnOverBot.void,
+    "take up": TurnOverBot.take_up,
 }
 CLOSED, HELD, OPEN, VOID = TurnPhase
 AFTER = {
@@ -49,7 +49,7 @@ def test_every_step_does_what_it_should_to_a_turn_in_every_phase(phase: TurnPhas
 
 
 def test_a_turn_begins_with_the_words_that_were_held_and_with_no_others():
-    turn = CallerTurn()
+    turn = TurnOverBot()
     turn.hold_words()
     turn.start(over_reply=True)
     assert (turn.has_words, turn.began_over_reply, turn.has_held_words) == (True, True, False)
