@@ -54,6 +54,8 @@ MOST_USED = 100_000
 SUBPROTOCOLS = ("parley.token.", "openai-insecure-api-key.")
 NEEDED = "a key or a token is needed: Authorization: Bearer, or a subprotocol parley.token.TOKEN"
 COOKIE = "parley_client"
+# No digest of a key, which names the other tenants.
+OPERATOR = "operator"
 # 256 bits of chance, as ``secrets.token_urlsafe(32)`` writes them.
 BROWSER = re.compile(r"[A-Za-z0-9_-]{43}")
 BROWSER_S = 400 * 86_400
@@ -175,6 +177,22 @@ class Access:
         """
         known = self._known(connection, shown_by(connection))
         return known or ClientIdentity(address=self._address(connection))
+
+    def tenant_of(self, connection: HTTPConnection) -> str | None:
+        """Return on whose account a request is, by comparisons alone: the operator, or an application.
+
+        Returns:
+            None for a client that shows neither a key nor a token nor the cookie of one.
+        """
+        if self._operators is not None and self._operators.holds(connection):
+            return OPERATOR
+        if self.is_open:
+            return None
+        shown = shown_by(connection)
+        if shown and (application := self._keys.application_of(shown)) is not None:
+            return application
+        token = self._readable(shown or connection.cookies.get(COOKIE, "")[:MOST_TOKEN_CHARS])
+        return None if token is None else token.application
 
     def check_current(self, identity: ClientIdentity) -> None:
         """Raise HTTPException (401) where the grants of a client have ended."""

@@ -206,8 +206,10 @@ def create_app(
         await asyncio.to_thread(audit.close)
 
     app = FastAPI(title="Parley", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    # ``drain`` is for a server that has the calls ended before it closes what they run over.
-    app.state = State({"calls": calls, "door": door, "drain": drain})
+    # For the server: ``drain`` ends the calls before it closes what they run over, and by ``tenant_of`` it
+    # keeps connections for clients with a credential.
+    state = {"calls": calls, "door": door, "drain": drain, "tenant_of": access.tenant_of}
+    app.state = State(state)
     # Twilio calls it by that, through a tunnel or a proxy.
     public_url = phone.public_url if phone is not None else None
     add_middleware(app, settings, called=[str(urlsplit(public_url).hostname)] if public_url else [])

@@ -8,6 +8,11 @@ sends its request is never among them, and nothing but a number of addresses in 
 table: then the answer is 503, and ``/health`` and ``/ready`` still work, because ``RESERVE`` more connections
 are let in to ask for them.
 
+The last part of the table, ``TENANT_SHARE``, is for tenants: a request that would go beyond the share of
+its address, or into that part, is let in when it shows a credential of this server. A credential is known
+when the head of a request is complete: until then a connection counts with its address, and again when its
+request is answered. Credentials are compared only where no other request gets in.
+
 The bounds stay below the descriptor limit of the process, which is raised at the start
 (``runtime.descriptors``). Closed are also connections of clients that take in nothing of their answer, and
 those that do not let themselves be closed. One look a second at every connection decides all of that: a timer
@@ -15,7 +20,8 @@ for each would be made anew with each request. Times are given, in seconds of on
 """
 
 import ipaddress
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
@@ -31,6 +37,8 @@ LEAST_CONNECTIONS, MOST_CONNECTIONS = 64, 8_192
 # Of an address: half. A tunnel or a proxy that is not in ``trusted_proxies`` is one address for all its
 # clients.
 ADDRESS_SHARE = 0.5
+# Of the limit, for requests that show a credential; one tenant has half of that part.
+TENANT_SHARE, EACH_TENANT_SHARE = 0.25, 0.5
 # Connections beyond the limit, and beyond that of an address: they may only ask for
 # ``/health`` and ``/ready``.
 RESERVE, ADDRESS_RESERVE = 64, 8
@@ -62,6 +70,7 @@ class Connection:
     Attributes:
         transport: to close it with.
         address: of the client, for counting.
+        tenant: on whose account its request was let in; None: it counts with its address.
         since_s: when its phase began.
         unsent_bytes: that were waiting at the last look.
         stalled_s: since when the client takes in nothing; None: it does, or nothing waits.
@@ -72,6 +81,7 @@ class Connection:
     address: str
     since_s: float
     phase: Phase = Phase.HEAD
+    tenant: str | None = None
     unsent_bytes: int = 0
     stalled_s: float | None = None
     closing_s: float | None = None
@@ -79,7 +89,7 @@ class Connection:
 
 @dataclass(slots=True)
 class _Client:
-    """The connections of one address; those that wait in the order in which they began to."""
+    """Connections of one address without those of tenants; those that wait, longest first."""
 
     all: set[Connection] = field(default_factory=set)
     waiting: dict[Connection, None] = field(default_factory=dict)
@@ -117,11 +127,15 @@ class ConnectionTable:
     def __init__(self, limit: int, deadlines: Deadlines, *, trusted_proxies: Collection[str] = ()) -> None:
         self.limit = limit
         self.address_limit = max(1, int(limit * ADDRESS_SHARE))
+        self.tenant_reserve = int(limit * TENANT_SHARE)
+        self.each_tenant_limit = max(1, int(self.tenant_reserve * EACH_TENANT_SHARE))
         self.deadlines = deadlines
         self._trusted = [ipaddress.ip_network(proxy) for proxy in trusted_proxies]
         self._all: dict[Transport, Connection] = {}
         self._waiting: dict[Connection, None] = {}
         self._clients: dict[str, _Client] = {}
+        # Connections that were let in on a tenant's account.
+        self._tenants: Counter[str] = Counter()
         # Closed to make room, and not reported yet.
         self._evicted = 0
 
@@ -154,6 +168,8 @@ class ConnectionTable:
         connection.phase, connection.since_s = phase, now_s
         self._wait_no_more(connection)
         if phase is not Phase.REQUEST:
+            self._give_back(connection)
+            self._client(connection.address).all.add(connection)
             self._wait(connection)
 
     def closed(self, transport: Transport) -> None:
@@ -162,22 +178,26 @@ class ConnectionTable:
         if connection is None:
             return
         self._wait_no_more(connection)
-        client = self._clients[connection.address]
-        client.all.discard(connection)
-        if not client.all:
-            del self._clients[connection.address]
+        self._give_back(connection)
+        self._leave_address(connection)
 
-    def is_full(self, transport: Transport) -> bool:
-        """Return whether more is under way than may be, in all or of its address, with this request."""
+    def is_full(self, transport: Transport, tenant_of: Callable[[], str | None] | None = None) -> bool:
+        """Return whether more is under way than may be, in all or of its client, with this request.
+
+        Args:
+            transport: of the request.
+            tenant_of: returns the tenant whose credential the request shows, or None; called only where no
+                other request gets in. None: the server has no tenants, and keeps nothing for them.
+        """
         connection = self._all.get(transport)
-        if connection is None:
+        if connection is None or connection.tenant is not None:
             return False
-        client = self._clients[connection.address]
-        if len(self._all) - len(self._waiting) > self.limit:
-            return True
-        return not self._is_proxy(connection.address) and (
-            len(client.all) - len(client.waiting) > self.address_limit
-        )
+        self._wait_no_more(connection)
+        if self._takes_place(connection, tenant_of):
+            return False
+        # It has nothing more to lose, and a flood of refused requests must not look like a full table.
+        self._wait(connection)
+        return True
 
     def late(self, now_s: float) -> list[Connection]:
         """Return the connections whose time for a request head is over."""
@@ -213,13 +233,49 @@ class ConnectionTable:
     def _client(self, address: str) -> _Client:
         return self._clients.setdefault(address, _Client())
 
+    def _takes_place(self, connection: Connection, tenant_of: Callable[[], str | None] | None) -> bool:
+        under_way = len(self._all) - len(self._waiting)
+        if under_way > self.limit:
+            return False
+        open_limit = self.limit if tenant_of is None else self.limit - self.tenant_reserve
+        if under_way <= open_limit and not self._has_its_share(connection):
+            return True
+        tenant = None if tenant_of is None else tenant_of()
+        if tenant is None or self._tenants[tenant] >= self.each_tenant_limit:
+            return False
+        self._leave_address(connection)
+        connection.tenant = tenant
+        self._tenants[tenant] += 1
+        return True
+
+    def _has_its_share(self, connection: Connection) -> bool:
+        client = self._clients[connection.address]
+        under_way = len(client.all) - len(client.waiting)
+        return under_way > self.address_limit and not self._is_proxy(connection.address)
+
+    def _leave_address(self, connection: Connection) -> None:
+        client = self._clients.get(connection.address)
+        if client is not None:
+            client.all.discard(connection)
+            if not client.all:
+                del self._clients[connection.address]
+
+    def _give_back(self, connection: Connection) -> None:
+        if connection.tenant is None:
+            return
+        self._tenants[connection.tenant] -= 1
+        if not self._tenants[connection.tenant]:
+            del self._tenants[connection.tenant]
+        connection.tenant = None
+
     def _wait(self, connection: Connection) -> None:
         self._waiting[connection] = None
         self._clients[connection.address].waiting[connection] = None
 
     def _wait_no_more(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
-        self._clients[connection.address].waiting.pop(connection, None)
+        if (client := self._clients.get(connection.address)) is not None:
+            client.waiting.pop(connection, None)
 
     def _make_room(self, newest: Connection) -> None:
         client = self._clients[newest.address]

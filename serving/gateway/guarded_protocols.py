@@ -10,8 +10,10 @@ twice that.
 import asyncio
 import json
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -38,6 +40,8 @@ PROBE_PATHS = ("/health", "/ready")
 FULL = "every connection of this server, or of this address, is in use: try again later"
 LATE = "the head of the request did not arrive in time"
 
+TenantOf = Callable[[HTTPConnection], str | None]
+
 
 class ExcessError(Exception):
     """A client sends more headers, or more requests at once, than are read."""
@@ -49,10 +53,12 @@ class GuardedHttp(RequestStarts):
     Attributes:
         table: of the server.
         max_head_bytes: of a request head.
+        tenant_of: returns the tenant whose credential a request shows; None: the server has no tenants.
     """
 
     table: ConnectionTable
     max_head_bytes: int
+    tenant_of: ClassVar[TenantOf | None] = None
     _fruitless_bytes = 0
     _is_reading_head = False
     _answered: RequestResponseCycle | None = None
@@ -132,7 +138,7 @@ class GuardedHttp(RequestStarts):
 
     def handle_websocket_upgrade(self) -> None:
         """See uvicorn."""
-        if self.table.is_full(self.transport):
+        if self._is_full(self.scope):
             self._refuse(503, FULL)
         else:
             super().handle_websocket_upgrade()
@@ -142,7 +148,7 @@ class GuardedHttp(RequestStarts):
     def start_request(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:
         """See ``RequestStarts``."""
         self._answered = cycle
-        if cycle.scope["path"] not in PROBE_PATHS and self.table.is_full(self.transport):
+        if cycle.scope["path"] not in PROBE_PATHS and self._is_full(cycle.scope):
             app = _full
         super().start_request(cycle, app)
 
@@ -157,6 +163,12 @@ class GuardedHttp(RequestStarts):
             self._refuse(408, LATE)
         else:
             self.transport.close()
+
+    def _is_full(self, scope: Any) -> bool:
+        tenant_of = type(self).tenant_of
+        if tenant_of is None:
+            return self.table.is_full(self.transport)
+        return self.table.is_full(self.transport, lambda: tenant_of(HTTPConnection(_as_socket(scope))))
 
     @property
     def _is_between_requests(self) -> bool:
@@ -274,6 +286,13 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         elif not self.close_sent:
             self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"a message of over {MOST_FRAGMENTS} fragments")
             self.handle_parser_exception()
+
+
+def _as_socket(scope: Any) -> dict[str, Any]:
+    """Return the scope of a request with the subprotocols that a handshake offers, as ASGI has them."""
+    offered = [value for name, value in scope["headers"] if name == b"sec-websocket-protocol"]
+    subprotocols = b",".join(offered).decode("latin-1").split(",")
+    return {**scope, "subprotocols": [name.strip() for name in subprotocols]}
 
 
 def close_late(connection: Connection, protocol: object) -> None:

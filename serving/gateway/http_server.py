@@ -26,7 +26,7 @@ from serving.gateway.connections import (
     Deadlines,
     connection_limit,
 )
-from serving.gateway.guarded_protocols import GuardedHttp, GuardedSocket, close_late
+from serving.gateway.guarded_protocols import GuardedHttp, GuardedSocket, TenantOf, close_late
 from serving.gateway.settings import ServerSettings
 from telemetry.seldom import Seldom
 
@@ -113,10 +113,11 @@ def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
         Deadlines(head_s=settings.head_s, kept_s=settings.keep_alive_s, stall_s=settings.reader_stall_s),
         trusted_proxies=settings.trusted_proxies,
     )
+    tenant_of: TenantOf | None = getattr(app.state, "tenant_of", None)
     bounds = {"table": table, "max_head_bytes": settings.max_head_bytes}
     config = uvicorn.Config(
         app,
-        http=type("GatewayHttp", (GuardedHttp,), bounds),
+        http=type("GatewayHttp", (GuardedHttp,), {**bounds, "tenant_of": tenant_of}),
         ws=type("GatewaySocket", (GuardedSocket,), bounds),
         backlog=BACKLOG,
         log_level="warning",

@@ -45,9 +45,9 @@ class ServerSettings(BaseModel):
         None,
         ge=1,
         le=1_000_000,
-        description="HTTP requests and sockets under way at a time, half of them of one address; more get "
-        "503, but for /health and /ready. None: as the descriptor limit allows, at most 8,192. Connections "
-        "without a request make room for others",
+        description="HTTP requests and sockets under way at a time, half of them of one address, the last "
+        "quarter only of clients with a credential; more get 503, but for /health and /ready. None: as the "
+        "descriptor limit allows, at most 8,192. Connections without a request make room for others",
     )
     max_head_bytes: int = Field(
         16_384, ge=1_024, le=1_000_000, description="a longer request head gets 431, one of 100 headers 400"

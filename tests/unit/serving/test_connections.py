@@ -135,3 +135,75 @@ def test_the_limit_stays_below_the_descriptors_of_the_process():
     assert connection_limit(1_024, max_calls=32) < 1_024 - RESERVE
     assert connection_limit(65_536, max_calls=32) == MOST_CONNECTIONS
     assert 10_000 < connection_limit(65_536, max_calls=10_000) < 65_536
+
+
+def no_tenant() -> None:
+    return None
+
+
+def test_two_addresses_cannot_fill_the_table_and_a_tenant_gets_in():
+    table = ConnectionTable(16, DEADLINES)
+    refused = []
+    for number in range(16):
+        [line] = opened(table, 1, f"10.0.0.{number % 2}", Phase.REQUEST)
+        refused.append(table.is_full(line, no_tenant))
+    assert refused == [False] * 12 + [True] * 4
+    [tenant] = opened(table, 1, "10.0.0.1", Phase.REQUEST)
+    assert not table.is_full(tenant, lambda: "a")
+
+
+def test_a_tenant_has_half_of_the_reserve_and_leaves_the_rest_to_others():
+    table = ConnectionTable(16, DEADLINES)
+    for number in range(12):
+        [line] = opened(table, 1, f"10.0.0.{number}", Phase.REQUEST)
+        assert not table.is_full(line, lambda: "a")
+    first, second, third, other = opened(table, 4, "192.0.2.1", Phase.REQUEST)
+    table.moved(third, Phase.KEPT, 0)
+    table.moved(other, Phase.KEPT, 0)
+    assert not table.is_full(first, lambda: "a")
+    assert not table.is_full(second, lambda: "a")
+    table.moved(third, Phase.REQUEST, 0)
+    assert table.is_full(third, lambda: "a")
+    table.moved(other, Phase.REQUEST, 0)
+    assert not table.is_full(other, lambda: "b")
+    # An answered request gives its place back.
+    table.moved(first, Phase.KEPT, 0)
+    table.moved(third, Phase.REQUEST, 0)
+    assert not table.is_full(third, lambda: "a")
+
+
+def test_a_tenant_gets_in_though_its_address_has_its_share():
+    table = ConnectionTable(16, DEADLINES)
+    for line in opened(table, 8, "192.0.2.1", Phase.REQUEST):
+        assert not table.is_full(line, no_tenant)
+    stranger, tenant = opened(table, 2, "192.0.2.1", Phase.REQUEST)
+    assert table.is_full(stranger, no_tenant)
+    assert not table.is_full(tenant, lambda: "a")
+    table.closed(tenant)
+    table.closed(stranger)
+    assert len(table) == 8
+    assert not table._tenants
+
+
+def test_a_flood_of_refused_requests_does_not_look_like_a_full_table():
+    table = ConnectionTable(16, DEADLINES)
+    for number in range(100):
+        [line] = opened(table, 1, f"10.0.0.{number}", Phase.REQUEST)
+        assert table.is_full(line, no_tenant) == (number >= 12)
+    [tenant] = opened(table, 1, "192.0.2.1", Phase.REQUEST)
+    assert not table.is_full(tenant, lambda: "a")
+    assert not tenant.is_cut
+
+
+def test_credentials_are_compared_only_where_no_other_request_gets_in():
+    compared = []
+
+    def tenant_of() -> str:
+        compared.append(1)
+        return "a"
+
+    table = ConnectionTable(16, DEADLINES)
+    for number in range(12):
+        [line] = opened(table, 1, f"10.0.0.{number}", Phase.REQUEST)
+        assert not table.is_full(line, tenant_of)
+    assert not compared

@@ -7,11 +7,13 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
+from websockets.typing import Subprotocol
 
 from tests.unit.serving.test_http_server import HALF_A_REQUEST, Gateway, running
 
 HALF_A_HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-More: "
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+KEY = "a key of an application of the test"
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -136,6 +138,52 @@ async def test_sockets_are_counted_until_they_close():
         async with asyncio.timeout(5):
             while await status_of(gateway) != 200:
                 await asyncio.sleep(0.01)
+
+
+async def fills_from_two_addresses(gateway: Gateway, opened: AsyncExitStack, *, each: int) -> None:
+    for number in range(2 * each):
+        host = f"127.0.0.{2 + number % 2}"
+        _, writer = await asyncio.open_connection("127.0.0.1", gateway.port, local_addr=(host, 0))
+        opened.callback(writer.close)
+        writer.write(HALF_A_REQUEST)
+        await writer.drain()
+
+
+async def until_strangers_are_refused(gateway: Gateway) -> None:
+    async with asyncio.timeout(5):
+        while await status_of(gateway) != 503:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"], ids=["another", "the same"])
+async def test_two_addresses_fill_the_table_and_a_key_gets_in(address: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PARLEY_CALL_KEYS", KEY)
+    async with running(max_connections=16, body_s=600) as gateway, AsyncExitStack() as opened:
+        await fills_from_two_addresses(gateway, opened, each=8)
+        await until_strangers_are_refused(gateway)
+        transport = httpx.AsyncHTTPTransport(local_address=address)
+        async with httpx.AsyncClient(base_url=gateway.url, transport=transport) as client:
+            key = {"Authorization": f"Bearer {KEY}"}
+            assert (await client.get("/", headers={"Authorization": "Bearer none"})).status_code == 503
+            answer = await client.post("/api/token", headers=key)
+            assert answer.status_code == 200
+        token = Subprotocol(f"parley.token.{answer.json()['token']}")
+        with pytest.raises(InvalidStatus) as refused:
+            await gateway.socket(local_addr=(address, 0))
+        assert refused.value.response.status_code == 503
+        async with gateway.socket(subprotocols=[token], local_addr=(address, 0)):
+            # As many as there are places: this one keeps its own.
+            assert await status_of(gateway) == 503
+
+
+async def test_the_operator_gets_into_a_full_server_without_keys(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PARLEY_ADMIN_TOKEN", KEY)
+    async with running(max_connections=16, body_s=600) as gateway, AsyncExitStack() as opened:
+        await fills_from_two_addresses(gateway, opened, each=8)
+        await until_strangers_are_refused(gateway)
+        async with httpx.AsyncClient(base_url=gateway.url) as client:
+            answer = await client.get("/api/admin/session", headers={"Authorization": f"Bearer {KEY}"})
+        assert answer.json()["is_operator"]
 
 
 async def test_a_client_that_sends_requests_without_end_and_reads_nothing_is_cut():
