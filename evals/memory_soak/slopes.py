@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
@@ -11,6 +12,14 @@ WARM_UP = 0.25
 # Two-sided 95 % of the normal distribution; a soak has dozens of samples.
 Z_95 = 1.96
 LEAST_SAMPLES = 8
+
+
+class Verdict(StrEnum):
+    """Verdict on the growth of one quantity."""
+
+    MET = "met"
+    GROWS = "grows"
+    UNCLEAR = "unclear"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,12 @@ class Slope:
     def grows(self) -> bool:
         """Tell whether growth is larger than chance makes it."""
         return self.per_hour - self.within > 0
+
+    def verdict(self, limit: float) -> Verdict:
+        """Judge the growth by a limit for an hour: an interval wider than the limit is unclear."""
+        if self.per_hour - self.within > limit:
+            return Verdict.GROWS
+        return Verdict.UNCLEAR if self.within > limit else Verdict.MET
 
 
 def slope(seconds: Sequence[float], values: Sequence[float]) -> Slope:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from evals.memory_soak.slopes import slope
+from evals.memory_soak.__main__ import LIMITS
+from evals.memory_soak.slopes import Slope, Verdict, slope
 
 SECONDS = [5.0 * number for number in range(120)]
 
@@ -31,3 +32,27 @@ def test_what_a_server_takes_while_it_warms_up_is_left_out():
 def test_too_few_samples_have_no_slope():
     with pytest.raises(ValueError, match="too few"):
         slope(SECONDS[:9], SECONDS[:9])
+
+
+def fitted(per_hour: float, within: float) -> Slope:
+    return Slope(per_hour, within, first=595, last=600, largest=610)
+
+
+@pytest.mark.parametrize(
+    ("per_hour", "within", "verdict"),
+    [
+        # As measured in an hour, and in six minutes while ended calls were kept.
+        (8.5, 2.0, Verdict.MET),
+        (239, 51, Verdict.GROWS),
+        (12, 2.0, Verdict.GROWS),
+        (0, 51, Verdict.UNCLEAR),
+        (60, 55, Verdict.UNCLEAR),
+    ],
+)
+def test_memory_is_judged_by_what_a_soak_can_tell(per_hour: float, within: float, verdict: Verdict):
+    assert fitted(per_hour, within).verdict(LIMITS["rss_mb"]) is verdict
+
+
+@pytest.mark.parametrize(("name", "limit"), [("threads", 6), ("descriptors", 12), ("tasks", 12)])
+def test_what_grows_by_one_for_many_calls_is_no_chance(name: str, limit: float):
+    assert fitted(limit, 2.0).verdict(LIMITS[name]) is not Verdict.MET
