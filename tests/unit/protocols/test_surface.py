@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from protocols.surface import MOST_CONTAINERS, Refusal, json_object
+from protocols.surface import LARGE_CHARS, MOST_CONTAINERS, MOST_REALTIME_VALUES, Refusal, json_object, parsed
 
 
 @pytest.mark.parametrize("piece", ["{}", "[]", '{"a":1}', "[[]]"])
@@ -19,6 +19,20 @@ def test_a_message_of_many_small_parts_is_refused_before_it_is_parsed(piece: str
 def test_a_list_of_very_many_values_is_refused():
     with pytest.raises(Refusal, match="values"):
         json_object('{"a":[' + ",".join(["1"] * 300_000) + "]}")
+
+
+@pytest.mark.parametrize("letter", ["a", "\u00e9"], ids=["ascii", "other"])
+@pytest.mark.parametrize("size", [0, LARGE_CHARS], ids=["short", "large"])
+def test_a_realtime_message_has_fewer_values_than_a_conversation(size: int, letter: str):
+    def message(commas: int) -> str:
+        return '{"type":"x","text":"' + letter * size + '","a":[' + ",".join(["1"] * (commas - 1)) + "]}"
+
+    assert len(parsed(message(MOST_REALTIME_VALUES))["a"]) == MOST_REALTIME_VALUES - 1
+    # No JSON at its end: parsed, it would be refused for that.
+    with pytest.raises(Refusal) as refused:
+        parsed(message(MOST_REALTIME_VALUES + 1)[:-1])
+    assert refused.value.code == "too_large"
+    assert json_object(message(MOST_REALTIME_VALUES + 1))
 
 
 def test_a_long_text_or_recording_is_taken():
