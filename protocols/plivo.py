@@ -15,10 +15,12 @@ import hmac
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 from xml.etree import ElementTree
 
+from protocols import twiml
 from protocols.twilio_signature import Fields
-from protocols.twiml import MOST_SAID_CHARS, document
+from protocols.twiml import document
 
 MOST_SIGNATURES = 8
+PLIVO = twiml.Verbs("Speak", "Wait")
 
 
 def connect(address: str) -> str:
@@ -38,21 +40,12 @@ def connect(address: str) -> str:
 
 def hold(words: str, pause_s: int, address: str) -> str:
     """Say something to a caller who waits, pause, and ask again what to do."""
-    response = ElementTree.Element("Response")
-    if words:
-        ElementTree.SubElement(response, "Speak").text = words[:MOST_SAID_CHARS]
-    ElementTree.SubElement(response, "Wait", length=str(pause_s))
-    ElementTree.SubElement(response, "Redirect", method="POST").text = address
-    return document(response)
+    return twiml.hold(words, pause_s, address, verbs=PLIVO)
 
 
 def end(words: str = "") -> str:
-    """Hang up, behind these words."""
-    response = ElementTree.Element("Response")
-    if words:
-        ElementTree.SubElement(response, "Speak").text = words[:MOST_SAID_CHARS]
-    ElementTree.SubElement(response, "Hangup")
-    return document(response)
+    """Hang up after these words."""
+    return twiml.end(words, verbs=PLIVO)
 
 
 def refuse(words: str) -> str:

@@ -6,6 +6,7 @@ that no XML may have are left out. An address of a stream has no query, which Tw
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from xml.etree import ElementTree
 
 MOST_PARAMETER_CHARS = 500
@@ -13,6 +14,17 @@ MOST_PARAMETER_CHARS = 500
 MOST_SAID_CHARS = 1_200
 # What XML 1.0 (2.2) has no place for, escaped or not: control characters, halves of surrogate pairs.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Verbs:
+    """Names of the elements in which networks with documents of this shape differ."""
+
+    say: str
+    pause: str
+
+
+TWIML = Verbs("Say", "Pause")
 
 
 def connect(address: str, parameters: Mapping[str, str], *, status_address: str = "") -> str:
@@ -43,18 +55,17 @@ def refuse(words: str) -> str:
     return document(response)
 
 
-def hold(words: str, pause_s: int, address: str) -> str:
+def hold(words: str, pause_s: int, address: str, *, verbs: Verbs = TWIML) -> str:
     """Say something to a caller who waits, pause, and ask again what to do.
 
     Args:
         words: may be none.
-        pause_s: behind them.
+        pause_s: after them.
         address: that is asked.
+        verbs: of the network.
     """
-    response = ElementTree.Element("Response")
-    if words:
-        ElementTree.SubElement(response, "Say").text = words[:MOST_SAID_CHARS]
-    ElementTree.SubElement(response, "Pause", length=str(pause_s))
+    response = _saying(words, verbs)
+    ElementTree.SubElement(response, verbs.pause, length=str(pause_s))
     ElementTree.SubElement(response, "Redirect", method="POST").text = address
     return document(response)
 
@@ -104,13 +115,18 @@ def confer(name: str) -> str:
     return document(response)
 
 
-def end(words: str = "") -> str:
-    """Hang up, behind these words."""
-    response = ElementTree.Element("Response")
-    if words:
-        ElementTree.SubElement(response, "Say").text = words[:MOST_SAID_CHARS]
+def end(words: str = "", *, verbs: Verbs = TWIML) -> str:
+    """Hang up after these words."""
+    response = _saying(words, verbs)
     ElementTree.SubElement(response, "Hangup")
     return document(response)
+
+
+def _saying(words: str, verbs: Verbs) -> ElementTree.Element:
+    response = ElementTree.Element("Response")
+    if words:
+        ElementTree.SubElement(response, verbs.say).text = words[:MOST_SAID_CHARS]
+    return response
 
 
 def document(response: ElementTree.Element) -> str:

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import twiml
+from protocols import plivo, twiml
 
 ANYTHING = st.text(st.characters(), max_size=50)
 
@@ -26,3 +26,13 @@ def test_whatever_is_said_or_called_it_is_xml(words: str, name: str, number: str
 def test_what_xml_has_no_place_for_is_left_out() -> None:
     said = ElementTree.fromstring(twiml.end("a\x00b\x1bc\ud800\ufffed <&> \u00e9")).findtext("Say")
     assert said == "abcd <&> \u00e9"
+
+
+def test_plivo_has_its_own_names_in_documents_of_the_same_shape() -> None:
+    start = '<?xml version="1.0" encoding="UTF-8"?><Response>'
+    asked = '<Redirect method="POST">https://talk.example.org/a</Redirect></Response>'
+    held = plivo.hold("One moment.", 5, "https://talk.example.org/a")
+    assert held == f'{start}<Speak>One moment.</Speak><Wait length="5" />{asked}'
+    assert twiml.hold("", 5, "https://talk.example.org/a") == f'{start}<Pause length="5" />{asked}'
+    assert plivo.end("Goodbye.") == f"{start}<Speak>Goodbye.</Speak><Hangup /></Response>"
+    assert plivo.end() == twiml.end() == f"{start}<Hangup /></Response>"
