@@ -407,7 +407,7 @@ class CallAnswered(CallEvent):
     """It is known who answered a call that was placed.
 
     Attributes:
-        by: "person", "nobody" (no word was said) or "voicemail".
+        by: "person", "voicemail", or "nobody" where no word was said.
     """
 
     by: str

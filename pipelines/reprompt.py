@@ -13,8 +13,8 @@ from runtime.event_stream import CallEvents
 class Reprompt:
     """Says a phrase when a turn of the caller had no words and took the floor from the bot all the same.
 
-    Nobody answers a cough, but the bot fell silent over it, or will not tell what it was about to find out:
-    better to say so than to leave a hole. Once: in a noisy room it would go on for ever.
+    A cough needs no answer, but the bot fell silent over it, or will not say what it was about to find out:
+    the phrase fills the gap. Once: in a noisy room it would go on for ever.
 
     Args:
         events: of the call.

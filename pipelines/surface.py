@@ -128,7 +128,7 @@ class _Actor:
                 asked = self._asked.pop(call_id, None)
                 if asked is None or asked.done():
                     raise Refusal(
-                        "nobody waits for the output of this call any more",
+                        "the output of this call is not awaited any more",
                         code="item_not_found",
                         param="item.call_id",
                     )
@@ -185,7 +185,7 @@ class _Actor:
 
     @property
     def _is_new(self) -> bool:
-        """Nobody has said anything in the session."""
+        """Tell whether nothing has been said in the session."""
         return not any(event.payload.get("text") for event in self._call.conversation.events)
 
     async def _greet(self) -> None:
@@ -264,7 +264,7 @@ async def hold_surface(
         session: of the client, open.
         mode: cascade or duplex.
         rules: of the client, those that the session checks its actions by.
-        facts: what the client is told with the beginning, where its protocol has a place for it.
+        facts: sent to the client with the beginning, where its protocol has a place for them.
     """
     dialect = session.dialect
     client = Client(
@@ -330,7 +330,7 @@ async def hold_surface(
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: SocketTransport, _client: object) -> None:
-        # What came while the pipeline was built is in the wish, and nobody has been told yet.
+        # What came while the pipeline was built is in the wish, and has not been acted on yet.
         await actor.act(session.wish)
         await session.attend(actor.act)
 
@@ -357,7 +357,7 @@ def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) ->
             is_service = mode == "duplex" and engines.realtime is not None
             _check_tools(engines, rules, {tool.name for tool in tools}, is_service=is_service)
         case Pictures() if not (mode == "duplex" and engines.sees):
-            raise Refusal("nobody sees pictures here", code="not_supported", param="input_image")
+            raise Refusal("pictures are not seen here", code="not_supported", param="input_image")
         case Typed() | Respond() if not engines.answering.usage.has_request(rules.counted):
             raise Refusal(OVER_LIMIT, code="rate_limit_exceeded")
     return permitted(action, rules)

@@ -6,7 +6,7 @@ and a thread that waits for it. What it sends with a dialogue is a condition: th
 said that it has read (worker, process, digest, tokens). The worker compares; a handle of a process that is
 gone costs time, and nothing else.
 
-Whoever cancels an answer tells the worker, which stops at its next token and says what it has read by then;
+A cancelled answer sends the worker a stop: it ends at its next token and reports what it has read by then;
 the next question waits for that, ``request_timeout_s`` at most. A link that broke while nothing was said of
 an answer is replaced once, by the same session, so that what is kept of it is found again. Slow, dead, hung
 or wrong: ``EngineError`` behind ``request_timeout_s`` at the latest; while the worker reads, or others have
@@ -99,7 +99,7 @@ class HostedLlm:
         return HostedReplies(self._leasing, self._limits, uuid.uuid4().hex)
 
     def close(self) -> None:
-        """Conversations end with whoever has them; there is nothing else."""
+        """Do nothing: each conversation is closed by its owner."""
 
 
 class WorkerLlm(HostedLlm):
@@ -184,7 +184,7 @@ class HostedReplies:
             self._thread.shutdown(wait=False)
 
     async def prefill(self, messages: Sequence[Message]) -> Prefilled:
-        """See ``Replies``. Whoever cancels stops the model.
+        """See ``Replies``. Cancelling it stops the model.
 
         Raises:
             EngineError: the dialogue does not fit, the model failed, or no worker takes it.
@@ -216,7 +216,7 @@ class HostedReplies:
     async def _prefilled(self, messages: Sequence[Message]) -> Prefilled | None:
         """None: it was stopped while it read."""
         stopped = threading.Event()
-        working = self._thread.submit(self._ask, MessageType.PREFILL, tuple(messages), stopped, _to_nobody)
+        working = self._thread.submit(self._ask, MessageType.PREFILL, tuple(messages), stopped, _discard)
         try:
             return await asyncio.wrap_future(working)
         finally:
@@ -227,9 +227,9 @@ class HostedReplies:
         if not any(message.role == "user" and message.text.strip() for message in messages):
             return
         self.answered = None
-        told = told_pieces(self._thread, partial(self._answer, tuple(messages)))
-        async with aclosing(told):
-            async for piece in told:
+        pieces = told_pieces(self._thread, partial(self._answer, tuple(messages)))
+        async with aclosing(pieces):
+            async for piece in pieces:
                 yield piece
 
     # In the thread.
@@ -239,7 +239,7 @@ class HostedReplies:
             self._ask(MessageType.GENERATE, messages, stopped, tell)
         except AgentError as error:
             tell(error)
-        except Exception as error:  # the edge of the thread: whoever waits is told
+        except Exception as error:  # the edge of the thread: the reader gets the error
             tell(EngineError(f"{ENGINE}: {type(error).__name__}", engine=ENGINE))
             raise
         else:
@@ -258,14 +258,14 @@ class HostedReplies:
         try:
             if link is not None and link.is_open:
                 try:
-                    return self._told(link, type_, messages, heard)
+                    return self._collect(link, type_, messages, heard)
                 except EngineError as error:
                     if link.is_open or heard.anything or stopped.is_set():
                         raise
                     # What was kept may be of a process that is gone.
                     logger.warning(f"{ENGINE}: a question is asked again over another link: {error}")
             self._link = link = open_link(self._leasing, self._limits, ENGINE)
-            return self._told(link, type_, messages, heard)
+            return self._collect(link, type_, messages, heard)
         except _Late as late:
             assert link is not None
             raise link.given_up("no sign of it in time") from late
@@ -275,21 +275,21 @@ class HostedReplies:
             assert link is not None
             raise link.given_up(str(error)) from error
         except AgentError as error:
-            # Of a worker that is full, or is told wrong things: another one is to answer all the same.
+            # Of a worker that is full, or is sent something wrong: another one is to answer all the same.
             raise EngineError(str(error), engine=ENGINE) from error
 
-    def _told(
+    def _collect(
         self, link: ConversationLink, type_: MessageType, messages: tuple[Message, ...], heard: "_Heard"
     ) -> Prefilled | None:
         asked = self._remembered.ask(messages)
         number = link.put(type_, *of_asked(asked, self._condition(asked)))
         due_s = time.monotonic() + self._limits.request_timeout_s
-        is_told = False
+        is_stop_sent = False
         read: Prefilled | None = None
         while True:
-            if heard.stopped.is_set() and not is_told:
+            if heard.stopped.is_set() and not is_stop_sent:
                 link.tell(MessageType.STOP, {"of": number})
-                is_told = True
+                is_stop_sent = True
                 due_s = time.monotonic() + self._limits.request_timeout_s
             message = link.heard(number, within_s=POLL_S)
             if message is None:
@@ -328,7 +328,7 @@ class HostedReplies:
         link, self._link = self._link, None
         if link is None:
             return
-        # Where it is not reached any more, what it keeps of this goes like what nobody uses.
+        # Where it is not reached any more, what it keeps of this goes like what is unused.
         if link.is_open:
             with suppress(AgentError):
                 link.ask(MessageType.DISCARD, within_s=self._limits.request_timeout_s)
@@ -339,7 +339,7 @@ class _Heard:
     """What of an answer has come, over however many links.
 
     Attributes:
-        stopped: nobody wants it any more.
+        stopped: it is not wanted any more.
         anything: a piece of it has.
     """
 
@@ -356,5 +356,5 @@ class _Heard:
             self._tell(text)
 
 
-def _to_nobody(_piece: str | AgentError | None) -> None:
+def _discard(_piece: str | AgentError | None) -> None:
     pass
