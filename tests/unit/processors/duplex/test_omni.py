@@ -1,17 +1,12 @@
 """A full-duplex engine in a pipeline with the playout clock and a track, on virtual time."""
 
-import asyncio
 import io
-from collections.abc import Awaitable, Callable
 
 import numpy as np
 import pytest
 from PIL import Image
 from pipecat.frames.frames import (
-    EndFrame,
-    Frame,
     InputAudioRawFrame,
-    InputImageRawFrame,
     InterruptionFrame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
@@ -20,157 +15,16 @@ from pipecat.frames.frames import (
     UserStartedSpeakingFrame,
     UserStoppedSpeakingFrame,
 )
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
-from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.workers.runner import WorkerRunner
 
-from core.call_events import ReplyFinished
-from core.timeline import HeardReply
-from models.omni import Preparation, Vote
-from processors.duplex.omni import (
-    DuplexOmniProcessor,
-    DuplexPauseFrame,
-    DuplexResumeFrame,
-    DuplexSettings,
-)
-from processors.duplex.ticker import Tick
-from processors.playout.playout import Playout
-from runtime.event_stream import CallEvents
-from tests import virtual_time
+from models.omni import Vote
+from processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
+from tests.fakes.duplex_call import Call, play, script
 from tests.fakes.executor import TimedExecutor
-from tests.fakes.omni import OmniScript, ScriptedOmniHost
-from tests.fakes.track_output import RATE_HZ, TrackOutput
+from tests.fakes.omni import OmniScript
+from tests.fakes.track_output import RATE_HZ
 
 UNIT_MS = 80
-PIECE = bytes(640)
-
-
-def script(votes: str, **changes: object) -> OmniScript:
-    """One letter for each unit: l, s, b, y; the last one goes on."""
-    kinds = {"l": Vote.LISTEN, "s": Vote.SPEAK, "b": Vote.BACKCHANNEL, "y": Vote.YIELD}
-    return OmniScript(
-        votes=lambda unit: kinds[votes[min(unit, len(votes) - 1)]],
-        output_rate_hz=RATE_HZ,
-        **changes,  # type: ignore[arg-type]
-    )
-
-
-class Watch(FrameProcessor):
-    """Behind everything: what has passed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.frames: list[Frame] = []
-
-    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        await super().process_frame(frame, direction)
-        self.frames.append(frame)
-        await self.push_frame(frame, direction)
-
-
-class Call:
-    """Duplex, entry, output, exit."""
-
-    def __init__(
-        self, *scripts: OmniScript, costs_ms: dict[str, float | None] | None = None, **changes: object
-    ) -> None:
-        self.hosts = [ScriptedOmniHost(each) for each in scripts]
-        self.replies: list[HeardReply] = []
-        self.ticks: list[Tick] = []
-        self.apologies: list[float] = []
-        self.given_up = self.pauses_expired = 0
-        self.history: tuple[tuple[str, str], ...] = ()
-        events = CallEvents()
-        events.subscribe(ReplyFinished, self._on_finished)
-        self.playout = Playout(events=events)
-        costs = costs_ms or {}
-
-        async def prepare() -> Preparation:
-            return Preparation("Be kind.", history=self.history)
-
-        def took_s(name: str) -> float | None:
-            ms = costs.get(name.strip("_"), 0.0)
-            return None if ms is None else ms / 1000
-
-        self.duplex = DuplexOmniProcessor(
-            self.hosts,
-            events,
-            prepare=prepare,
-            playout=self.playout,
-            settings=DuplexSettings.model_validate(changes),
-            executors=lambda: TimedExecutor(took_s),
-            apologise=self._apologise,
-            on_given_up=self._on_given_up,
-            on_pause_expired=self._on_pause_expired,
-            on_tick=self.ticks.append,
-        )
-        _, entry, exit_ = self.playout.taps()
-        self.output, self.taken, self.watch = TrackOutput(self.playout.played), Watch(), Watch()
-        self.worker = PipelineWorker(
-            Pipeline([self.duplex, entry, self.output, self.taken, exit_, self.watch]),
-            params=PipelineParams(audio_in_sample_rate=16_000, audio_out_sample_rate=RATE_HZ),
-            enable_rtvi=False,
-            enable_turn_tracking=False,
-            idle_timeout_secs=None,
-        )
-
-    async def give(self, frame: Frame) -> None:
-        await self.worker.queue_frame(frame)
-
-    async def talk(self, seconds: float, *, rate_hz: int = 16_000, image: bytes | None = None) -> None:
-        for _ in range(round(seconds * 50)):
-            await self.give(InputAudioRawFrame(bytes(rate_hz // 50 * 2), rate_hz, 1))
-            if image is not None:
-                await self.give(InputImageRawFrame(image, (0, 0), "JPEG"))
-            await asyncio.sleep(0.02)
-
-    def sounds_ms(self) -> list[tuple[int, int]]:
-        """Stretches of sound at the peer, from the start of the call."""
-        spans: list[tuple[int, int]] = []
-        for at_s, pcm in self.output.sent:
-            if not np.frombuffer(pcm, np.int16).any():
-                continue
-            at_ms, length_ms = round((at_s - self.began_s) * 1000), len(pcm) // 2 * 1000 // RATE_HZ
-            if spans and at_ms - spans[-1][1] <= 1:
-                spans[-1] = spans[-1][0], at_ms + length_ms
-            else:
-                spans.append((at_ms, at_ms + length_ms))
-        return spans
-
-    def _on_finished(self, event: ReplyFinished) -> None:
-        if event.heard.is_known:
-            self.replies.append(event.heard)
-
-    async def _apologise(self) -> None:
-        self.apologies.append(asyncio.get_running_loop().time())
-
-    async def _on_given_up(self, _error: Exception) -> None:
-        self.given_up += 1
-
-    async def _on_pause_expired(self) -> None:
-        self.pauses_expired += 1
-
-
-def play(call: Call, caller: Callable[[Call], Awaitable[None]]) -> Call:
-    async def run() -> Call:
-        call.began_s = asyncio.get_running_loop().time()
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(call.worker)
-
-        async def work() -> None:
-            try:
-                await caller(call)
-            finally:
-                await call.give(EndFrame())
-
-        task = asyncio.create_task(work())
-        await runner.run()
-        await task
-        return call
-
-    return virtual_time.run(run())
 
 
 def test_what_the_engine_says_is_heard_and_its_words_are_in_the_books() -> None:
@@ -203,8 +57,7 @@ def test_an_engine_that_yields_falls_silent_and_what_was_heard_is_known() -> Non
     def took_s(name: str) -> float:
         return next(took, 0.0) / 1000 if name == "_hear_and_say" else 0.0
 
-    call = Call(script("ssyl", unit_ms=1_000))
-    call.duplex._executors = lambda: TimedExecutor(took_s)
+    call = Call(script("ssyl", unit_ms=1_000), executors=lambda: TimedExecutor(took_s))
     play(call, lambda call: call.talk(6))
     [reply] = call.replies
     assert reply.truncated and reply.text == "0" and reply.unheard == "1"
@@ -301,14 +154,13 @@ def test_questions_end_here() -> None:
 def test_behind_an_engine_that_fails_the_caller_hears_an_apology_and_the_next_one(
     broken: OmniScript, costs_ms: dict[str, float | None]
 ) -> None:
-    call = Call(broken, script("llls"), tick={"prepare_ms": 2_000, "hang_ms": 500})
     engines = iter([costs_ms, {}, {}, {}])
 
     def executors() -> TimedExecutor:
         costs = next(engines)
         return TimedExecutor(lambda name: None if costs.get(name.strip("_"), 0) is None else 0.0)
 
-    call.duplex._executors = executors
+    call = Call(broken, script("llls"), executors=executors, tick={"prepare_ms": 2_000, "hang_ms": 500})
     call.history = (("user", "hello"),)
     play(call, lambda call: call.talk(8))
     assert len(call.apologies) == 1 and call.given_up == 0

@@ -1,0 +1,170 @@
+"""A full-duplex engine that a script plays, in a pipeline with the playout clock and a track, on virtual time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+
+import numpy as np
+from pipecat.frames.frames import EndFrame, Frame, InputAudioRawFrame, InputImageRawFrame
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.workers.runner import WorkerRunner
+
+from core.call_events import ReplyFinished
+from core.timeline import HeardReply
+from models.omni import Preparation, Vote
+from processors.duplex.contents import Contents
+from processors.duplex.omni import DuplexOmniProcessor, DuplexSettings
+from processors.duplex.ticker import Tick
+from processors.playout.playout import Playout
+from runtime.event_stream import CallEvents
+from tests import virtual_time
+from tests.fakes.executor import TimedExecutor
+from tests.fakes.omni import OmniScript, ScriptedOmniHost
+from tests.fakes.track_output import RATE_HZ, TrackOutput
+
+
+def script(votes: str, **changes: object) -> OmniScript:
+    """Return a script of one letter for each unit: l, s, b, y; the last one goes on."""
+    kinds = {"l": Vote.LISTEN, "s": Vote.SPEAK, "b": Vote.BACKCHANNEL, "y": Vote.YIELD}
+    return OmniScript(
+        votes=lambda unit: kinds[votes[min(unit, len(votes) - 1)]],
+        output_rate_hz=RATE_HZ,
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+class Watch(FrameProcessor):
+    """Keeps what has passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames: list[Frame] = []
+        self.at_s: list[float] = []
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        self.frames.append(frame)
+        self.at_s.append(asyncio.get_running_loop().time())
+        await self.push_frame(frame, direction)
+
+
+class Call:
+    """Duplex, entry, output, exit.
+
+    ``costs_ms``: of each call of an engine, by its name; None: it never ends. ``executors`` makes its thread in
+    place of one with these costs.
+    """
+
+    def __init__(
+        self,
+        *scripts: OmniScript,
+        costs_ms: dict[str, float | None] | None = None,
+        executors: Callable[[], Executor] | None = None,
+        has_voice: bool = False,
+        holds_first: bool = False,
+        tells_units: bool = False,
+        **changes: object,
+    ) -> None:
+        self.hosts = [ScriptedOmniHost(each) for each in scripts]
+        self.replies: list[HeardReply] = []
+        self.ticks: list[Tick] = []
+        self.apologies: list[float] = []
+        self.given_up = self.pauses_expired = 0
+        self.history: tuple[tuple[str, str], ...] = ()
+        self.began_s = 0.0
+        self.events = events = CallEvents()
+        events.subscribe(ReplyFinished, self._on_finished)
+        self.playout = Playout(events=events)
+        costs = costs_ms or {}
+
+        async def prepare() -> Preparation:
+            return Preparation("Be kind.", history=self.history)
+
+        def took_s(name: str) -> float | None:
+            ms = costs.get(name.strip("_"), 0.0)
+            return None if ms is None else ms / 1000
+
+        self.duplex = DuplexOmniProcessor(
+            self.hosts,
+            events,
+            prepare=prepare,
+            playout=self.playout,
+            contents=Contents(RATE_HZ, lambda _content: None) if has_voice else None,
+            holds_first=holds_first,
+            settings=DuplexSettings.model_validate(changes),
+            executors=executors or (lambda: TimedExecutor(took_s)),
+            apologise=self._apologise,
+            on_given_up=self._on_given_up,
+            on_pause_expired=self._on_pause_expired,
+            on_tick=self.ticks.append,
+            tells_units=tells_units,
+        )
+        _, entry, exit_ = self.playout.taps()
+        self.output, self.taken, self.watch = TrackOutput(self.playout.played), Watch(), Watch()
+        self.worker = PipelineWorker(
+            Pipeline([self.duplex, entry, self.output, self.taken, exit_, self.watch]),
+            params=PipelineParams(audio_in_sample_rate=16_000, audio_out_sample_rate=RATE_HZ),
+            enable_rtvi=False,
+            enable_turn_tracking=False,
+            idle_timeout_secs=None,
+        )
+
+    async def give(self, frame: Frame) -> None:
+        await self.worker.queue_frame(frame)
+
+    async def talk(self, seconds: float, *, rate_hz: int = 16_000, image: bytes | None = None) -> None:
+        for _ in range(round(seconds * 50)):
+            await self.give(InputAudioRawFrame(bytes(rate_hz // 50 * 2), rate_hz, 1))
+            if image is not None:
+                await self.give(InputImageRawFrame(image, (0, 0), "JPEG"))
+            await asyncio.sleep(0.02)
+
+    def sounds_ms(self) -> list[tuple[int, int]]:
+        """Stretches of sound at the peer, from the start of the call."""
+        spans: list[tuple[int, int]] = []
+        for at_s, pcm in self.output.sent:
+            if not np.frombuffer(pcm, np.int16).any():
+                continue
+            at_ms, length_ms = round((at_s - self.began_s) * 1000), len(pcm) // 2 * 1000 // RATE_HZ
+            if spans and at_ms - spans[-1][1] <= 1:
+                spans[-1] = spans[-1][0], at_ms + length_ms
+            else:
+                spans.append((at_ms, at_ms + length_ms))
+        return spans
+
+    def _on_finished(self, event: ReplyFinished) -> None:
+        if event.heard.is_known:
+            self.replies.append(event.heard)
+
+    async def _apologise(self) -> None:
+        self.apologies.append(asyncio.get_running_loop().time())
+
+    async def _on_given_up(self, _error: Exception) -> None:
+        self.given_up += 1
+
+    async def _on_pause_expired(self) -> None:
+        self.pauses_expired += 1
+
+
+def play(call: Call, caller: Callable[[Call], Awaitable[None]]) -> Call:
+    """Hold a call to its end."""
+
+    async def run() -> Call:
+        call.began_s = asyncio.get_running_loop().time()
+        runner = WorkerRunner(handle_sigint=False)
+        await runner.add_workers(call.worker)
+
+        async def work() -> None:
+            try:
+                await caller(call)
+            finally:
+                await call.give(EndFrame())
+
+        task = asyncio.create_task(work())
+        await runner.run()
+        await task
+        return call
+
+    return virtual_time.run(run())
