@@ -15,7 +15,7 @@ from core.phrases import checked_phrase
 from models.echo.control import EchoControlSettings
 from processors.dialogue.commit_gate import CommitGateSettings
 from processors.dialogue.reply_watch import GuardSettings
-from processors.duplex.omni import DuplexSettings
+from processors.duplex.settings import DuplexSettings
 from processors.front_end.vad import VadSettings
 from processors.fusion.perception import PerceptionSettings
 from processors.perception.engine_stt import EngineSttSettings

@@ -414,6 +414,22 @@ class CallAnswered(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class EnginesGivenUp(CallEvent):
+    """No speech model goes on with the call.
+
+    Attributes:
+        error: what the last one failed of.
+    """
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class PauseExpired(CallEvent):
+    """A client has paused a speech model for longer than is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallEnding(CallEvent):
     """The call ends for this reason, which is not that the caller left.
 

@@ -36,7 +36,16 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
 
-from core.call_events import AnswerHeard, CallEnding, FinalWords, ReplyCut, VoiceEnded, VoiceStarted
+from core.call_events import (
+    AnswerHeard,
+    CallEnding,
+    EnginesGivenUp,
+    FinalWords,
+    PauseExpired,
+    ReplyCut,
+    VoiceEnded,
+    VoiceStarted,
+)
 from core.errors import CapacityError, ConfigError
 from models.omni import OmniHost, Preparation, Vote
 from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting, Told
@@ -64,8 +73,10 @@ from processors.duplex.beside import TurnsBeside
 from processors.duplex.contents import Contents
 from processors.duplex.dialogue import CallDialogue
 from processors.duplex.omni import DuplexOmniProcessor
+from processors.duplex.outlet import Outlet
 from processors.duplex.questions import Questions
-from processors.duplex.ticker import Tick
+from processors.duplex.succession import EngineSource
+from processors.duplex.tick import Tick
 from processors.duplex.turns import IS_WRITTEN, DuplexTurns
 from processors.playout.assistant import HeardAssistantAggregator
 from processors.playout.playout import guard_protected
@@ -350,13 +361,14 @@ class _EngineStages:
         in_queue = InQueue(duplex.queue_phrase, duplex.queue_again_s, events)
         hosts = [_of_call(host, dialogue, call, in_queue, has_echo=has_echo) for host in engines.omni]
         self._votes, self._write = _Votes(events), _ticks_to(log)
-        self.omni = self._processor(engines, hosts)
+        hears_directly = call.client.tells_units and not has_echo
+        self.omni = self._processor(engines, hosts, hears_pipeline=not hears_directly)
         self._beside = self._turns_beside(engines, transport)
         yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop
         self._guards_protected = self._beside is not None and yields_to_stop
-        if call.client.tells_units and not has_echo:
-            self.omni.hear_directly()
+        if hears_directly:
             call.client.hear_by(self.omni)
+        EngineEnds(call, duplex.refusal)
         call.floor.add_holder(lambda: self.omni.is_speaking)
         self.listeners = [self._beside.hear] if self._beside is not None else []
         self._hosts, self._in_queue, self._sends = hosts, in_queue, sends
@@ -410,24 +422,26 @@ class _EngineStages:
             set_gain_db=gain_of(transport),
         )
 
-    def _processor(self, engines: Engines, hosts: Sequence[OmniHost]) -> DuplexOmniProcessor:
+    def _processor(
+        self, engines: Engines, hosts: Sequence[OmniHost], *, hears_pipeline: bool
+    ) -> DuplexOmniProcessor:
         call, duplex = self._call, engines.deployment.duplex
         apology = engines.deployment.thinking.guard.apology
+        client = call.client
         return DuplexOmniProcessor(
-            hosts,
+            EngineSource(hosts, lambda: _preparation(engines, call), engines.executors.omni),
             call.events,
-            prepare=lambda: _preparation(engines, call),
-            playout=call.playout,
-            contents=self._contents,
-            holds_first=isinstance(engines.omni[0], TwoTierHost),
+            outlet=Outlet(
+                playout=call.playout,
+                contents=self._contents,
+                holds_first=isinstance(engines.omni[0], TwoTierHost),
+                tells_units=client.tells_units,
+                mouth=client.mouth,
+                on_tick=self._on_tick,
+            ),
             settings=duplex.ticks,
-            executors=engines.executors.omni,
             apologise=lambda: self.thought.push_frame(TTSSpeakFrame(apology, append_to_context=False)),
-            on_given_up=lambda error: _give_up(call, error, duplex.refusal),
-            on_pause_expired=lambda: _end_soon(call, "timeout", "it was paused for too long"),
-            on_tick=self._on_tick,
-            tells_units=call.client.tells_units,
-            mouth=call.client.mouth,
+            hears_pipeline=hears_pipeline,
         )
 
     def background(self) -> Background:
@@ -477,20 +491,37 @@ class _Allowance:
         """End the call when its client has no turns left."""
         await self._is_used_up.wait()
         # After what the gate says in place of an answer.
-        await _end_soon(self._call, LIMITED, OVER_LIMIT, is_failure=False)
+        _end_soon(self._call, LIMITED, OVER_LIMIT, is_failure=False)
 
 
-async def _give_up(call: Call, error: Exception, refusal: str) -> None:
-    if not isinstance(error, CapacityError):
-        await _end_soon(call, "error", "no engine goes on")
-        return
-    data = {"kind": "queue", "position": 0, "wait_s": None, "refused": str(error)}
-    await call.input.queue(RTVIServerMessageFrame(data=data))
-    is_final = isinstance(error, NotPlaced) and error.reason in FINAL
-    said = f"Sorry, {error}." if is_final else refusal
-    if call.client.greets and said:
-        await call.input.queue(TTSSpeakFrame(said, append_to_context=False))
-    await _end_soon(call, reason_refused(error), str(error))
+class EngineEnds:
+    """Ends a call with which no engine goes on, or that was paused for too long.
+
+    Args:
+        call: whose engines.
+        refusal: said where there is no room for the call.
+    """
+
+    def __init__(self, call: Call, refusal: str) -> None:
+        self._call, self._refusal = call, refusal
+        call.events.subscribe(EnginesGivenUp, self._on_engines_given_up)
+        call.events.subscribe(PauseExpired, self._on_pause_expired)
+
+    def _on_pause_expired(self, _event: PauseExpired) -> None:
+        _end_soon(self._call, "timeout", "it was paused for too long")
+
+    def _on_engines_given_up(self, event: EnginesGivenUp) -> None:
+        call, error = self._call, event.error
+        if not isinstance(error, CapacityError):
+            _end_soon(call, "error", "no engine goes on")
+            return
+        data = {"kind": "queue", "position": 0, "wait_s": None, "refused": str(error)}
+        call.input.put(RTVIServerMessageFrame(data=data))
+        is_final = isinstance(error, NotPlaced) and error.reason in FINAL
+        said = f"Sorry, {error}." if is_final else self._refusal
+        if call.client.greets and said:
+            call.input.put(TTSSpeakFrame(said, append_to_context=False))
+        _end_soon(call, reason_refused(error), str(error))
 
 
 async def _preparation(engines: Engines, call: Call) -> Preparation:
@@ -570,10 +601,10 @@ def reason_refused(error: CapacityError) -> str:
     return error.reason.value if isinstance(error, NotPlaced) else "service_unavailable"
 
 
-async def _end_soon(call: Call, reason: str, message: str, *, is_failure: bool = True) -> None:
+def _end_soon(call: Call, reason: str, message: str, *, is_failure: bool = True) -> None:
     logger.log("ERROR" if is_failure else "INFO", f"the call ends: {message}")
     call.events.publish(CallEnding(call.events.now_ms(), reason, message))
-    await call.input.queue(EndFrame())
+    call.input.put(EndFrame())
 
 
 def _ticks_to(log: TickLog | None) -> Callable[[Tick], None]:

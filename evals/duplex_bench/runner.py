@@ -24,7 +24,8 @@ from evals.duplex_bench.spoken import RATE_HZ, Segmenter, Spoken, Word
 from models.omni import OmniEngine, OmniHost, Preparation, UnitResult
 from models.stt import Transcript
 from models.vad import VoiceActivityDetector
-from processors.duplex.ticker import Tick, Ticker
+from processors.duplex.tick import Tick, TickedCall
+from processors.duplex.ticker import Ticker
 from runtime.engine_thread import EngineThread
 from runtime.loop_clock import LoopClock
 from runtime.utterances import UtteranceEngine
@@ -222,7 +223,7 @@ class _Call:
         # Session time of the first sample; known when units are taken.
         self._zero_us = 0
         self._early: list[tuple[UnitResult, int]] = []
-        self._ticker = Ticker(engine, executor=thread, on_result=self._on_result, on_tick=self._on_tick)
+        self._ticker = Ticker(engine, thread, TickedCall(on_result=self._on_result, on_tick=self._on_tick))
 
     async def run(self, beside: Beside | None) -> None:
         """To the end of the clip.

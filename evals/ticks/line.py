@@ -22,8 +22,11 @@ from pipecat.workers.runner import WorkerRunner
 from core.media import PCM_BYTES_PER_SAMPLE
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
 from models.omni.phases import Call, Phases, checked_audio
-from processors.duplex.omni import DuplexOmniProcessor, DuplexSettings
-from processors.duplex.ticker import Tick, TickSettings
+from processors.duplex.omni import DuplexOmniProcessor
+from processors.duplex.outlet import Outlet
+from processors.duplex.settings import DuplexSettings
+from processors.duplex.succession import EngineSource
+from processors.duplex.tick import Tick, TickSettings
 from runtime.engine_thread import EngineThread
 from runtime.event_stream import CallEvents
 
@@ -186,12 +189,10 @@ async def hold(mock: Mock, duration_s: float, *, offset_s: float = 0.0, deferred
         line.made += tick.said_ms * RATE_HZ // 1000
 
     omni = DuplexOmniProcessor(
-        [MockHost(mock)],
+        EngineSource([MockHost(mock)], _prepare, (lambda: EngineThread("omni")) if mock.sleeps else Here),
         CallEvents(),
-        prepare=_prepare,
+        outlet=Outlet(on_tick=on_tick),
         settings=settings,
-        executors=(lambda: EngineThread("omni")) if mock.sleeps else Here,
-        on_tick=on_tick,
     )
     worker = PipelineWorker(
         Pipeline([omni, sink]),

@@ -1,4 +1,4 @@
-"""A full-duplex engine that a script plays, in a pipeline with the playout clock and a track, on virtual time."""
+"""A full-duplex engine that a script plays, with the playout clock and a track, on virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,12 +11,15 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
-from core.call_events import ReplyFinished
+from core.call_events import CallEvent, EnginesGivenUp, PauseExpired, ReplyFinished
 from core.timeline import HeardReply
 from models.omni import Preparation, Vote
 from processors.duplex.contents import Contents
-from processors.duplex.omni import DuplexOmniProcessor, DuplexSettings
-from processors.duplex.ticker import Tick
+from processors.duplex.omni import DuplexOmniProcessor
+from processors.duplex.outlet import Outlet
+from processors.duplex.settings import DuplexSettings
+from processors.duplex.succession import EngineSource
+from processors.duplex.tick import Tick
 from processors.playout.playout import Playout
 from runtime.event_stream import CallEvents
 from tests import virtual_time
@@ -53,8 +56,8 @@ class Watch(FrameProcessor):
 class Call:
     """Duplex, entry, output, exit.
 
-    ``costs_ms``: of each call of an engine, by its name; None: it never ends. ``executors`` makes its thread in
-    place of one with these costs.
+    ``costs_ms``: of each call of an engine, by its name; None: it never ends. ``executors`` makes its thread
+    in place of one with these costs.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Call:
         has_voice: bool = False,
         holds_first: bool = False,
         tells_units: bool = False,
+        hears_pipeline: bool = True,
         **changes: object,
     ) -> None:
         self.hosts = [ScriptedOmniHost(each) for each in scripts]
@@ -76,6 +80,8 @@ class Call:
         self.began_s = 0.0
         self.events = events = CallEvents()
         events.subscribe(ReplyFinished, self._on_finished)
+        events.subscribe(EnginesGivenUp, self._on_given_up)
+        events.subscribe(PauseExpired, self._on_pause_expired)
         self.playout = Playout(events=events)
         costs = costs_ms or {}
 
@@ -87,19 +93,18 @@ class Call:
             return None if ms is None else ms / 1000
 
         self.duplex = DuplexOmniProcessor(
-            self.hosts,
+            EngineSource(self.hosts, prepare, executors or (lambda: TimedExecutor(took_s))),
             events,
-            prepare=prepare,
-            playout=self.playout,
-            contents=Contents(RATE_HZ, lambda _content: None) if has_voice else None,
-            holds_first=holds_first,
+            outlet=Outlet(
+                playout=self.playout,
+                contents=Contents(RATE_HZ, lambda _content: None) if has_voice else None,
+                holds_first=holds_first,
+                tells_units=tells_units,
+                on_tick=self.ticks.append,
+            ),
             settings=DuplexSettings.model_validate(changes),
-            executors=executors or (lambda: TimedExecutor(took_s)),
             apologise=self._apologise,
-            on_given_up=self._on_given_up,
-            on_pause_expired=self._on_pause_expired,
-            on_tick=self.ticks.append,
-            tells_units=tells_units,
+            hears_pipeline=hears_pipeline,
         )
         _, entry, exit_ = self.playout.taps()
         self.output, self.taken, self.watch = TrackOutput(self.playout.played), Watch(), Watch()
@@ -141,10 +146,10 @@ class Call:
     async def _apologise(self) -> None:
         self.apologies.append(asyncio.get_running_loop().time())
 
-    async def _on_given_up(self, _error: Exception) -> None:
+    def _on_given_up(self, _event: CallEvent) -> None:
         self.given_up += 1
 
-    async def _on_pause_expired(self) -> None:
+    def _on_pause_expired(self, _event: CallEvent) -> None:
         self.pauses_expired += 1
 
 

@@ -3,10 +3,11 @@
     python -m tests.sim.duplex_traces --calls 300 --write before.json
     python -m tests.sim.duplex_traces --calls 300 --compare before.json
 
-Each seed makes a call of its own on virtual time: an engine that a script plays, alone in its pipeline, with
-callers who interrupt, pause, hang up and force it to listen, and engines that are late, stall and fail. Every
-tenth call is a whole one, with the two-tier engine or another. A trace holds what left the engine, every unit,
-event and apology with its millisecond, and how the records read. Identifiers are numbered as they come.
+Each seed makes a call of its own on virtual time: an engine that a script plays, alone in its pipeline,
+with callers who interrupt, pause, hang up and force it to listen, and engines that are late, stall and fail.
+Every tenth call is a whole one, with the two-tier engine or another. A trace holds what left the engine,
+every unit, event and apology with its millisecond, and how the records read. Identifiers are numbered as they
+come.
 """
 
 import argparse
@@ -42,7 +43,7 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
-from core.call_events import CallEvent, TurnEndRequested
+from core.call_events import CallEvent, EnginesGivenUp, PauseExpired, TurnEndRequested
 from models.omni import OmniHost
 from processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from telemetry.ticks import read_ticks
@@ -53,7 +54,7 @@ from tests.sim.call import Beside, silence, simulate, voice
 
 Trace = dict[str, list[Any]]
 WHOLE_EVERY = 10
-_ID = re.compile(r"[0-9a-f]{32}")
+_ID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
 
 
 def trace(seed: int) -> Trace:
@@ -73,28 +74,32 @@ def trace(seed: int) -> Trace:
 
 def _alone(rng: random.Random) -> Trace:
     unit_ms = rng.choice((80, 80, 200, 1_000))
-    holds_first = rng.random() < 0.5
-    call = Call(
-        *(_script(rng, unit_ms) for _ in range(rng.randint(1, 3))),
-        executors=lambda: TimedExecutor(_costs(rng, unit_ms)),
-        has_voice=rng.random() < 0.4,
-        holds_first=holds_first,
-        tells_units=rng.random() < 0.3,
-        tick={
+    holds_first, hosts = rng.random() < 0.5, rng.randint(1, 3)
+    options: dict[str, Any] = {
+        "has_voice": rng.random() < 0.4,
+        "holds_first": holds_first,
+        "tells_units": rng.random() < 0.3,
+        "tick": {
             "prepare_ms": 1_000,
             "hang_ms": 500,
             "grace_ms": 100,
             "deferred_finalize": rng.random() < 0.8,
             "gate": {"gating": rng.choice(("none", "none", "vad", "wake")), "hold_ms": 500, "wake_ms": 2_000},
         },
-        pause_ms=2_000,
-        most_failures=rng.randint(1, 4),
-        recovered_units=10,
+        "pause_ms": 2_000,
+        "most_failures": rng.randint(1, 4),
+        "recovered_units": 10,
+    }
+    scripts = [_script(rng, unit_ms) for _ in range(hosts)]
+    directly = rng.random() < 0.2
+    call = Call(
+        *scripts,
+        executors=lambda: TimedExecutor(_costs(rng, unit_ms)),
+        hears_pipeline=not directly,
+        **options,
     )
     events: list[Any] = []
-    call.events.subscribe(CallEvent, lambda event: events.append(_event(event, call.began_s)))
-    if directly := rng.random() < 0.2:
-        call.duplex.hear_directly()
+    call.events.subscribe(CallEvent, lambda event: _write(events, event, call.began_s))
     play(call, lambda call: _talk(rng, call, directly=directly))
     passed = zip(call.watch.at_s, call.watch.frames, strict=True)
     return {
@@ -225,13 +230,13 @@ def _whole(rng: random.Random) -> Trace:
         "session": [[event.kind.value, event.payload.get("text")] for event in call.events],
         "asked": [len(call.model.asked)],
         "sounds": list(call.bot_spans_ms(gap_ms=20)),
-        "loudness": np.abs(call.stereo[:, 1]).reshape(-1, 160).mean(axis=1).round(4).tolist(),
+        "loudness": np.abs(call.stereo[:, 1]).reshape(-1, 160).mean(axis=1).round(2).tolist(),
         "end": list(call.call.end),
     }
 
 
 def _beside(rng: random.Random, beside: Beside, events: list[Any]) -> Coroutine[Any, Any, None]:
-    beside.call.events.subscribe(CallEvent, lambda event: events.append(_event(event, 1_000.0)))
+    beside.call.events.subscribe(CallEvent, lambda event: _write(events, event, 1_000.0))
     return _interfere(rng, beside)
 
 
@@ -269,10 +274,13 @@ def _frame(frame: Frame, at_s: float) -> list[Any] | None:
     return [round(at_s * 1000), type(frame).__name__, told]
 
 
-def _event(event: CallEvent, began_s: float) -> list[Any]:
+def _write(events: list[Any], event: CallEvent, began_s: float) -> None:
+    if isinstance(event, EnginesGivenUp | PauseExpired):
+        # Counted in ``ends``, and what follows is in the frames.
+        return
     # Moments on the clock of a session are those of the event.
     told = re.sub(r"(_us|_ms)=\d{6,}", r"\1=.", repr(event))
-    return [event.at_ms - round(began_s * 1000), told]
+    events.append([event.at_ms - round(began_s * 1000), told])
 
 
 def _tick(tick: dict[str, Any], began_s: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from evals.ticks.__main__ import main
 from evals.ticks.figures import WARM_UNITS, drift, lateness, left_out, spread
 from evals.ticks.line import RATE_HZ, Line, Mock, hold
 from models.omni import Vote
-from processors.duplex.ticker import Tick
+from processors.duplex.tick import Tick
 
 UNIT_MS = 80
 TICK = Tick(0, 0, 0, 0, 0, 0, UNIT_MS, 0, 0, False, Vote.LISTEN, 0, "", 0)

@@ -8,7 +8,8 @@ import pytest
 
 from core.errors import EngineError
 from models.omni import Preparation, UnitResult, Vote
-from processors.duplex.ticker import Tick, Ticker, TickSettings
+from processors.duplex.tick import Tick, TickedCall, TickSettings
+from processors.duplex.ticker import Ticker
 from runtime.engine_thread import EngineThread
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor
@@ -27,6 +28,7 @@ class Bench:
         *,
         costs_ms: dict[str, float | None] | None = None,
         settings: TickSettings | None = None,
+        by_arrival: bool = False,
         **told: object,
     ) -> None:
         costs: dict[str, float | None] = {"finalize": 0.0} | (costs_ms or {})
@@ -39,14 +41,12 @@ class Bench:
         self.executor = TimedExecutor(took_s)
         self.results: list[tuple[float, UnitResult]] = []
         self.ticks: list[Tick] = []
-        self.ticker = Ticker(
-            self.engine,
-            executor=self.executor,
-            settings=settings,
+        call = TickedCall(
             on_result=lambda result: self.results.append((self.now_s, result)),
             on_tick=self.ticks.append,
             **told,  # type: ignore[arg-type]
         )
+        self.ticker = Ticker(self.engine, self.executor, call, settings=settings, by_arrival=by_arrival)
         self.sent = 0
 
     @property
@@ -167,9 +167,8 @@ def test_an_engine_that_is_stopped_in_time_says_so() -> None:
     async def run() -> None:
         engine = ScriptedOmni(OmniScript(hangs_at=1))
         thread = EngineThread("omni")
-        ticker = Ticker(
-            engine, executor=thread, settings=TickSettings(hang_ms=100), on_result=lambda _result: None
-        )
+        call = TickedCall(on_result=lambda _result: None)
+        ticker = Ticker(engine, thread, call, settings=TickSettings(hang_ms=100))
         with pytest.raises(EngineError, match="and was stopped"):
             await asyncio.wait_for(ticker.run(Preparation()), 10)
         assert not engine.is_open

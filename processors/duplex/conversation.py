@@ -1,0 +1,306 @@
+"""A conversation with the engine that is on: what it hears, what it says, and when it has to listen.
+
+In: the caller's audio and pictures, appended as they come (``engine_ears``); interruptions; what the voice in
+front of the engine says by itself. Out: what the engine says (``voice``), without what was on its way when
+the caller interrupted (``forced_listening``). No frames pass here: ``omni`` has the pipeline.
+
+Who takes what the voice in front of the engine makes (``Taker``): an engine with a large tier says it itself;
+before the first engine is on it waits; otherwise it passes as it is.
+"""
+
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import replace
+from enum import Enum
+
+from pipecat.frames.frames import (
+    Frame,
+    InterruptionFrame,
+    OutputTransportMessageUrgentFrame,
+    TTSAudioRawFrame,
+    UserStartedSpeakingFrame,
+    UserStoppedSpeakingFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+
+from core.call_events import TurnEndRequested, Wait, WaitEnded
+from core.media import PCM_BYTES_PER_SAMPLE
+from models.omni import EndsTurns, HearsWords, OmniEngine, Preparation, UnitResult, Vote
+from models.omni.two_tier.ears import Told
+from processors.duplex.engine_ears import EngineEars
+from processors.duplex.forced_listening import ForcedListening
+from processors.duplex.outlet import Outlet, Way
+from processors.duplex.settings import DuplexSettings
+from processors.duplex.tick import Tick, TickedCall
+from processors.duplex.ticker import Ticker
+from processors.duplex.voice import EngineVoice
+from protocols.surface import Faltered, Ready, UnitOver
+from runtime.event_stream import CallEvents
+from runtime.loop_clock import LoopClock
+
+# Units that are shorter are ticked by the clock also where they come from a client that is told of each.
+LEAST_ARRIVAL_MS = 200
+
+
+class Taker(Enum):
+    """Who takes what the voice makes.
+
+    Attributes:
+        NEXT_ENGINE: it waits for the next one.
+        ENGINE: the engine that is on says it.
+        LISTENER: the engine that is on finds its own words, or none goes on: it is heard as it is.
+    """
+
+    NEXT_ENGINE = "next engine"
+    ENGINE = "engine"
+    LISTENER = "listener"
+
+
+class EngineConversation:
+    """The conversation of one call; see ``succession.Conversation``.
+
+    Args:
+        events: of the call.
+        way: see the class.
+        outlet: see the class.
+        settings: see the model.
+        prepare: returns how another context begins.
+
+    Attributes:
+        voice: says what the engine says.
+        ears: hear and see for it.
+        ticks: that were taken.
+        is_paused: nothing is heard and said.
+    """
+
+    def __init__(
+        self,
+        events: CallEvents,
+        way: Way,
+        outlet: Outlet,
+        settings: DuplexSettings,
+        prepare: Callable[[], Awaitable[Preparation]],
+    ) -> None:
+        self._way, self._outlet, self._settings, self._prepare = way, outlet, settings, prepare
+        self._clock = LoopClock()
+        self._engine: OmniEngine | None = None
+        self._ticker: Ticker | None = None
+        self._taker = Taker.NEXT_ENGINE if outlet.holds_first else Taker.LISTENER
+        # The voice says something by itself until then: an engine of its own words is to listen.
+        self._voice_until_us = 0
+        self._result: UnitResult | None = None
+        self.is_paused = self._caller_voiced = False
+        self._listening = ForcedListening()
+        self.ears = EngineEars(settings.camera)
+        self.voice = EngineVoice(
+            way.push,
+            clock=self._clock,
+            settings=settings.voice,
+            playout=outlet.playout,
+            keeps_apart=lambda: self.captures,
+            on_yield=self._yielded,
+            mouth=outlet.mouth,
+        )
+        self.ticks = 0
+        events.subscribe(WaitEnded, self._on_wait_ended)
+        events.subscribe(TurnEndRequested, self._on_turn_end_requested)
+
+    @property
+    def unit_ms(self) -> int:
+        """Length of a unit of the engine that is on; 0 while none is."""
+        return self._engine.unit_ms if self._engine is not None else 0
+
+    @property
+    def wants_content(self) -> bool:
+        """Whether the engine that is on says what others find: the deployment's model is asked."""
+        return self._taker is Taker.ENGINE
+
+    @property
+    def captures(self) -> bool:
+        """Whether what the voice makes is for an engine."""
+        return self._outlet.contents is not None and self._taker is not Taker.LISTENER
+
+    @property
+    def is_voice_on(self) -> bool:
+        """Whether the voice says something by itself, as a greeting where an engine has its own words."""
+        contents = self._outlet.contents
+        return (contents is not None and contents.is_passing) or self._clock.now_us() < self._voice_until_us
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is to be said that the engine has not said."""
+        return self._outlet.contents is not None and self._outlet.contents.is_waiting
+
+    def on_words(self, words: Told) -> None:
+        """Hand on what a recogniser understood, where the engine wants it."""
+        if isinstance(self._engine, HearsWords):
+            self._engine.on_words(words)
+
+    def must_listen(self) -> None:
+        """Have the bot listen: in the unit that hears what comes next, where units are taken as they come;
+        otherwise from here on, and what it says ends.
+        """
+        if self._ticker is not None and self._ticker.by_arrival:
+            self._ticker.listen_behind()
+        else:
+            self._listening.interrupt(engine_speaks=True)
+
+    def follow_caller(self, frame: Frame) -> None:
+        """Take in that the caller begins or ends to speak."""
+        if isinstance(frame, VADUserStartedSpeakingFrame | VADUserStoppedSpeakingFrame):
+            self._caller_voiced = isinstance(frame, VADUserStartedSpeakingFrame)
+        elif isinstance(frame, UserStartedSpeakingFrame | UserStoppedSpeakingFrame):
+            self._listening.follow_caller(speaks=isinstance(frame, UserStartedSpeakingFrame))
+
+    def interrupt(self) -> None:
+        """Forget what was not said: the caller, or an engine with a large tier, wants silence."""
+        if self._outlet.contents is not None:
+            self._outlet.contents.interrupted()
+        # An engine with a large tier decided it, or sees what it says taken away.
+        if not self.captures:
+            self._listening.interrupt(engine_speaks=self.voice.is_speaking)
+        self._voice_until_us = 0
+        self.voice.drop()
+
+    def take(self, frame: Frame) -> bool:
+        """Return whether a frame of the voice goes to the engine, and no further."""
+        contents = self._outlet.contents
+        if contents is not None and contents.take(frame, captures=self.captures):
+            return True
+        if isinstance(frame, TTSAudioRawFrame):
+            samples = len(frame.audio) // (PCM_BYTES_PER_SAMPLE * frame.num_channels)
+            from_us = max(self._voice_until_us, self._clock.now_us())
+            self._voice_until_us = from_us + samples * 1_000_000 // frame.sample_rate
+        return False
+
+    async def pause(self) -> None:
+        """Hear and say nothing."""
+        self.is_paused = True
+        if self._ticker is not None:
+            self._ticker.pause()
+        await self.voice.flush()
+
+    def resume(self) -> None:
+        """Go on."""
+        self.is_paused = False
+        if self._ticker is not None and self._ticker.is_paused:
+            self._ticker.resume()
+
+    async def hold(self, engine: OmniEngine, executor: Executor, preparation: Preparation) -> None:
+        """See ``Conversation``."""
+        by_arrival = self._outlet.tells_units and engine.unit_ms >= LEAST_ARRIVAL_MS
+        self.voice.begin(engine.output_rate_hz, unit_ms=engine.unit_ms, whole_units=by_arrival)
+        call = TickedCall(
+            on_result=self._say,
+            on_tick=self._note,
+            on_prepared=lambda: self._tell_ready(engine, preparation, by_arrival=by_arrival),
+            must_listen=self._begin_unit,
+            is_quiet=lambda: not self._listening.caller_speaks and not self.voice.is_speaking,
+            # While there is something to be said no unit is left out either.
+            hears_voice=lambda: self._caller_voiced or self.is_waiting,
+            renewed=self._prepare,
+        )
+        self._engine = engine
+        self._taker = Taker.ENGINE if isinstance(engine, HearsWords) else Taker.LISTENER
+        self._ticker = Ticker(
+            engine, executor, call, settings=self._settings.tick, clock=self._clock, by_arrival=by_arrival
+        )
+        try:
+            if self.is_paused:
+                self._ticker.pause()
+            self.ears.begin(self._ticker, engine.input_rate_hz)
+            await self._ticker.run(preparation)
+        finally:
+            self.ears.end()
+            self._ticker = self._engine = None
+            self._taker = Taker.NEXT_ENGINE
+
+    def refused(self) -> None:
+        """See ``Conversation``."""
+        self._taker = Taker.LISTENER
+
+    async def failed(self, *, is_first: bool) -> None:
+        """See ``Conversation``."""
+        self._taker = Taker.LISTENER
+        told = Faltered("the speech model failed, another one goes on")
+        # In the same way as the units were told, and as the next engine will be.
+        if not self.voice.fail(told) and self._outlet.tells_units:
+            await self._way.push(OutputTransportMessageUrgentFrame(message=told))
+        # What was being made for it is wanted no more, and what comes late of it is known by its context.
+        if self._outlet.contents is not None:
+            self._outlet.contents.given_up()
+        await self._interrupt()
+        if is_first:
+            await self._way.apologise()
+
+    def _on_wait_ended(self, event: WaitEnded) -> None:
+        """The answer that was owed begins, or does not come."""
+        if event.reason is Wait.ANSWER and isinstance(self._engine, HearsWords):
+            self._engine.on_settled()
+
+    def _on_turn_end_requested(self, _event: TurnEndRequested) -> None:
+        if isinstance(self._engine, EndsTurns):
+            self._engine.end_turn()
+
+    def _tell_ready(self, engine: OmniEngine, preparation: Preparation, *, by_arrival: bool) -> None:
+        if self._outlet.tells_units:
+            self.voice.follow(Ready(engine.unit_ms, len(preparation.system_prompt), by_arrival))
+
+    def _begin_unit(self) -> bool:
+        is_over_voice = not self.wants_content and self._clock.now_us() < self._voice_until_us
+        return self._listening.begin_unit() or is_over_voice
+
+    def _say(self, result: UnitResult) -> None:
+        self._result = result
+        if self.is_paused:
+            return
+        if result.vote is Vote.SPEAK and self._listening.drops():
+            self._result = replace(result, vote=Vote.LISTEN, text="")
+            return
+        self.voice.say(result)
+
+    def _note(self, tick: Tick) -> None:
+        self.ticks += 1
+        result, self._result = self._result, None
+        if self._outlet.tells_units and result is not None:
+            by_arrival = self._ticker is not None and self._ticker.by_arrival
+            lost = tick.left_out_ms // self.unit_ms if by_arrival and self.unit_ms else 0
+            self.voice.follow(_unit_over(result, tick, lost=lost))
+        self._outlet.on_tick(tick)
+
+    async def _yielded(self) -> None:
+        """The engine fell silent in the middle of what it said.
+
+        Only an engine with a large tier knows whether what was cut is said on: its yield goes down the
+        pipeline, where the sound is, and not up, where the rest is being made.
+        """
+        if self.captures:
+            await self._way.push(InterruptionFrame())
+        else:
+            await self._interrupt()
+
+    async def _interrupt(self) -> None:
+        """Take back what the engine said. What the voice says by itself is not the engine's to end."""
+        if not self.is_voice_on:
+            await self._way.interrupt()
+
+
+def _unit_over(result: UnitResult, tick: Tick, *, lost: int) -> UnitOver:
+    took_ms = tick.took_us / 1000
+    return UnitOver(
+        vote=result.vote.value,
+        text=result.text,
+        end_of_turn=result.end_of_turn,
+        took_ms=took_ms,
+        cost_ms={
+            "prefill": result.cost_prefill_ms,
+            "llm": result.cost_llm_ms,
+            "tts": result.cost_tts_ms,
+            "all": took_ms,
+        },
+        n_tokens=result.n_tokens,
+        n_tts_tokens=result.n_tts_tokens,
+        kv_tokens=result.kv_tokens,
+        lost=lost,
+    )

@@ -1,0 +1,147 @@
+"""Has one engine after another hold a conversation, until none goes on.
+
+An engine that fails is given up: the caller hears an apology, and the next one of the hosts goes on with what
+was said so far. When ``most_failures`` come in a row without ``recovered_units`` between them,
+``EnginesGivenUp`` is published, and nothing is said any more.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+from loguru import logger
+
+from core.call_events import EnginesGivenUp
+from core.errors import AgentError, CapacityError, EngineError
+from models.omni import OmniEngine, OmniHost, Placing, Preparation
+from processors.duplex.engine_calls import open_engine
+from processors.duplex.settings import DuplexSettings
+from runtime.engine_thread import EngineThread
+from runtime.event_stream import CallEvents
+
+
+@dataclass(frozen=True)
+class EngineSource:
+    """Where the engines of a call come from.
+
+    Attributes:
+        hosts: of engines, those after the first for when it fails.
+        prepare: returns how a conversation begins, with what was said so far; for each engine and context.
+        executors: makes the thread of an engine.
+    """
+
+    hosts: Sequence[OmniHost]
+    prepare: Callable[[], Awaitable[Preparation]]
+    executors: Callable[[], Executor] = lambda: EngineThread("omni")
+
+
+class Conversation(Protocol):
+    """What engines hold, one after another."""
+
+    ticks: int
+
+    async def hold(self, engine: OmniEngine, executor: Executor, preparation: Preparation) -> None:
+        """Hold the conversation with an engine until that fails."""
+        ...
+
+    def refused(self) -> None:
+        """There is no room for an engine."""
+        ...
+
+    async def failed(self, *, is_first: bool) -> None:
+        """The engine failed; ``is_first``: after one that held a conversation."""
+        ...
+
+
+class EngineSuccession:
+    """The engines of one call. ``run`` is its caller's task.
+
+    Args:
+        source: see the class.
+        conversation: that they hold.
+        events: of the call.
+        settings: see the model.
+        name: for the log.
+    """
+
+    def __init__(
+        self,
+        source: EngineSource,
+        conversation: Conversation,
+        events: CallEvents,
+        settings: DuplexSettings,
+        name: str,
+    ) -> None:
+        self._source, self._conversation, self._events = source, conversation, events
+        self._settings, self._name = settings, name
+
+    async def run(self) -> None:
+        """Converse until no engine goes on."""
+        hosts, most = self._source.hosts, self._settings.most_failures
+        failures = place = 0
+        last: Exception = EngineError("no engine", engine="omni")
+        while failures < most:
+            host, ticks = hosts[place % len(hosts)], self._conversation.ticks
+            try:
+                await self._with_host(host)
+            except CapacityError as error:
+                # There is no room, and there will be none: the next one, or none at all.
+                logger.warning(f"{self._name}: an engine is refused: {error}")
+                last = error
+                self._conversation.refused()
+                failures = most if len(hosts) == 1 else failures + 1
+            except Exception as error:  # the edge of a conversation: whatever it is, the caller is told
+                last, units = error, self._conversation.ticks - ticks
+                failures = 1 if units >= self._settings.recovered_units else failures + 1
+                logger.opt(exception=None if isinstance(error, AgentError) else error).error(
+                    f"{self._name}: an engine is given up, {failures} in a row: "
+                    f"{type(error).__name__}: {error}"
+                )
+                await self._conversation.failed(is_first=failures == 1)
+                if not units and failures < most:
+                    await asyncio.sleep(failures * self._settings.retry_ms / 1000)
+            if isinstance(host, Placing) and len(hosts) > 1:
+                host.leave()
+            place += 1
+        self._events.publish(EnginesGivenUp(self._events.now_ms(), last))
+
+    async def _with_host(self, host: OmniHost) -> None:
+        """Converse until the engine fails, or the conversation is over."""
+        placing = host if isinstance(host, Placing) else None
+        if placing is None:
+            await self._with_engine(host)
+            return
+        await placing.place()
+        well = False
+        try:
+            await self._until_lost(host, placing)
+        except asyncio.CancelledError:
+            # The call is over, and not because of the engine.
+            well = True
+            raise
+        finally:
+            placing.over(well=well)
+
+    async def _until_lost(self, host: OmniHost, placing: Placing) -> None:
+        """Converse; a worker that is gone is known before the engine's next call finds out."""
+        conversation = asyncio.create_task(self._with_engine(host), name=f"{self._name}::conversation")
+        lost = asyncio.create_task(placing.lost.wait(), name=f"{self._name}::lost")
+        try:
+            await asyncio.wait({conversation, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if conversation.done():
+                conversation.result()
+            raise EngineError("the worker is gone", engine=type(host).__name__)
+        finally:
+            for task in (conversation, lost):
+                task.cancel()
+            await asyncio.gather(conversation, lost, return_exceptions=True)
+
+    async def _with_engine(self, host: OmniHost) -> None:
+        preparation, executor = await self._source.prepare(), self._source.executors()
+        try:
+            engine = await open_engine(host, executor, self._settings.tick.prepare_ms)
+            await self._conversation.hold(engine, executor, preparation)
+        finally:
+            executor.shutdown(wait=False)

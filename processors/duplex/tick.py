@@ -1,0 +1,99 @@
+"""The settings of an engine that is ticked, the record of each unit, and the call around it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from audio.unit_buffer import Overrun
+from models.omni import Preparation, UnitResult, Vote
+from processors.duplex.gate import GateSettings
+
+
+class TickSettings(BaseModel):
+    """How an engine is ticked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gate: GateSettings = GateSettings()
+
+    overrun: Overrun = Field(
+        Overrun.MERGE,
+        description="what becomes of more audio than a unit takes: drop leaves out the oldest, merge the "
+        "quietest pieces of it",
+    )
+    slack_ms: int = Field(
+        60, ge=0, le=1_000, description="so much more than a unit waits for the next one instead"
+    )
+    deferred_finalize: bool = Field(True, description="a result leaves before its unit is finalized")
+    prepare_ms: int = Field(30_000, ge=100, le=600_000, description="an engine is prepared within this")
+    hang_ms: int = Field(
+        5_000, ge=50, le=60_000, description="a unit that takes longer has failed; at least two units"
+    )
+    grace_ms: int = Field(
+        1_000, ge=10, le=30_000, description="an engine that was stopped comes back within this"
+    )
+    frames_per_unit: int = Field(1, ge=0, le=8, description="the newest so many frames of a unit are seen")
+    renew_from: float = Field(
+        0.85, gt=0, le=1, description="share of the context from which a quiet moment begins a new one"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What became of a unit.
+
+    Attributes:
+        slot: its place on the grid of units.
+        due_us: when it was due.
+        late_us: how much later it began.
+        waited_us: then, for the unit before to be finalized.
+        took_us: from its beginning until its result was there, that wait included.
+        missed: units before it that were not taken.
+        heard_ms: audio that was heard in it; the rest was silence.
+        left_out_ms: audio that was left out.
+        frames: that were seen.
+        forced: the bot had to listen.
+        vote: what the engine decided.
+        said_ms: audio of the result.
+        text: its words.
+        kv_tokens: length of the context.
+    """
+
+    slot: int
+    due_us: int
+    late_us: int
+    waited_us: int
+    took_us: int
+    missed: int
+    heard_ms: int
+    left_out_ms: int
+    frames: int
+    forced: bool
+    vote: Vote
+    said_ms: int
+    text: str
+    kv_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TickedCall:
+    """The call around a ticker: what it is told, and what is asked of it. Nothing here may block.
+
+    Attributes:
+        on_result: takes each result.
+        on_tick: takes the record of each unit, after its result.
+        on_prepared: called when the engine has been prepared.
+        must_listen: returns whether the bot has to be silent in the unit that begins.
+        is_quiet: returns whether nobody speaks: a context that is nearly full may be begun anew.
+        hears_voice: returns whether the caller speaks: silence may be left out (``gate``).
+        renewed: returns how a new context begins; None keeps the first preparation.
+    """
+
+    on_result: Callable[[UnitResult], None]
+    on_tick: Callable[[Tick], None] = lambda _tick: None
+    on_prepared: Callable[[], None] = lambda: None
+    must_listen: Callable[[], bool] = lambda: False
+    is_quiet: Callable[[], bool] = lambda: True
+    hears_voice: Callable[[], bool] = lambda: True
+    renewed: Callable[[], Awaitable[Preparation]] | None = None
