@@ -8,6 +8,7 @@ owns the task and hangs the peer up.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from pipecat.runner.types import RunnerArguments
@@ -33,7 +34,7 @@ from serving.gateway.eval_socket import EvalArguments
 from serving.gateway.phone_routes import PhoneArguments
 from serving.gateway.talk_sockets import SocketArguments
 from serving.gateway.webrtc_routes import BrowserArguments
-from session_store.conversation import Conversation, Conversations
+from session_store.conversation import Conversations
 from transports.registry import TRANSPORTS, TransportRow
 from transports.request import ReportsQuiet, TransportRequest
 from transports.twilio.stream import PhoneStream
@@ -198,22 +199,18 @@ async def converse_by_phone(
             facts = PhoneFacts(
                 phone.call_sid or started.call_sid, phone.caller, phone.called, phone.direction
             )
-
-            async def hold_one(conversation: Conversation, leaving: asyncio.Event) -> None:
-                await hold_phone(
-                    engines,
-                    conversation,
-                    stream,
-                    network=phone.network,
-                    run=pipeline_of(arguments.mode),
-                    facts=facts,
-                    desk=arguments.desk,
-                    settings=settings,
-                    leaving=leaving,
-                    on_call=on_call,
-                    has_open_code=lambda: phones.has_open_code,
-                )
-
+            hold_one = partial(
+                hold_phone,
+                engines,
+                stream,
+                network=phone.network,
+                run=pipeline_of(arguments.mode),
+                facts=facts,
+                desk=arguments.desk,
+                settings=settings,
+                on_call=on_call,
+                has_open_code=lambda: phones.has_open_code,
+            )
             await phones.hold(phone, stream, hold_one)
     finally:
         await stream.close(stream.end[1])

@@ -149,9 +149,7 @@ async def hold(
 
     @worker.event_handler("on_pipeline_error")
     async def on_error(_worker: PipelineWorker, error: ErrorFrame) -> None:
-        # Without its transport a call hears nothing and is not heard: a room that cannot be joined, say.
-        failed = error.processor
-        if failed in (transport.input(), transport.output()) and failed is not None and not failed.is_usable:
+        if _is_of_transport(error, transport):
             failures.append(error.error)
             await runner.cancel(reason="the transport has failed")
 
@@ -173,6 +171,15 @@ async def hold(
         await release_call(runner, worker, transport, call)
     if failures:
         raise PeerError(f"the transport has failed: {failures[0]}")
+
+
+def _is_of_transport(error: ErrorFrame, transport: BaseTransport) -> bool:
+    """Return whether the transport is gone.
+
+    Without it a call hears nothing and is not heard: a room that cannot be joined, say.
+    """
+    failed = error.processor
+    return failed in (transport.input(), transport.output()) and failed is not None and not failed.is_usable
 
 
 async def _run_beside(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any, None]]) -> None:

@@ -39,15 +39,15 @@ STALL_MS = 5_000
 
 async def hold_phone(
     engines: Engines,
-    conversation: Conversation,
     stream: PhoneStream,
+    conversation: Conversation,
+    leaving: asyncio.Event | None = None,
     *,
     network: str,
     run: Pipeline,
     facts: PhoneFacts,
     desk: Desk,
     settings: PhoneRoutesSettings,
-    leaving: asyncio.Event | None = None,
     on_call: Callable[[Call], None] | None = None,
     has_open_code: Callable[[], bool] = lambda: False,
 ) -> None:
@@ -55,14 +55,14 @@ async def hold_phone(
 
     Args:
         engines: of the process.
-        conversation: open.
         stream: of the caller, open.
+        conversation: open.
+        leaving: set when this call ends and the stream goes on.
         network: name of its row in ``transports.registry``.
         run: the pipeline.
         facts: of the call.
         desk: what can be done with it.
         settings: of telephone calls.
-        leaving: set when this call ends and the stream goes on.
         on_call: told the call when it begins; must not block.
         has_open_code: whether keys may be those of a code.
     """

@@ -98,8 +98,8 @@ async def hold(engines: Engines, conversations: Conversations, arguments: Runner
             async with conversations.open(None) as conversation:
                 await hold_phone(
                     engines,
-                    conversation,
                     stream,
+                    conversation,
                     network=phone.network,
                     run=run_conversation,
                     facts=PhoneFacts(started.call_sid, phone.caller, phone.called),

@@ -9,16 +9,10 @@ of its own is the service's; what the deployment's voice says passes as it is.
 A ``continuous`` service sends silence as well, and its transcripts alone say that it speaks: there a sound or
 a word begins a reply, and a silence ends it.
 
-``CallerTurns`` writes what the caller said into the session, at the moment when the voice began, because the
-words of a service come late: some behind the beginning of the answer. ``AnswerWatch`` notices an answer that
-does not come.
-
-The processors own no task; the other two own what their docstrings say.
+The processors own no task.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -41,41 +35,20 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from audio.audible import is_loud_pcm16
-from core.call_events import (
-    FinalWords,
-    TextTyped,
-    TurnEnded,
-    TurnTranscribed,
-    VoiceEnded,
-    VoiceStarted,
-    Wait,
-    WaitBegan,
-    WaitEnded,
-)
-from core.clock import Clock
-from core.errors import AgentError
+from core.call_events import TextTyped
 from core.media import PCM_BYTES_PER_SAMPLE
 from processors.dialogue.engine_llm import text_of
 from processors.duplex.services import Typing
-from processors.fusion.perception import Perceived
 from processors.playout.assistant import HEARD_LATER
 from processors.playout.playout import Playout
 from processors.taps.response_events import ResponseEvents
 from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
-from session_store.conversation import Conversation
 
 # A silence of a continuous service that ends its reply: Pipecat takes its turns for over after as much.
 GAP_MS = 800
 # Of a continuous service, which sends no faster than it speaks, is held back at the beginning of a reply: a
 # piece that is late by less leaves no gap.
 LEAD_MS = 120
-# A voice that ended so long ago and was not written down was no turn: a cough, a noise.
-FORGOTTEN_MS = 5_000
-# Of a call that ends, for the last words on their way to the session, where they are kept.
-LAST_WORDS_S = 0.5
-# Answers that did not come in a row, behind which nobody waits for another.
-MOST_UNANSWERED = 2
 _SENTENCE_ENDS = (".", "?", "!", "…")
 
 
@@ -303,174 +276,3 @@ class RealtimeReplies(FrameProcessor):
         self._silent_ms = 0 if is_loud else self._silent_ms + duration_ms
         if self._silent_ms >= GAP_MS:
             await self._end()
-
-
-Perceive = Callable[[str], Awaitable[Perceived]]
-
-
-class CallerTurns:
-    """What the caller said, on its way into the session.
-
-    Owns a task for each turn that is not in it yet; ``close`` ends them.
-
-    Args:
-        conversation: the session.
-        events: of the call.
-        transport: how the caller talks, for the record.
-        perceive: what was perceived of the turn.
-    """
-
-    def __init__(
-        self, conversation: Conversation, events: CallEvents, *, transport: str, perceive: Perceive
-    ) -> None:
-        self._conversation = conversation
-        self._transport = transport
-        self._perceive = perceive
-        self._tasks: set[asyncio.Task[None]] = set()
-        # Of the voice that nothing was written down of yet, and of the words that are not a turn yet.
-        self._voice_us: int | None = None
-        self._voice_ended_us: int | None = None
-        self._words_us: int | None = None
-        events.subscribe(VoiceStarted, self._on_voice_started)
-        events.subscribe(VoiceEnded, self._on_voice_ended)
-        events.subscribe(FinalWords, self._on_final_words)
-        events.subscribe(TextTyped, self._on_text_typed)
-        events.subscribe(TurnTranscribed, self._on_turn_transcribed)
-
-    def _on_voice_started(self, event: VoiceStarted) -> None:
-        now_us = self._conversation.clock.now_us()
-        ended_us = self._voice_ended_us
-        if self._voice_us is None or (ended_us is not None and now_us - ended_us > FORGOTTEN_MS * 1000):
-            self._voice_us = now_us - event.voiced_ms * 1000
-        self._voice_ended_us = None
-
-    def _on_voice_ended(self, _event: VoiceEnded) -> None:
-        self._voice_ended_us = self._conversation.clock.now_us()
-
-    def _on_final_words(self, _event: FinalWords) -> None:
-        if self._words_us is None:
-            self._words_us = self._voice_us
-        self._voice_us = None
-
-    def _on_text_typed(self, event: TextTyped) -> None:
-        self._take(event.text, None)
-
-    def _on_turn_transcribed(self, event: TurnTranscribed) -> None:
-        began_us, self._words_us = self._words_us, None
-        self._take(event.text, began_us)
-
-    def _take(self, text: str, began_us: int | None) -> None:
-        if text.strip():
-            task = asyncio.create_task(self._commit(text, began_us), name="caller_turns.commit")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def close(self) -> None:
-        """Wait for what is on its way, for ``LAST_WORDS_S``; the session keeps what it has taken."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=LAST_WORDS_S)
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def _commit(self, text: str, began_us: int | None) -> None:
-        try:
-            seen = await self._perceive(text)
-            await self._conversation.user_turn(
-                text,
-                transport=self._transport,
-                rendered=seen.text,
-                tokens=seen.tokens,
-                event_us=began_us,
-            )
-        except AgentError as error:
-            # The service answers by itself: nothing can be held back any more, and nothing is said about it.
-            logger.error(f"a turn is not in the session: {type(error).__name__}: {error}")
-
-
-# A service may write words down so long before it says that their turn is over.
-WORDS_AHEAD_MS = 3_000
-
-
-class AnswerWatch:
-    """Whether the service answers what it has written down. ``run`` is a task that its caller owns.
-
-    Args:
-        answer_ms: how long an answer may take.
-        events: of the call. That an answer is owed is published, and that it is no more.
-        is_speaking: whether the service speaks: what is said meanwhile is waited for behind it.
-        clock: for tests.
-    """
-
-    def __init__(
-        self,
-        answer_ms: int,
-        events: CallEvents,
-        *,
-        is_speaking: Callable[[], bool] = lambda: False,
-        clock: Clock | None = None,
-    ) -> None:
-        self._answer_ms = answer_ms
-        self._events = events
-        self._is_speaking = is_speaking
-        # When words came before the end of their turn was told.
-        self._words_ms: int | None = None
-        self._clock: Clock = clock or LoopClock()
-        self._due_ms: int | None = None
-        self._answered = False
-        self._missing = 0
-        self._news = asyncio.Event()
-        events.subscribe(FinalWords, lambda _event: self.on_words())
-        events.subscribe(TurnEnded, lambda _event: self.on_turn_ended())
-        events.subscribe(TextTyped, self._on_text_typed)
-
-    def _on_text_typed(self, _event: TextTyped) -> None:
-        self.on_turn_ended()
-        self.on_words()
-
-    def on_turn_ended(self) -> None:
-        """The caller fell silent: whatever was said until now is no answer to it."""
-        self._answered = False
-        # Older ones are of the turn before, and were answered.
-        if self._words_ms is not None and self._clock.now_ms() - self._words_ms <= WORDS_AHEAD_MS:
-            self._expect()
-
-    def on_words(self) -> None:
-        """Words of the caller, or a wish for a greeting, are at the service."""
-        self._words_ms = self._clock.now_ms()
-        if not self._answered:
-            self._expect()
-
-    def _expect(self) -> None:
-        self._words_ms = None
-        self._due_ms = self._clock.now_ms() + self._answer_ms
-        self._events.publish(WaitBegan(self._events.now_ms(), Wait.ANSWER))
-        self._news.set()
-
-    def on_answer(self) -> None:
-        """The first sound of an answer."""
-        self._answered, self._missing, self._words_ms = True, 0, None
-        if self._due_ms is not None:
-            self._due_ms = None
-            self._events.publish(WaitEnded(self._events.now_ms(), Wait.ANSWER))
-            self._news.set()
-
-    async def run(self, apologise: Callable[[bool], Awaitable[None]]) -> None:
-        """Apologise for every answer that does not come; ``True`` when nobody is to wait for another."""
-        while True:
-            left_ms = None if self._due_ms is None else self._due_ms - self._clock.now_ms()
-            if left_ms is not None and left_ms <= 0 and self._is_speaking():
-                # A reply that goes on is no answer to what was said over it, and no silence either.
-                self._due_ms = self._clock.now_ms() + self._answer_ms
-                continue
-            if left_ms is not None and left_ms <= 0:
-                self._due_ms = None
-                self._missing += 1
-                self._events.publish(WaitEnded(self._events.now_ms(), Wait.ANSWER))
-                await apologise(self._missing >= MOST_UNANSWERED)
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if left_ms is None else left_ms / 1000):
-                    await self._news.wait()
-            self._news.clear()

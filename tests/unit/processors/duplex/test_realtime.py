@@ -25,7 +25,8 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.tests.utils import run_test
 
 from core.call_events import TextTyped, WaitBegan, WaitEnded
-from processors.duplex.realtime import AnswerWatch, RealtimeReplies, ServiceGate, TypedWords
+from processors.duplex.answer_watch import AnswerWatch
+from processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
 from processors.duplex.services import Typing
 from processors.playout.assistant import HEARD_LATER
 from processors.playout.playout import Playout

@@ -27,6 +27,12 @@ def gain_of(transport: BaseTransport) -> Callable[[float], None]:
     return transport.set_gain_db if isinstance(transport, SetsGain) else lambda _gain_db: None
 
 
+def own_words(call: Call) -> Callable[[str], bool] | None:
+    """Return what knows words that the bot said a moment ago; None without echo control."""
+    words, clock = call.own_words, call.conversation.clock
+    return (lambda text: words.explains(text, clock.now_us() // 1000)) if words is not None else None
+
+
 def fan_out(listeners: Sequence[Listener]) -> Listener:
     """Return a listener that gives each piece of audio to all of them."""
 
@@ -81,6 +87,12 @@ def wait_guard(
         is_asked=is_asked,
         is_covered=is_covered,
     )
+
+
+def asking_back(engines: Engines) -> AskingBack | None:
+    """Return what asks again where a turn was hardly understood; None where the deployment does not."""
+    settings = engines.deployment.hearing.ask_back
+    return AskingBack(settings) if settings is not None else None
 
 
 def commit_gate(

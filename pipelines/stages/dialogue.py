@@ -1,0 +1,73 @@
+"""From a turn of a cascade to the words of its answer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameProcessor
+
+from pipelines.call import Call
+from pipelines.engines import Engines
+from pipelines.screening import Screening
+from pipelines.stages.shared import asking_back, commit_gate, speculation_of, wait_guard
+from processors.dialogue.commit_gate import CommitGate
+from processors.dialogue.engine_llm import EngineLlmService
+from processors.dialogue.speculation import Speculation
+from processors.dialogue.wait_guard import Say, WaitGuard
+from processors.fusion.perception import Perception
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """From a turn to the words of its answer.
+
+    Attributes:
+        waits: keeps a waiting caller company.
+        gate: holds a question until its turn is durable.
+        speculation: asks ahead of the end of a turn.
+    """
+
+    waits: WaitGuard
+    gate: CommitGate
+    speculation: Speculation
+
+
+def dialogue_of(
+    engines: Engines,
+    call: Call,
+    context: LLMContext,
+    perception: Perception,
+    thinking: Sequence[FrameProcessor],
+    tts: FrameProcessor,
+    *,
+    say: Say,
+    screening: Screening,
+) -> Dialogue:
+    """Return the stages from a turn to its answer."""
+    usage = engines.answering.usage
+    waits = wait_guard(engines, call, say, is_asked=lambda _question: not screening.holds())
+    gate = commit_gate(
+        engines,
+        call,
+        context,
+        perception,
+        asking_back(engines),
+        take_turn=lambda _question: usage.try_take(call.rules.counted),
+    )
+    return Dialogue(
+        waits, gate, speculation_of(engines, call, gate, tts, _foresee_part(call, gate, thinking))
+    )
+
+
+def _foresee_part(
+    call: Call, gate: CommitGate, thinking: Sequence[FrameProcessor]
+) -> Callable[[str], LLMContext | None] | None:
+    """Return what gives a question to be read ahead; None where no model reads ahead."""
+    if not any(isinstance(each, EngineLlmService) and each.reads_ahead for each in thinking):
+        return None
+
+    def foresee_part(text: str) -> LLMContext | None:
+        # A reply that the caller may interrupt is not yet what was heard of it.
+        return None if call.playout.books.open_ids else gate.foreseen(text, is_whole=False)
+
+    return foresee_part

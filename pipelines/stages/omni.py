@@ -1,0 +1,172 @@
+"""The full-duplex engine of one call, and the stages that know it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from pipecat.frames.frames import Frame, InterruptionFrame, LLMContextFrame, TTSSpeakFrame
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.transports.base_transport import BaseTransport
+
+from models.omni.two_tier.ears import Told
+from models.omni.two_tier.engine import TwoTierHost
+from pipelines.builder import Background
+from pipelines.call import Call
+from pipelines.engines import Engines
+from pipelines.in_queue import InQueue
+from pipelines.stages.omni_ends import EngineEnds
+from pipelines.stages.omni_host import host_of_call, preparation_of
+from pipelines.stages.shared import Listener, gain_of, own_words
+from pipelines.stages.ticks import WriteTick
+from processors.duplex.beside import TurnsBeside
+from processors.duplex.contents import Contents
+from processors.duplex.dialogue import CallDialogue
+from processors.duplex.omni import DuplexOmniProcessor
+from processors.duplex.outlet import Outlet
+from processors.duplex.succession import EngineSource
+from processors.duplex.turns import IS_WRITTEN, DuplexTurns
+from processors.playout.playout import guard_protected
+from processors.taps.notice import NoticeTap
+from processors.taps.response_events import ResponseEvents
+from processors.turns.stop_words import StopWords
+from serving.pool.omni import PooledConversation
+
+
+def is_two_tier(engines: Engines) -> bool:
+    """Return whether every engine decides by its own small tier, and has the rest of the pipeline say it."""
+    return all(isinstance(host, TwoTierHost) for host in engines.omni)
+
+
+class OmniStages:
+    """The stages of one call.
+
+    Args:
+        engines: of the process.
+        transport: Pipecat's or ours.
+        call: whose engine.
+        context: of the model that thinks.
+        on_tick: takes the record of each unit.
+        has_echo: the call has echo control.
+
+    Attributes:
+        omni: the engine in the pipeline.
+        user: the caller's turns.
+        thought: directly after the model.
+        listeners: given the caller's audio.
+    """
+
+    def __init__(
+        self,
+        engines: Engines,
+        transport: BaseTransport,
+        call: Call,
+        context: LLMContext,
+        *,
+        on_tick: WriteTick,
+        has_echo: bool,
+    ) -> None:
+        duplex, client, events = engines.deployment.duplex, call.client, call.events
+        apology = engines.deployment.thinking.guard.apology
+        self._call, self._responses = call, ResponseEvents(events)
+        self.thought = NoticeTap(self._on_thought)
+        self.user = DuplexTurns(
+            context, events, on_words=self.tell, speak=self.thought.push_frame, are_own=own_words(call)
+        )
+        dialogue = CallDialogue(self.user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
+        self._contents = Contents(engines.output_rate_hz, dialogue.arrived)
+        self._in_queue = InQueue(duplex.queue_phrase, duplex.queue_again_s, events)
+        self._hosts = [
+            host_of_call(host, dialogue, call, self._in_queue, has_echo=has_echo) for host in engines.omni
+        ]
+        hears_directly = client.tells_units and not has_echo
+        self.omni = DuplexOmniProcessor(
+            EngineSource(self._hosts, partial(preparation_of, engines, call), engines.executors.omni),
+            events,
+            outlet=Outlet(
+                playout=call.playout,
+                contents=self._contents,
+                holds_first=isinstance(engines.omni[0], TwoTierHost),
+                tells_units=client.tells_units,
+                mouth=client.mouth,
+                on_tick=on_tick,
+            ),
+            settings=duplex.ticks,
+            apologise=lambda: self.thought.push_frame(TTSSpeakFrame(apology, append_to_context=False)),
+            hears_pipeline=not hears_directly,
+        )
+        EngineEnds(call, duplex.refusal)
+        self._beside = self._turns_beside(engines, transport)
+        yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop
+        self._guards_protected = self._beside is not None and yields_to_stop
+        if hears_directly:
+            client.hear_by(self.omni)
+        call.floor.add_holder(lambda: self.omni.is_speaking)
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Return what is given the caller's audio."""
+        return [self._beside.hear] if self._beside is not None else []
+
+    def is_asked(self, frame: LLMContextFrame) -> bool:
+        """Return whether the deployment's model answers: an engine of its own words answers by itself."""
+        return self.omni.wants_content or IS_WRITTEN.is_on(frame)
+
+    def is_over_bot(self) -> bool:
+        """Return whether a voice that begins now is one over the bot."""
+        return self.omni.is_speaking or self.omni.is_voice_on
+
+    def tell(self, heard: Told) -> None:
+        """Hand on what was heard to the tier that decides about turns."""
+        if self._beside is not None and not self.omni.wants_content:
+            self._beside.on_words(heard)
+        else:
+            self.omni.on_words(heard)
+
+    def background(self) -> Background:
+        """Return the tasks of the call; not kept, because they hold this."""
+        tasks: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        if self._beside is not None:
+            tasks.append(self._beside.run)
+        for host in self._hosts:
+            if isinstance(host, PooledConversation):
+                tasks += [partial(close_at_end, host), partial(self._in_queue.run, self._call.input)]
+        return tasks
+
+    def _on_thought(self, frame: Frame) -> None:
+        if isinstance(frame, TTSSpeakFrame) and self._guards_protected and not self.omni.captures:
+            # What an engine is to say for the voice it protects itself.
+            guard_protected(frame)
+        self._responses.publish(frame)
+        self._contents.thought(frame)
+        if isinstance(frame, InterruptionFrame):
+            self.user.interruption_passed()
+
+    def _turns_beside(self, engines: Engines, transport: BaseTransport) -> TurnsBeside | None:
+        """Return what decides about turns for an engine that does not; None where every engine does."""
+        hearing, duplex = engines.deployment.hearing, engines.deployment.duplex
+        # Not through this object: the other would hold it, and it the other.
+        omni = self.omni
+        if is_two_tier(engines):
+            return None
+        return TurnsBeside(
+            self._call.events,
+            self.user,
+            settings=duplex.turns,
+            ears=hearing.voice.ears(),
+            vad=engines.vad,
+            turn=engines.turn,
+            executor=engines.executors.vad or engines.executors.turn,
+            turn_executor=engines.executors.turn,
+            yields=duplex.yields == "policy",
+            is_on=lambda: not omni.wants_content,
+            set_gain_db=gain_of(transport),
+        )
+
+
+async def close_at_end(held: StopWords | PooledConversation) -> None:
+    """Close what a call holds when it is over."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        held.close()

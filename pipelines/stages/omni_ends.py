@@ -1,0 +1,86 @@
+"""Ends of a full-duplex call: no engine goes on, a pause is too long, its client has no turns left."""
+
+import asyncio
+from collections.abc import Callable
+
+from loguru import logger
+from pipecat.frames.frames import EndFrame, LLMContextFrame, TTSSpeakFrame
+from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
+
+from core.call_events import CallEnding, EnginesGivenUp, PauseExpired
+from core.errors import CapacityError
+from pipelines.call import Call
+from pipelines.lifetime import LIMITED, OVER_LIMIT
+from serving.gateway.usage import UsageLimits
+from serving.pool.omni import FINAL
+from serving.pool.pool import NotPlaced
+
+
+class OmniAllowance:
+    """Counts the turns of a client. An engine of its own words answers by itself, until the call ends.
+
+    Args:
+        call: whose client.
+        usage: of the process.
+        is_asked: whether the deployment's model answers a question.
+    """
+
+    def __init__(self, call: Call, usage: UsageLimits, is_asked: Callable[[LLMContextFrame], bool]) -> None:
+        self._call, self._usage, self._is_asked = call, usage, is_asked
+        self._is_used_up = asyncio.Event()
+
+    def take_turn(self, question: LLMContextFrame) -> bool:
+        """Count a turn of the caller; false where there is none left."""
+        is_taken = self._usage.try_take(self._call.rules.counted)
+        # What has ended the call already says why: its grants, for example, which give no turns either.
+        if not is_taken and not self._is_asked(question) and self._call.end[0] == "stopped":
+            self._is_used_up.set()
+        return is_taken
+
+    async def run(self) -> None:
+        """End the call when its client has no turns left."""
+        await self._is_used_up.wait()
+        # After what the gate says in place of an answer.
+        end_soon(self._call, LIMITED, OVER_LIMIT, is_failure=False)
+
+
+class EngineEnds:
+    """Ends a call with which no engine goes on, or that was paused for too long.
+
+    Args:
+        call: whose engines.
+        refusal: said where there is no room for the call.
+    """
+
+    def __init__(self, call: Call, refusal: str) -> None:
+        self._call, self._refusal = call, refusal
+        call.events.subscribe(EnginesGivenUp, self._on_engines_given_up)
+        call.events.subscribe(PauseExpired, self._on_pause_expired)
+
+    def _on_pause_expired(self, _event: PauseExpired) -> None:
+        end_soon(self._call, "timeout", "it was paused for too long")
+
+    def _on_engines_given_up(self, event: EnginesGivenUp) -> None:
+        call, error = self._call, event.error
+        if not isinstance(error, CapacityError):
+            end_soon(call, "error", "no engine goes on")
+            return
+        data = {"kind": "queue", "position": 0, "wait_s": None, "refused": str(error)}
+        call.input.put(RTVIServerMessageFrame(data=data))
+        is_final = isinstance(error, NotPlaced) and error.reason in FINAL
+        said = f"Sorry, {error}." if is_final else self._refusal
+        if call.client.greets and said:
+            call.input.put(TTSSpeakFrame(said, append_to_context=False))
+        end_soon(call, reason_refused(error), str(error))
+
+
+def reason_refused(error: CapacityError) -> str:
+    """Why somebody gets no worker, in a word."""
+    return error.reason.value if isinstance(error, NotPlaced) else "service_unavailable"
+
+
+def end_soon(call: Call, reason: str, message: str, *, is_failure: bool = True) -> None:
+    """End a call after what is being said."""
+    logger.log("ERROR" if is_failure else "INFO", f"the call ends: {message}")
+    call.events.publish(CallEnding(call.events.now_ms(), reason, message))
+    call.input.put(EndFrame())

@@ -1,0 +1,78 @@
+"""The engines of one full-duplex call: its own end of a shared host, and how a conversation begins."""
+
+from dataclasses import replace
+from typing import Any
+
+from models.omni import OmniHost, Preparation
+from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierSettings
+from pipelines.call import Call, told_to
+from pipelines.engines import Engines
+from pipelines.in_queue import InQueue
+from pipelines.lifetime import history_of
+from processors.duplex.dialogue import CallDialogue
+from protocols.surface import Wish
+from serving.pool.omni import PooledOmni
+from serving.scheduler.wants import Task
+
+
+class OfCall:
+    """The two-tier host, with the large tier of one call; see ``OmniHost``."""
+
+    sessions: int | None = None
+    takes_frames = False
+
+    def __init__(self, host: TwoTierHost, dialogue: CallDialogue, *, has_echo: bool) -> None:
+        self._host, self._dialogue = host, dialogue
+        self._settings = _with_echo(host.settings) if has_echo else host.settings
+
+    def open_engine(self) -> TwoTierEngine:
+        return self._host.open_engine(self._dialogue.end(), self._settings)
+
+    def close(self) -> None:
+        """The host is not of this call alone."""
+
+
+def host_of_call(
+    host: OmniHost, dialogue: CallDialogue, call: Call, in_queue: InQueue, *, has_echo: bool
+) -> OmniHost:
+    """Return a host as one call has it."""
+    if isinstance(host, TwoTierHost):
+        return OfCall(host, dialogue, has_echo=has_echo)
+    if isinstance(host, PooledOmni):
+        conversation = call.conversation
+        task = Task.OMNI_DUPLEX if host.takes_frames else Task.AUDIO_DUPLEX
+        return host.of_call(conversation.session_id, conversation.epoch, task=task, on_queue=in_queue.take)
+    return host
+
+
+def _with_echo(settings: TwoTierSettings) -> TwoTierSettings:
+    """What begins in the first moments of an answer may be its echo: it is weighed like any other voice."""
+    policy = settings.policy
+    barge_in = policy.barge_in.model_copy(update={"early_ms": 0})
+    return settings.model_copy(update={"policy": policy.model_copy(update={"barge_in": barge_in})})
+
+
+async def preparation_of(engines: Engines, call: Call) -> Preparation:
+    """How a context begins: what the deployment and the client want, and what was said so far."""
+    client = call.client
+    if client.on_placed is not None:
+        client.on_placed()
+    if client.is_wished is not None:
+        await client.is_wished.wait()
+    wish, preparation = client.wish(), engines.preparation
+    llm, tts = wish.llm_ref_audio, wish.tts_ref_audio
+    return replace(
+        preparation,
+        system_prompt=told_to(wish, preparation.system_prompt),
+        llm_ref_audio=preparation.llm_ref_audio if llm is None else llm,
+        tts_ref_audio=preparation.tts_ref_audio if tts is None else tts,
+        history=history_of(call.conversation),
+        settings={**preparation.settings, **_accepted(engines, wish)},
+    )
+
+
+def _accepted(engines: Engines, wish: Wish) -> dict[str, Any]:
+    """What of a client's settings every engine of the deployment has; the rest is for other models."""
+    known: list[frozenset[str]] = [getattr(host, "client_settings", frozenset()) for host in engines.omni]
+    names = frozenset.intersection(*known)
+    return {name: value for name, value in wish.settings.items() if name in names}

@@ -1,0 +1,112 @@
+"""Listeners to voices over the bot, except the recogniser."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from core.call_events import VoiceEnded, VoiceStarted
+from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting
+from models.stt import Transcript
+from pipelines.builder import Background
+from pipelines.call import Call
+from pipelines.stages.omni import OmniStages, close_at_end
+from pipelines.stages.shared import Listener, fan_out
+from processors.turns.looks import VoiceLooks
+from processors.turns.stop_words import StopWords
+from runtime.event_stream import CallEvents
+from turn_taking.self_voice import SelfVoice
+
+# What is spotted so long behind the end of its voice stops nothing any more.
+COMMAND_LATE_S = 1.5
+# The check for the bot's own voice looks back as far (``SelfVoiceSettings.look_ms``).
+OWN_VOICE_S = 0.32
+
+
+@dataclass(frozen=True)
+class OverBot:
+    """The listeners of one call; each is None where the deployment has none.
+
+    Attributes:
+        stop_words: spots words that stop the bot.
+        looks: looks at how the beginning of a voice sounds.
+    """
+
+    stop_words: StopWords | None = None
+    looks: VoiceLooks | None = None
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Return what is given the caller's audio."""
+        return [each.hear for each in (self.stop_words, self.looks) if each is not None]
+
+    @property
+    def hear(self) -> Listener | None:
+        """Return what gives audio to all of them; None where there are none."""
+        listeners = self.listeners
+        return fan_out(listeners) if listeners else None
+
+    def close(self) -> None:
+        """Stop listening."""
+        for each in (self.stop_words, self.looks):
+            if each is not None:
+                each.close()
+
+
+@contextmanager
+def closed_on_failure(call: Call, over_bot: OverBot) -> Iterator[None]:
+    """Close what a call has opened where its pipeline cannot be built."""
+    try:
+        yield
+    except BaseException:
+        call.close_front_end()
+        over_bot.close()
+        raise
+
+
+def spotting(events: CallEvents, over_bot: OverBot, engine: OmniStages) -> Background:
+    """Return the task that spots commands for a full-duplex engine; none without stop words."""
+    return [] if over_bot.stop_words is None else [_Spotter(events, over_bot.stop_words, engine).run]
+
+
+def own_voice(self_voice: SelfVoice | None, engine: OmniStages) -> Background:
+    """Return the task that tells an engine whether it hears itself; none without echo control."""
+    return [] if self_voice is None else [partial(_look_for_own_voice, self_voice, engine)]
+
+
+class _Spotter:
+    """Listens to a short voice over the bot for commands when it has ended. ``run`` is its caller's task."""
+
+    def __init__(self, events: CallEvents, stop_words: StopWords, engine: OmniStages) -> None:
+        self._stop_words, self._engine = stop_words, engine
+        self._number = 0
+        events.subscribe(VoiceStarted, self._on_voice_started)
+        events.subscribe(VoiceEnded, self._on_voice_ended)
+
+    async def run(self) -> None:
+        """Close the stop words with the call."""
+        await close_at_end(self._stop_words)
+
+    def _on_voice_started(self, event: VoiceStarted) -> None:
+        if self._engine.is_over_bot():
+            self._stop_words.on_voice_started(event.voiced_ms)
+
+    def _on_voice_ended(self, _event: VoiceEnded) -> None:
+        self._number += 1
+        spotted = partial(self._on_spotted, self._number, asyncio.get_running_loop().time())
+        if self._stop_words.on_voice_stopped(spotted):
+            self._engine.tell(Spotting(self._number))
+
+    def _on_spotted(self, number: int, stopped_s: float, heard: Transcript) -> None:
+        if asyncio.get_running_loop().time() - stopped_s <= COMMAND_LATE_S:
+            self._engine.tell(Spotted(number, heard.text, heard.floor_log_odds))
+
+
+async def _look_for_own_voice(self_voice: SelfVoice, engine: OmniStages) -> None:
+    """While the bot speaks, say whether what is heard is its own voice, by the levels."""
+    while True:
+        await asyncio.sleep(OWN_VOICE_S)
+        own = self_voice.is_own() if engine.is_over_bot() else None
+        if own is not None:
+            engine.tell(OwnVoice(own))

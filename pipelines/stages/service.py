@@ -1,0 +1,150 @@
+"""The stages around a realtime service: what it is told first, whose turn it is, and what it says."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pipecat.frames.frames import LLMRunFrame
+from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
+from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator, LLMUserAggregatorParams
+from pipecat.turns.user_start import ExternalUserTurnStartStrategy, VADUserTurnStartStrategy
+from pipecat.turns.user_stop import ExternalUserTurnStopStrategy, SpeechTimeoutUserTurnStopStrategy
+from pipecat.turns.user_turn_strategies import UserTurnStrategies
+
+from core.call_events import CallerJoined
+from pipelines.call import Call
+from pipelines.engines import Engines
+from pipelines.lifetime import history_of
+from processors.duplex.answer_watch import AnswerWatch
+from processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
+from processors.duplex.services import Opening, RealtimeRow, Turns
+
+# Behind the end of a voice, where nobody else tells: about what providers wait.
+TURN_SILENCE_S = 0.6
+
+GREET = (
+    "The call begins now, and the person on the line has said nothing yet. Greet them with these words: {}"
+)
+BEFORE = "What was said in this conversation before this call, as far as it was heard:"
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """How the service is told what to be, what was said before and what to greet with.
+
+    Attributes:
+        instructions: system prompt of the service.
+        messages: its first context.
+        is_sent: whether a first context is sent at all.
+        greets: whether it was asked to greet.
+    """
+
+    instructions: str
+    messages: tuple[dict[str, str], ...]
+    is_sent: bool
+    greets: bool
+
+
+def beginning(
+    opening: Opening, *, prompt: str, greeting: str, history: tuple[tuple[str, str], ...]
+) -> Beginning:
+    """What a service is told when a call begins.
+
+    Args:
+        opening: how it takes it.
+        prompt: system prompt of the deployment.
+        greeting: what the bot is to begin with; empty to wait for the caller.
+        history: role and words of what was said before.
+    """
+    ask = GREET.format(greeting) if greeting else ""
+    if opening is Opening.CONTEXT or (opening is Opening.ANSWERED_CONTEXT and ask):
+        said = [{"role": role, "content": words} for role, words in history]
+        asked = [{"role": "developer", "content": ask}] if ask else []
+        return Beginning(prompt, (*said, *asked), is_sent=True, greets=bool(ask))
+    # A context would be answered, or is not read.
+    told = "\n".join((BEFORE, *(f"{role}: {words}" for role, words in history))) if history else ""
+    by_instruction = ask if opening is Opening.INSTRUCTIONS else ""
+    whole = "\n\n".join(part for part in (prompt, told, by_instruction) if part)
+    return Beginning(whole, (), is_sent=False, greets=bool(by_instruction))
+
+
+def beginning_of(engines: Engines, row: RealtimeRow[Any], call: Call) -> Beginning:
+    """Return what the service of a call is told when it begins."""
+    bot, conversation = engines.deployment.bot, call.conversation
+    return beginning(
+        row.opening,
+        prompt=bot.system_prompt,
+        greeting=bot.greeting_again if conversation.events else bot.greeting,
+        history=history_of(conversation),
+    )
+
+
+class ServiceStages:
+    """What stands around the service.
+
+    Attributes:
+        watch: notices an answer that does not come.
+        gate: keeps from the service what is not for it.
+        typed: leads typed words past the turns.
+        replies: makes replies of what the service says.
+    """
+
+    def __init__(self, engines: Engines, row: RealtimeRow[Any], call: Call, *, takes_contexts: bool) -> None:
+        events = call.events
+        # Not through this object: it would hold itself.
+        replies: RealtimeReplies
+        self.watch = AnswerWatch(
+            engines.deployment.duplex.answer_ms, events, is_speaking=lambda: replies.is_speaking
+        )
+        self.gate = ServiceGate(takes_contexts=takes_contexts)
+        self.typed = TypedWords(row.typing, hand_on=self.gate.push_frame, events=events)
+        replies = self.replies = RealtimeReplies(
+            call.playout, continuous=row.continuous, on_speaks=self.watch.on_answer
+        )
+        call.floor.add_holder(lambda: replies.is_speaking)
+
+
+def user_aggregator(row: RealtimeRow[Any], start: Beginning) -> LLMUserAggregator:
+    """Return what begins and ends the caller's turns."""
+    return LLMUserAggregator(
+        LLMContext(messages=cast(list[LLMContextMessage], list(start.messages))),
+        params=LLMUserAggregatorParams(user_turn_strategies=_strategies(row.turns), empty_user_turn=None),
+    )
+
+
+class ServiceStart:
+    """Begins the conversation with the service when the caller is there, once."""
+
+    def __init__(self, call: Call, start: Beginning, watch: AnswerWatch) -> None:
+        self._call, self._start, self._watch = call, start, watch
+        self._is_begun = False
+        call.events.subscribe(CallerJoined, self._on_caller_joined)
+
+    def _on_caller_joined(self, _event: CallerJoined) -> None:
+        if self._is_begun:
+            return
+        self._is_begun = True
+        if self._start.greets:
+            self._watch.on_words()
+        if self._start.is_sent:
+            self._call.input.put(LLMRunFrame())
+
+
+def _strategies(turns: Turns) -> UserTurnStrategies:
+    """Who begins and ends the caller's turns, and whether that interrupts the bot. Words are waited for by
+    nobody: they come when they come.
+    """
+    if turns is Turns.VOICE:
+        return UserTurnStrategies(
+            start=[VADUserTurnStartStrategy(enable_interruptions=False)],
+            stop=[
+                SpeechTimeoutUserTurnStopStrategy(
+                    user_speech_timeout=TURN_SILENCE_S, wait_for_transcript=False
+                )
+            ],
+        )
+    # One that falls silent by itself writes a turn down before it says that it is over.
+    alone = turns is Turns.SERVICE_ALONE
+    return UserTurnStrategies(
+        start=[ExternalUserTurnStartStrategy(enable_interruptions=not alone)],
+        stop=[ExternalUserTurnStopStrategy(wait_for_transcript=alone)],
+    )

@@ -1,0 +1,98 @@
+"""Ends of a call with a realtime service: it fails, does not answer, or its client has no turns left."""
+
+import asyncio
+from typing import Any
+
+from loguru import logger
+from pipecat.frames.frames import EndFrame, ErrorFrame, TTSSpeakFrame
+from pipecat.processors.frame_processor import FrameProcessor
+
+from core.call_events import CallEnding, TurnEnded, TurnTranscribed
+from pipelines.call import Call
+from pipelines.engines import Engines
+from pipelines.lifetime import LIMITED, OVER_LIMIT
+from processors.duplex.realtime import ServiceGate
+
+# From an error of the service to the end of the call, for what it has written down meanwhile.
+LATE_WORDS_MS = 1_000
+
+
+class ServiceEnding:
+    """Says that something went wrong, and ends the call behind it, once. ``run`` is its caller's task.
+
+    Args:
+        call: that ends.
+        gate: in front of the service.
+        apology: what is said of a failure.
+    """
+
+    def __init__(self, call: Call, gate: ServiceGate, apology: str) -> None:
+        self._call, self._gate = call, gate
+        self._apology = self._says = apology
+        self._is_over = asyncio.Event()
+
+    def follow(self, service: FrameProcessor, name: str) -> None:
+        """End the call when the service reports an error."""
+
+        @service.event_handler("on_error")
+        async def on_error(_service: Any, error: ErrorFrame) -> None:
+            self.over(f"the realtime service {name} failed: {error.error}")
+
+    def over(self, why: str, *, says: str = "", is_failure: bool = True) -> None:
+        """Nothing more is expected of the service.
+
+        Args:
+            why: for the log.
+            says: to the caller, in place of the apology.
+            is_failure: of the service, which is logged as an error.
+        """
+        if not self._is_over.is_set():
+            logger.log("ERROR" if is_failure else "INFO", f"the call ends: {why}")
+            self._says = says or self._apology
+            self._gate.shut()
+            self._is_over.set()
+
+    async def unanswered(self, is_last: bool) -> None:
+        """An answer did not come; ``is_last``: and nobody is to wait for another."""
+        if is_last:
+            self.over("the realtime service does not answer")
+        elif not self._is_over.is_set():
+            logger.warning("the realtime service has not answered")
+            await self._say(self._apology)
+
+    async def run(self) -> None:
+        """Say why when it is over, and end the call."""
+        await self._is_over.wait()
+        await self._say(self._says)
+        # Words on their way would come after the end; what is said takes longer than that.
+        await self._call.events.wait_for(TurnTranscribed, within_ms=LATE_WORDS_MS)
+        await self._call.input.queue(EndFrame())
+
+    async def _say(self, text: str) -> None:
+        await self._call.input.queue(TTSSpeakFrame(text, append_to_context=False))
+
+
+class ServiceAllowance:
+    """Counts the turns of a client, and ends the call when it has none left.
+
+    Speech goes to the service as it comes, which answers it by itself: without the call nothing does.
+    """
+
+    def __init__(self, engines: Engines, call: Call, ending: ServiceEnding) -> None:
+        self._usage, self._call, self._ending = engines.answering.usage, call, ending
+        self._over_limit = engines.deployment.remembering.gate.over_limit
+        call.events.subscribe(TurnEnded, self._on_turn_ended)
+
+    def _on_turn_ended(self, _event: TurnEnded) -> None:
+        call = self._call
+        if not self._usage.try_take(call.rules.counted) and call.end[0] == "stopped":
+            call.events.publish(CallEnding(call.events.now_ms(), LIMITED, OVER_LIMIT))
+            self._ending.over("its client has no turns left", says=self._over_limit, is_failure=False)
+
+
+def take_typed(engines: Engines, call: Call, text: str) -> float:
+    """Count a text; the service answers it, so one that is taken is a turn."""
+    wait_s = call.conversation.take_typed(text)
+    if not wait_s:
+        engines.answering.usage.try_take(call.rules.counted)
+    return wait_s

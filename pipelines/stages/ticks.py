@@ -1,0 +1,85 @@
+"""Where the record of each unit of a full-duplex engine goes: a log, and a client that shows votes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from functools import partial
+
+from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
+
+from core.call_events import ReplyCut
+from models.omni import Vote
+from pipelines.call import Call
+from pipelines.engines import Engines
+from pipelines.pipeline_input import PipelineInput
+from processors.duplex.tick import Tick
+from runtime.event_stream import CallEvents
+from telemetry.ticks import SUFFIX, TickLog
+
+# Lines of a log that is on a slow disk are waited for when a call ends.
+LOG_S = 2.0
+# A client is told of votes so often, and of no more at a time.
+VOTES_S = 0.4
+MOST_VOTES = 64
+
+WriteTick = Callable[[Tick], None]
+
+
+class UnitRecords:
+    """The units of one call: written, and a letter of each for a client to show, some at a time.
+
+    Args:
+        events: of the call.
+        write: writes one.
+    """
+
+    def __init__(self, events: CallEvents, write: WriteTick) -> None:
+        self._events, self._write = events, write
+        self._votes = ""
+
+    def take(self, tick: Tick) -> None:
+        """Take in one unit."""
+        self._write(tick)
+        if tick.vote is Vote.YIELD:
+            self._events.publish(ReplyCut(self._events.now_ms(), "engine", None))
+        self._votes = (self._votes + tick.vote.value[0])[-MOST_VOTES:]
+
+    async def run(self, pipeline: PipelineInput, unit_ms: Callable[[], int]) -> None:
+        """Send the client its votes until cancelled; ``unit_ms`` of the engine that is on."""
+        while True:
+            await asyncio.sleep(VOTES_S)
+            votes, self._votes = self._votes, ""
+            if votes:
+                data = {"kind": "votes", "votes": votes, "unit_ms": unit_ms()}
+                await pipeline.queue(RTVIServerMessageFrame(data=data))
+
+
+@asynccontextmanager
+async def tick_log(engines: Engines, call: Call) -> AsyncIterator[WriteTick]:
+    """Open the log of a call's units, where the deployment has one."""
+    duplex = engines.deployment.duplex
+    if duplex.tick_log is None:
+        yield lambda _tick: None
+        return
+    head = {
+        "call_id": call.call_id,
+        "engine": duplex.engine.name,
+        "transport": call.transport,
+        "deployment": engines.deployment.name,
+    }
+    path = duplex.tick_log / f"{call.call_id}{SUFFIX}"
+    log = TickLog(path, head, limit_bytes=duplex.tick_log_mb * 1_000_000, keep_days=duplex.tick_log_days)
+    try:
+        yield partial(_write, log)
+    finally:
+        log.close()
+        await asyncio.to_thread(log.join, LOG_S)
+
+
+def _write(log: TickLog, tick: Tick) -> None:
+    line = asdict(tick)
+    # What is said is in the session, and nowhere else.
+    line["letters"] = len(line.pop("text"))
+    line["vote"] = tick.vote.value
+    log.write(line)

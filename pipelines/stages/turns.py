@@ -1,0 +1,131 @@
+"""Whose turn it is in a cascade: what begins and ends the caller's turns, and hums in them."""
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loguru import logger
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator, LLMUserAggregatorParams
+from pipecat.transports.base_transport import BaseTransport
+from pipecat.turns.user_start import (
+    BaseUserTurnStartStrategy,
+    TranscriptionUserTurnStartStrategy,
+    VADUserTurnStartStrategy,
+)
+from pipecat.turns.user_turn_strategies import UserTurnStrategies
+
+from pipelines.builder import Background
+from pipelines.call import Call
+from pipelines.engines import Engines
+from pipelines.stages.over_bot import OverBot
+from pipelines.stages.shared import Listener, gain_of, own_words, voice_detector
+from processors.front_end.vad import SharedVadAnalyzer
+from processors.turns.backchannel import BackchannelKeeper, Say
+from processors.turns.barge_in import BargeInStartStrategy
+from processors.turns.endpoint import EndpointStopStrategy
+from turn_taking.backchannel import BackchannelPolicy
+from turn_taking.barge_in import BargeIn
+from turn_taking.policies import endpoint_policy
+from turn_taking.speculation import Guesser
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Whose turn it is.
+
+    Attributes:
+        user: begins and ends the caller's turns.
+        vad: finds voices.
+    """
+
+    user: LLMUserAggregator
+    vad: SharedVadAnalyzer
+
+
+def turns_of(
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    context: LLMContext,
+    over_bot: OverBot,
+    listeners: Sequence[Listener],
+) -> Turns:
+    """Return the stages that know whose turn it is."""
+    endpoint = EndpointStopStrategy(
+        endpoint_policy(engines.deployment.hearing.endpoint),
+        completeness=engines.turn,
+        executor=engines.executors.turn,
+        events=call.events,
+        guesser=Guesser(engines.deployment.thinking.speculation),
+    )
+    starts = _starts(
+        engines, transport, call, endpoint, over_bot, lambda: user.broadcast_interruption(), lambda: vad
+    )
+    user = LLMUserAggregator(
+        context,
+        params=LLMUserAggregatorParams(
+            user_turn_strategies=UserTurnStrategies(start=starts, stop=[endpoint]),
+            # Pipecat would have the model answer a developer message, which stays in the context and which
+            # the documents take for a question: ``Reprompt`` asks again instead.
+            empty_user_turn=None,
+        ),
+    )
+    vad = voice_detector(engines, call, [call.turns.heard, endpoint.hear, *listeners])
+    return Turns(user, vad)
+
+
+def guards_protected(engines: Engines) -> bool:
+    """Return whether a protected reply yields to a stop word."""
+    settings = engines.deployment.hearing.barge_in
+    return settings is not None and settings.protected_yields_to_stop
+
+
+def backchannels(engines: Engines, call: Call, say: Say) -> Background:
+    """Return the task that hums; none where nothing does, or an unfinished turn cannot be told."""
+    settings = engines.deployment.speaking.backchannel
+    if not call.client.hums or settings is None or not settings.is_on:
+        return []
+    if engines.turn is None:
+        logger.warning("speaking.backchannel needs hearing.turn, which is off: the bot does not hum")
+        return []
+    keeper = BackchannelKeeper(
+        call.events,
+        BackchannelPolicy(settings),
+        sound=engines.kept_speech,
+        rate_hz=engines.output_rate_hz,
+        # Plain audio, after everything that would take it for a reply.
+        say=say,
+    )
+    return [keeper.run]
+
+
+def _starts(
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    endpoint: EndpointStopStrategy,
+    over_bot: OverBot,
+    interrupt: Callable[[], Coroutine[Any, Any, None]],
+    vad: Callable[[], SharedVadAnalyzer],
+) -> list[BaseUserTurnStartStrategy]:
+    """Return what begins the caller's turns and decides about voices over the bot."""
+    settings = engines.deployment.hearing.barge_in
+    if settings is None:
+        return [VADUserTurnStartStrategy(), TranscriptionUserTurnStartStrategy()]
+    self_voice = call.self_voice
+    barge_in = BargeInStartStrategy(
+        BargeIn(settings),
+        call.events,
+        endpoint=endpoint,
+        set_gain_db=gain_of(transport),
+        interrupt=interrupt,
+        is_own=self_voice.is_own if self_voice is not None else None,
+        are_own=own_words(call),
+        heard_ms=lambda: vad().judged_ms,
+        level_db=lambda: vad().voice_level_db,
+        stop_words=over_bot.stop_words,
+        looks=over_bot.looks,
+    )
+    call.floor.add_holder(lambda: barge_in.holds_reply)
+    return [barge_in]

@@ -1,0 +1,98 @@
+"""Notices an answer of a realtime service that does not come."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from core.call_events import FinalWords, TextTyped, TurnEnded, Wait, WaitBegan, WaitEnded
+from core.clock import Clock
+from runtime.event_stream import CallEvents
+from runtime.loop_clock import LoopClock
+
+# Answers that did not come in a row, behind which nobody waits for another.
+MOST_UNANSWERED = 2
+# A service may write words down so long before it says that their turn is over.
+WORDS_AHEAD_MS = 3_000
+
+
+class AnswerWatch:
+    """Whether the service answers what it has written down. ``run`` is a task that its caller owns.
+
+    Args:
+        answer_ms: how long an answer may take.
+        events: of the call. That an answer is owed is published, and that it is no more.
+        is_speaking: whether the service speaks: what is said meanwhile is waited for behind it.
+        clock: for tests.
+    """
+
+    def __init__(
+        self,
+        answer_ms: int,
+        events: CallEvents,
+        *,
+        is_speaking: Callable[[], bool] = lambda: False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._answer_ms = answer_ms
+        self._events = events
+        self._is_speaking = is_speaking
+        # When words came before the end of their turn was told.
+        self._words_ms: int | None = None
+        self._clock: Clock = clock or LoopClock()
+        self._due_ms: int | None = None
+        self._answered = False
+        self._missing = 0
+        self._news = asyncio.Event()
+        events.subscribe(FinalWords, lambda _event: self.on_words())
+        events.subscribe(TurnEnded, lambda _event: self.on_turn_ended())
+        events.subscribe(TextTyped, self._on_text_typed)
+
+    def _on_text_typed(self, _event: TextTyped) -> None:
+        self.on_turn_ended()
+        self.on_words()
+
+    def on_turn_ended(self) -> None:
+        """The caller fell silent: whatever was said until now is no answer to it."""
+        self._answered = False
+        # Older ones are of the turn before, and were answered.
+        if self._words_ms is not None and self._clock.now_ms() - self._words_ms <= WORDS_AHEAD_MS:
+            self._expect()
+
+    def on_words(self) -> None:
+        """Words of the caller, or a wish for a greeting, are at the service."""
+        self._words_ms = self._clock.now_ms()
+        if not self._answered:
+            self._expect()
+
+    def _expect(self) -> None:
+        self._words_ms = None
+        self._due_ms = self._clock.now_ms() + self._answer_ms
+        self._events.publish(WaitBegan(self._events.now_ms(), Wait.ANSWER))
+        self._news.set()
+
+    def on_answer(self) -> None:
+        """The first sound of an answer."""
+        self._answered, self._missing, self._words_ms = True, 0, None
+        if self._due_ms is not None:
+            self._due_ms = None
+            self._events.publish(WaitEnded(self._events.now_ms(), Wait.ANSWER))
+            self._news.set()
+
+    async def run(self, apologise: Callable[[bool], Awaitable[None]]) -> None:
+        """Apologise for every answer that does not come; ``True`` when nobody is to wait for another."""
+        while True:
+            left_ms = None if self._due_ms is None else self._due_ms - self._clock.now_ms()
+            if left_ms is not None and left_ms <= 0 and self._is_speaking():
+                # A reply that goes on is no answer to what was said over it, and no silence either.
+                self._due_ms = self._clock.now_ms() + self._answer_ms
+                continue
+            if left_ms is not None and left_ms <= 0:
+                self._due_ms = None
+                self._missing += 1
+                self._events.publish(WaitEnded(self._events.now_ms(), Wait.ANSWER))
+                await apologise(self._missing >= MOST_UNANSWERED)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if left_ms is None else left_ms / 1000):
+                    await self._news.wait()
+            self._news.clear()

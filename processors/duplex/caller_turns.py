@@ -1,0 +1,104 @@
+"""Writes what the caller said to a realtime service into the session.
+
+Each turn is written at the moment when its voice began, because the words of a service come late: some after
+the beginning of the answer.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from loguru import logger
+
+from core.call_events import FinalWords, TextTyped, TurnTranscribed, VoiceEnded, VoiceStarted
+from core.errors import AgentError
+from processors.fusion.perception import Perceived
+from runtime.event_stream import CallEvents
+from session_store.conversation import Conversation
+
+# A voice that ended so long ago and was not written down was no turn: a cough, a noise.
+FORGOTTEN_MS = 5_000
+# Of a call that ends, for the last words on their way to the session, where they are kept.
+LAST_WORDS_S = 0.5
+
+Perceive = Callable[[str], Awaitable[Perceived]]
+
+
+class CallerTurns:
+    """What the caller said, on its way into the session.
+
+    Owns a task for each turn that is not in it yet; ``close`` ends them.
+
+    Args:
+        conversation: the session.
+        events: of the call.
+        transport: how the caller talks, for the record.
+        perceive: what was perceived of the turn.
+    """
+
+    def __init__(
+        self, conversation: Conversation, events: CallEvents, *, transport: str, perceive: Perceive
+    ) -> None:
+        self._conversation = conversation
+        self._transport = transport
+        self._perceive = perceive
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Of the voice that nothing was written down of yet, and of the words that are not a turn yet.
+        self._voice_us: int | None = None
+        self._voice_ended_us: int | None = None
+        self._words_us: int | None = None
+        events.subscribe(VoiceStarted, self._on_voice_started)
+        events.subscribe(VoiceEnded, self._on_voice_ended)
+        events.subscribe(FinalWords, self._on_final_words)
+        events.subscribe(TextTyped, self._on_text_typed)
+        events.subscribe(TurnTranscribed, self._on_turn_transcribed)
+
+    def _on_voice_started(self, event: VoiceStarted) -> None:
+        now_us = self._conversation.clock.now_us()
+        ended_us = self._voice_ended_us
+        if self._voice_us is None or (ended_us is not None and now_us - ended_us > FORGOTTEN_MS * 1000):
+            self._voice_us = now_us - event.voiced_ms * 1000
+        self._voice_ended_us = None
+
+    def _on_voice_ended(self, _event: VoiceEnded) -> None:
+        self._voice_ended_us = self._conversation.clock.now_us()
+
+    def _on_final_words(self, _event: FinalWords) -> None:
+        if self._words_us is None:
+            self._words_us = self._voice_us
+        self._voice_us = None
+
+    def _on_text_typed(self, event: TextTyped) -> None:
+        self._take(event.text, None)
+
+    def _on_turn_transcribed(self, event: TurnTranscribed) -> None:
+        began_us, self._words_us = self._words_us, None
+        self._take(event.text, began_us)
+
+    def _take(self, text: str, began_us: int | None) -> None:
+        if text.strip():
+            task = asyncio.create_task(self._commit(text, began_us), name="caller_turns.commit")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Wait for what is on its way, for ``LAST_WORDS_S``; the session keeps what it has taken."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LAST_WORDS_S)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _commit(self, text: str, began_us: int | None) -> None:
+        try:
+            seen = await self._perceive(text)
+            await self._conversation.user_turn(
+                text,
+                transport=self._transport,
+                rendered=seen.text,
+                tokens=seen.tokens,
+                event_us=began_us,
+            )
+        except AgentError as error:
+            # The service answers by itself: nothing can be held back any more, and nothing is said about it.
+            logger.error(f"a turn is not in the session: {type(error).__name__}: {error}")
