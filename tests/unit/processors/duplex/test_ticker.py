@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from core.errors import EngineError
 from models.omni import Preparation, UnitResult, Vote
 from processors.duplex.tick import Tick, TickedCall, TickSettings
-from processors.duplex.ticker import Ticker
+from processors.duplex.ticker import TRANSITIONS, Ticker, TickEvent, Ticking
 from runtime.engine_thread import EngineThread
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor
@@ -460,3 +461,18 @@ def test_the_beginning_of_a_whole_unit_is_waited_for_until_its_deadline(
     play(bench, caller)
     # Half a unit begins nothing.
     assert waits_ms == [0, waited_ms]
+
+
+@pytest.mark.parametrize(("state", "event"), list(TRANSITIONS))
+def test_every_state_of_a_ticker_follows_from_its_event(state: Ticking, event: TickEvent) -> None:
+    after = TRANSITIONS[state, event]
+    assert (after is Ticking.PAUSED) is (event is TickEvent.PAUSED)
+    if event is TickEvent.GATE_CLOSED:
+        assert after is Ticking.GATED
+    if event is TickEvent.UNIT_BEGUN:
+        assert after is Ticking.TAKING
+
+
+def test_no_unit_begins_and_no_gate_closes_in_a_pause() -> None:
+    missing = set(product(Ticking, TickEvent)) - set(TRANSITIONS)
+    assert missing == {(Ticking.PAUSED, TickEvent.UNIT_BEGUN), (Ticking.PAUSED, TickEvent.GATE_CLOSED)}
