@@ -66,9 +66,10 @@ class EngineConversation:
         outlet: see the class.
         settings: see the model.
         prepare: returns how another context begins.
+        voice: says what the engine says; what it calls back is its owner's, or a call would not be freed.
 
     Attributes:
-        voice: says what the engine says.
+        voice: as given.
         ears: hear and see for it.
         ticks: that were taken.
         is_paused: nothing is heard and said.
@@ -81,6 +82,7 @@ class EngineConversation:
         outlet: Outlet,
         settings: DuplexSettings,
         prepare: Callable[[], Awaitable[Preparation]],
+        voice: EngineVoice,
     ) -> None:
         self._way, self._outlet, self._settings, self._prepare = way, outlet, settings, prepare
         self._clock = LoopClock()
@@ -93,15 +95,7 @@ class EngineConversation:
         self.is_paused = self._caller_voiced = False
         self._listening = ForcedListening()
         self.ears = EngineEars(settings.camera)
-        self.voice = EngineVoice(
-            way.push,
-            clock=self._clock,
-            settings=settings.voice,
-            playout=outlet.playout,
-            keeps_apart=lambda: self.captures,
-            on_yield=self._yielded,
-            mouth=outlet.mouth,
-        )
+        self.voice = voice
         self.ticks = 0
         events.subscribe(WaitEnded, self._on_wait_ended)
         events.subscribe(TurnEndRequested, self._on_turn_end_requested)
@@ -269,8 +263,8 @@ class EngineConversation:
             self.voice.follow(_unit_over(result, tick, lost=lost))
         self._outlet.on_tick(tick)
 
-    async def _yielded(self) -> None:
-        """The engine fell silent in the middle of what it said.
+    async def yielded(self) -> None:
+        """Take back what was heard of a reply: the engine fell silent in the middle of what it said.
 
         Only an engine with a large tier knows whether what was cut is said on: its yield goes down the
         pipeline, where the sound is, and not up, where the rest is being made.

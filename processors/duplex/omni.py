@@ -48,7 +48,9 @@ from processors.duplex.conversation import EngineConversation
 from processors.duplex.outlet import Outlet, Way
 from processors.duplex.settings import DuplexSettings
 from processors.duplex.succession import EngineSource, EngineSuccession
+from processors.duplex.voice import EngineVoice
 from runtime.event_stream import CallEvents
+from runtime.loop_clock import LoopClock
 
 # An answer that is longer is cut where the call ends.
 END_S = 30
@@ -100,14 +102,25 @@ class DuplexOmniProcessor(FrameProcessor):
         super().__init__()
         self._events, self._hears_pipeline = events, hears_pipeline
         self._settings = settings or DuplexSettings()
+        outlet = outlet or Outlet()
+        self._voice = EngineVoice(
+            self.push_frame,
+            clock=LoopClock(),
+            settings=self._settings.voice,
+            playout=outlet.playout,
+            keeps_apart=lambda: self.captures,
+            on_yield=lambda: self._conversation.yielded(),
+            mouth=outlet.mouth,
+        )
         self._conversation = EngineConversation(
             events,
             Way(self.push_frame, self.broadcast_interruption, apologise),
-            outlet or Outlet(),
+            outlet,
             self._settings,
             source.prepare,
+            self._voice,
         )
-        self._voice, self._ears = self._conversation.voice, self._conversation.ears
+        self._ears = self._conversation.ears
         self._engines = EngineSuccession(source, self._conversation, events, self._settings, str(self))
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._pause_watch: asyncio.Task[None] | None = None
