@@ -18,6 +18,8 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.turns.user_stop.base_user_turn_stop_strategy import UserTurnStoppedParams
 from pipecat.utils.asyncio.task_manager import TaskManager
+from runtime.in_place_engine import InPlaceEngine
+from runtime.virtual_time import START_S
 
 from core.call_events import (
     BotTurnEnded,
@@ -46,8 +48,6 @@ from processors.turns.stop_words import StopWords
 from runtime.engine_host import Answer
 from runtime.engine_hosting.messages import EngineMessage
 from runtime.event_stream import CallEvents
-from runtime.in_place_engine import InPlaceEngine
-from runtime.virtual_time import START_S
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
