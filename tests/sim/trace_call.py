@@ -18,8 +18,6 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.turns.user_stop.base_user_turn_stop_strategy import UserTurnStoppedParams
 from pipecat.utils.asyncio.task_manager import TaskManager
-from runtime.in_place_engine import InPlaceEngine
-from runtime.virtual_time import START_S
 
 from core.call_events import (
     BotTurnEnded,
@@ -40,6 +38,7 @@ from core.call_events import (
 )
 from core.media import WordTime
 from core.timeline import HeardMark, HeardReply, HeardSoFar, HeardSource
+from evals.virtual_time import START_S
 from models.stt import Transcript
 from processors.turns.barge_in import BargeInStartStrategy
 from processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
@@ -52,6 +51,7 @@ from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
 from tests.fakes.stt import ScriptedStream, ScriptedStt
+from tests.in_place_engine import InPlaceEngine
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_settings import BargeInSettings
 from turn_taking.endpointing import EndpointSettings
