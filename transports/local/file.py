@@ -27,9 +27,6 @@ from transports.interruptible_output import InterruptibleOutput
 from transports.pipecat_internals import declare_events, emit
 
 SETTLE_MS = 500
-# As much as a listener's jitter buffer holds: a chunk that comes later begins after a gap. A busy loop wakes
-# for each chunk some milliseconds late, which would add up: 1,330 ms in the recording for 1,200 of speech.
-LATE_MS = 60
 FLUSH_MS = 5_000
 
 
@@ -171,8 +168,7 @@ class FileOutput(InterruptibleOutput):
 
     async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
         call = self._call
-        now_ms = call.now_ms()
-        at_ms = self._next_ms if now_ms - self._next_ms <= LATE_MS else now_ms
+        at_ms = max(self._next_ms, call.now_ms())
         duration_ms = len(frame.audio) // PCM_BYTES_PER_SAMPLE * 1000 // call.rate_hz
         pcm = self.gain.apply(frame.audio)
         call.recording.place(Side.BOT, ms_to_samples(at_ms, call.rate_hz), pcm)
