@@ -32,13 +32,14 @@ from loguru import logger
 from configs.load import known_deployments, load_deployment, parse_settings
 from core.client_rules import OPERATOR, ClientRules
 from core.errors import ConfigError, EngineError, MediaError, PeerError, StoreError
+from core.tuning import tuned
 from pipelines.modes import CASCADE, DUPLEX
 from runtime import event_loop
 from runtime.heap import bound_heap
 from runtime.leaving import leave
 from runtime.stall_monitor import StallMonitor
 from serving.gateway.operator_token import OperatorToken, operator_token
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerSettings, ServerTuning
 from transports.registry import TRANSPORTS, Command
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ def serve(deployment: "Deployment", *, mode: str = CASCADE) -> int:
     check_phone(deployment, mode)
     public_url = None if deployment.phone is None else deployment.phone.public_url
     check_exposure(deployment.server, public_url=public_url)
-    token = operator_token(deployment.server, deployment.operations.data_dir)
+    token = operator_token(deployment.operations.data_dir)
     # Before anything large is loaded.
     bound_heap()
     listener = claim_port(deployment.server.host, deployment.server.port)
@@ -322,9 +323,10 @@ async def gateway(
     from transports.webrtc.signaling import Signaling
 
     deployment = engines.deployment
+    server = tuned(ServerTuning, deployment.server)
     data_dir = deployment.operations.data_dir
     if token is None:
-        token = await asyncio.to_thread(operator_token, deployment.server, data_dir)
+        token = await asyncio.to_thread(operator_token, data_dir)
     typed = TypedTurns(conversations, engines.answering)
     desk = open_desk(deployment.phone) if desk is None else desk
     book = None
@@ -388,7 +390,7 @@ async def gateway(
             # A caller in the queue for a line is connected too.
             max_calls=deployment.server.max_calls + most_waiting,
             ice_servers=list(deployment.server.ice_servers),
-            hang_up_s=deployment.server.hang_up_s,
+            hang_up_s=server.hang_up_s,
         ),
     )
     gate.start()
@@ -562,7 +564,7 @@ async def _call_from_pcm(
 ) -> dict[str, Any]:
     from pipecat.transports.base_transport import TransportParams
 
-    from pipelines.call import Call, playout_settings
+    from pipelines.call import Call
     from pipelines.conversing import pipeline_of
     from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
@@ -576,7 +578,6 @@ async def _call_from_pcm(
         call = Call(
             conversation,
             "file",
-            playout=playout_settings(deployment),
             output_rate_hz=FILE_RATE_HZ,
             rules=ClientRules(OPERATOR),
         )
@@ -698,7 +699,7 @@ async def call_from_microphone(
 
     Raises ConfigError when PortAudio or its binding is missing, or a device is missing or gets lost.
     """
-    from pipelines.call import Call, playout_settings
+    from pipelines.call import Call
     from pipelines.conversing import pipeline_of
     from pipelines.engines import INPUT_RATE_HZ, Engines
     from pipelines.sessions import open_conversations
@@ -713,7 +714,6 @@ async def call_from_microphone(
         call = Call(
             conversation,
             "local",
-            playout=playout_settings(deployment),
             output_rate_hz=engines.output_rate_hz,
             rules=ClientRules(OPERATOR),
         )

@@ -12,14 +12,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from core.phrases import checked_phrase
-from models.echo.control import EchoControlSettings
+from core.tuning import tuned
 from processors.dialogue.commit_gate import CommitGateSettings
 from processors.dialogue.reply_watch import GuardSettings
 from processors.duplex.settings import DuplexSettings
-from processors.front_end.vad import VadSettings
-from processors.fusion.perception import PerceptionSettings
-from processors.perception.engine_stt import EngineSttSettings
-from processors.speech.engine_tts import EngineTtsSettings
 from serving.gateway.operations import OperationsSettings
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerSettings
@@ -27,15 +23,13 @@ from serving.pool.settings import PoolSettings
 from session_store.conversation import ConversationSettings
 from session_store.settings import StoreSettings
 from transports.twilio.stream import PhoneSettings
-from transports.websocket.messages import ChatSocketSettings
 from transports.websocket.session import SocketSettings
 from turn_taking.asking_back import AskBackSettings
 from turn_taking.backchannel import BackchannelSettings
-from turn_taking.barge_in_settings import BargeInSettings
-from turn_taking.duplex_policy import DuplexPolicySettings
-from turn_taking.endpointing import EndpointSettings
+from turn_taking.barge_in_settings import BargeInSettings, BargeInTuning
+from turn_taking.duplex_policy import BARGE_IN, ENDPOINT, DuplexPolicySettings
+from turn_taking.endpointing import EndpointSettings, EndpointTuning
 from turn_taking.idle import IdleSettings
-from turn_taking.self_voice import SelfVoiceSettings
 from turn_taking.speculation import SpeculationSettings
 from turn_taking.voicemail import VoicemailSettings
 
@@ -61,12 +55,12 @@ class Choice(_Part):
 class Bot(_Part):
     """Who answers."""
 
-    name: str = "Parley"
+    name: str = Field("Parley", description="what the bot calls itself")
     greeting: str = Field(DEFAULT_GREETING, description="said when a call begins; empty for none")
     greeting_interruptible: bool = Field(
         True, description="false: only a stop word ends it (``hearing.barge_in.protected_yields_to_stop``)"
     )
-    system_prompt: str = DEFAULT_PROMPT
+    system_prompt: str = Field(DEFAULT_PROMPT, description="what a model is told of its part")
     greeting_again: str = Field(
         "Welcome back.", description="said when a call goes on with an earlier session; empty for nothing"
     )
@@ -95,22 +89,21 @@ EchoMode = Literal["auto", "on", "off"]
 class Hearing(_Part):
     """From audio to turns."""
 
-    echo: Choice | None = Choice(name="webrtc")
+    echo: Choice | None = Field(Choice(name="webrtc"), description="echo canceller; null: none")
     echo_mode: EchoMode = Field(
         "auto",
         description="auto: where a microphone may hear the loudspeaker and the other side does not cancel it",
     )
-    echo_control: EchoControlSettings = EchoControlSettings()
-    self_voice: SelfVoiceSettings = SelfVoiceSettings()
     own_process: bool = Field(
         True,
         description="echo control and voice activity of a server's calls run in a child process, one for all "
         "calls (80 MB): in threads they take the interpreter from the loop that paces audio, and a server "
         "holds fewer calls",
     )
-    vad: Choice = Choice(name="silero")
-    voice: VadSettings = VadSettings()
-    turn: Choice | None = Choice(name="smart_turn")
+    vad: Choice = Field(Choice(name="silero"), description="voice activity detector")
+    turn: Choice | None = Field(
+        Choice(name="smart_turn"), description="model of how complete a turn sounds; null: none"
+    )
     endpoint: EndpointSettings = EndpointSettings()
     barge_in: BargeInSettings | None = Field(
         BargeInSettings(), description="null: any voice and any word ends what the bot says, as in Pipecat"
@@ -121,7 +114,7 @@ class Hearing(_Part):
         'for "stop", "wait" and "no" in English, where the recogniser writes another word: 31 ms of a '
         "processor for each such voice, and 80 MB; null: none. Not loaded without ``barge_in``",
     )
-    stt: Choice = Choice(name="moonshine_tiny")
+    stt: Choice = Field(Choice(name="moonshine_tiny"), description="recogniser, or a service")
     fallback: Choice | None = Field(
         None,
         description="embedded recogniser in place of an embedded one of which a file is missing or altered; "
@@ -134,8 +127,6 @@ class Hearing(_Part):
         "180 MB, as much as the first) and one more with echo control and voice activity (60 MB), which "
         "take the callers of one that dies: loading takes 0.2 to 1 s, and several on a busy machine",
     )
-    recognition: EngineSttSettings = EngineSttSettings()
-    perception: PerceptionSettings = PerceptionSettings()
     ask_back: AskBackSettings | None = Field(
         None,
         description="a turn that was hardly understood is repeated and asked about; null: never. Left out: "
@@ -154,8 +145,10 @@ class Hearing(_Part):
 class Thinking(_Part):
     """What answers, and what answers when that fails."""
 
-    llm: Choice = Choice(name="documents")
-    fallback: Choice | None = None
+    llm: Choice = Field(Choice(name="documents"), description="language model, or a service")
+    fallback: Choice | None = Field(
+        None, description="embedded model that answers when the first one fails; null: none does"
+    )
     tools: tuple[Choice, ...] = Field((), description="what the model may do; an embedded one does nothing")
     guard: GuardSettings = GuardSettings()
     speculation: SpeculationSettings = SpeculationSettings()
@@ -171,14 +164,13 @@ def _fallback_voices(tts: Choice | None) -> tuple[Choice, ...]:
 class Speaking(_Part):
     """The voice."""
 
-    tts: Choice = Choice(name=DEFAULT_VOICE)
+    tts: Choice = Field(Choice(name=DEFAULT_VOICE), description="voice, or a service")
     fallback: tuple[Choice, ...] = Field(
         default_factory=lambda read: _fallback_voices(read.get("tts")),
         max_length=4,
         description="embedded voices that speak when an embedded one does not load or fails, in this order; "
         "left out: flite and espeak after hibari, none after another voice",
     )
-    delivery: EngineTtsSettings = EngineTtsSettings()
     phrases: tuple[str, ...] = Field(
         (),
         max_length=200,
@@ -197,6 +189,24 @@ class Speaking(_Part):
         if fallback is None:
             return ()
         return (fallback,) if isinstance(fallback, (Choice, dict)) else fallback
+
+
+class DuplexTurns(_Part):
+    """What a full-duplex call has of its own in taking turns; the rest is the cascade's (``hearing``)."""
+
+    kind: Literal["timer", "adaptive", "predictive"] = Field(
+        "adaptive", description="as ``hearing.endpoint.kind``, with longer waits where the turn sounds open"
+    )
+    patience: float | None = Field(
+        None, ge=0, le=1, description="null: that of ``hearing.endpoint.patience``"
+    )
+    confirm_ms: int | None = Field(
+        None, ge=300, le=1_500, description="null: that of ``hearing.barge_in.confirm_ms``"
+    )
+    backchannel: bool = Field(
+        True,
+        description="the bot hums while the caller talks, as ``speaking.backchannel`` says or by default",
+    )
 
 
 class Duplex(_Part):
@@ -224,9 +234,7 @@ class Duplex(_Part):
         "an apology, and the second time in a row the end of the call",
     )
     ticks: DuplexSettings = DuplexSettings()
-    turns: DuplexPolicySettings = Field(
-        DuplexPolicySettings(), description="where a turn ends, beside an engine that does not decide it"
-    )
+    turns: DuplexTurns = DuplexTurns()
     yields: Literal["engine", "policy"] = Field(
         "policy",
         description="who has an engine without a policy of its own fall silent: itself, or ``turns``",
@@ -247,10 +255,8 @@ class Duplex(_Part):
     )
     tick_log: Path | None = Field(
         Path("recordings/ticks"),
-        description="folder for one JSON line per tick of each call, without words; null: none",
+        description="folder for one JSON line per tick of each call, without words, for 30 days; null: none",
     )
-    tick_log_mb: int = Field(64, ge=1, le=10_000, description="largest log of one call")
-    tick_log_days: int | None = Field(30, ge=1, le=3_650, description="older ones are deleted; null: never")
 
     @field_validator("queue_phrase")
     @classmethod
@@ -290,7 +296,7 @@ class Phone(PhoneRoutesSettings):
 class Deployment(_Part):
     """One deployment."""
 
-    name: str = "embedded"
+    name: str = Field("embedded", description="of this deployment, in logs and records")
     models_dir: Path = Field(Path("models-cache"), description="where 'make models' puts weights")
     bot: Bot = Bot()
     hearing: Hearing = Hearing()
@@ -302,7 +308,31 @@ class Deployment(_Part):
     sockets: SocketSettings = Field(SocketSettings(), description="clients of /v1/realtime and of /ws/...")
     phone: Phone | None = Field(None, description="calls of Twilio; null: there are none")
     operations: OperationsSettings = OperationsSettings()
-    chat_sockets: ChatSocketSettings = Field(
-        ChatSocketSettings(), description="clients of /ws/chat and /ws/streaming"
-    )
     workers: PoolSettings = Field(PoolSettings(), description="processes that host engines for this one")
+
+    def duplex_policy(self) -> DuplexPolicySettings:
+        """Return the policies of a full-duplex call: the cascade's, with what a call of this kind changes."""
+        own, hums = self.duplex.turns, self.speaking.backchannel
+        heard = tuned(EndpointTuning, self.hearing.endpoint)
+        barge_in = tuned(BargeInTuning, self.hearing.barge_in)
+        return DuplexPolicySettings(
+            endpoint=ENDPOINT.model_copy(
+                update={
+                    "kind": own.kind,
+                    "patience": heard.patience if own.patience is None else own.patience,
+                    "timer_ms": heard.timer_ms,
+                    "heard_for_fillers": heard.heard_for_fillers,
+                }
+            ),
+            barge_in=barge_in.model_copy(
+                update={
+                    "early_ms": BARGE_IN.early_ms,
+                    "early_confirm_ms": BARGE_IN.early_confirm_ms,
+                    "confirm_ms": barge_in.confirm_ms if own.confirm_ms is None else own.confirm_ms,
+                    # Of a recogniser that a cascade listens with.
+                    "looks": False,
+                }
+            ),
+            backchannel=(hums or BackchannelSettings()) if own.backchannel else None,
+            speculation=self.thinking.speculation,
+        )

@@ -7,8 +7,8 @@ written once, in the field that it describes.
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -51,6 +51,9 @@ TYPE_WORDS: Mapping[object, str] = types.MappingProxyType(
     }
 )
 
+# In place of a default that follows from other settings.
+DEPENDS = "depends"
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -59,7 +62,8 @@ class Setting:
     Attributes:
         path: its names from the root, with dots; ``[]`` after a name whose value is a list of groups.
         kind: what a value looks like, in words.
-        default: the value where it is left out; None also where ``is_required``.
+        default: the value where it is left out; None also where ``is_required``, and ``DEPENDS`` where it
+            follows from others.
         is_required: whether its group cannot be given without it.
         unit: of the value; empty where it has none.
         bounds: what values are accepted, in words; empty where the kind says it all.
@@ -82,19 +86,35 @@ class Setting:
         return self.path.removesuffix("[]").rpartition(".")[2]
 
 
-def settings_of(model: type[BaseModel], path: str = "") -> Iterator[Setting]:
-    """Yield the fields of a model in its order, without those of groups below."""
+def settings_of(
+    model: type[BaseModel], path: str = "", defaults: BaseModel | None = None
+) -> Iterator[Setting]:
+    """Yield the fields of a model in its order, without those of groups below.
+
+    Args:
+        model: of a group.
+        path: of the group.
+        defaults: the group as it is where it is left out; None: as the model says.
+    """
     for name, field in model.model_fields.items():
-        yield _setting(f"{path}.{name}" if path else name, name, field)
+        setting = _setting(f"{path}.{name}" if path else name, name, field)
+        yield setting if defaults is None else replace(setting, default=getattr(defaults, name))
 
 
-def leaves(model: type[BaseModel], path: str = "") -> Iterator[Setting]:
+def below(setting: Setting) -> Iterator[Setting]:
+    """Yield the fields of a group."""
+    if setting.group is not None:
+        defaults = setting.default if isinstance(setting.default, setting.group) else None
+        yield from settings_of(setting.group, setting.path, defaults)
+
+
+def leaves(settings: Iterable[Setting]) -> Iterator[Setting]:
     """Yield every single value that can be given, groups opened, in the order of the models."""
-    for setting in settings_of(model, path):
+    for setting in settings:
         if setting.group is None:
             yield setting
         else:
-            yield from leaves(setting.group, setting.path)
+            yield from leaves(below(setting))
 
 
 def described(model: type[BaseModel]) -> str:
@@ -124,9 +144,10 @@ def plain(value: Any) -> Any:
 
 def _setting(path: str, name: str, field: FieldInfo) -> Setting:
     group, is_list = _group_in(field.annotation)
-    default = None if field.is_required() or field.default_factory is not None else field.default
-    if field.default_factory is not None and not field.default_factory_takes_validated_data:
-        default = field.default_factory()  # type: ignore[call-arg]
+    default = None if field.is_required() else field.default
+    if field.default_factory is not None:
+        takes_others = field.default_factory_takes_validated_data
+        default = DEPENDS if takes_others else field.default_factory()  # type: ignore[call-arg]
     description = as_markdown(field.description or "") or (described(group) if group is not None else "")
     return Setting(
         path=f"{path}[]" if group is not None and is_list else path,
@@ -158,18 +179,23 @@ def _in_words(annotation: Any) -> str:
     if origin is typing.Annotated:
         return _in_words(parts[0])
     if origin is Literal:
-        return " or ".join(f"`{part}`" for part in parts)
+        return _one_of(f"`{part}`" for part in parts)
     if origin in (tuple, list):
         return f"list of {_in_words(parts[0])}"
     if origin in (typing.Union, types.UnionType):
-        return " or ".join("`null`" if part is type(None) else _in_words(part) for part in parts)
+        return _one_of("`null`" if part is type(None) else _in_words(part) for part in parts)
     if origin is dict:
         return f"mapping of {_in_words(parts[0])} to {_in_words(parts[1])}"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return " or ".join(f"`{one.value}`" for one in annotation)
+        return _one_of(f"`{one.value}`" for one in annotation)
     if annotation is Choice:
         return "`name` and its `settings`"
     return "group"
+
+
+def _one_of(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _bounds(field: FieldInfo) -> str:

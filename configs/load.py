@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from configs.replaced import instead_of
 from core.errors import ConfigError
 from core.yaml_text import parse_yaml_value
 
@@ -63,7 +64,7 @@ def load_deployment(source: str | Path) -> "Deployment":
 
     Raises:
         ConfigError: missing or unreadable file, not YAML, unknown field (the known ones are listed), wrong
-            value.
+            value; names what is written in place of a setting that is no more.
     """
     # Imports Pipecat, which logs at once: not before somebody decided what is shown.
     from configs.deployment import Deployment
@@ -133,9 +134,10 @@ def parse_settings(model: type[Settings], data: dict[str, Any], *, where: str) -
             place = ".".join(str(part) for part in fault["loc"])
             if fault["type"] == "extra_forbidden":
                 known = ", ".join(_fields_at(model, fault["loc"][:-1]))
-                faults.append(f"unknown field {place!r} (known: {known})")
+                said = f"unknown field {place!r} (known: {known})"
             else:
-                faults.append(f"{place}: {fault['msg']}")
+                said = f"{place}: {fault['msg']}"
+            faults.append(said + instead_of(place, where=where))
         raise ConfigError(f"{where}: {'; '.join(faults)}") from error
 
 

@@ -8,13 +8,13 @@ can mean more than to give its default (a recogniser has its own figures for som
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 
 from configs.deployment import Choice, Deployment
-from configs.describe import Setting, plain, settings_of
+from configs.describe import Setting, below, plain, settings_of
 
 WIDTH = 110
 HEAD = (
@@ -39,32 +39,39 @@ def as_yaml(deployment: Deployment, *, engine_settings: EngineSettings | None = 
         engine_settings: finds the settings of each engine with their defaults; None: those that the
             deployment gives are written.
     """
-    return "\n".join([*HEAD, *_Printer(engine_settings).group(deployment, "", "", is_given=True)]) + "\n"
+    return (
+        "\n".join(
+            [*HEAD, *_Printer(engine_settings).group(deployment, settings_of(Deployment), "", is_given=True)]
+        )
+        + "\n"
+    )
 
 
 class _Printer:
     def __init__(self, engine_settings: EngineSettings | None) -> None:
         self._engine_settings = engine_settings
 
-    def group(self, value: BaseModel, path: str, indent: str, *, is_given: bool) -> Iterator[str]:
+    def group(
+        self, value: BaseModel, settings: Iterable[Setting], indent: str, *, is_given: bool
+    ) -> Iterator[str]:
         """Yield the lines of a group's fields."""
-        for setting in settings_of(type(value), path):
+        for setting in settings:
             given = is_given and setting.name in value.model_fields_set
             yield from self._field(setting, getattr(value, setting.name), indent, is_given=given)
 
     def _field(self, setting: Setting, value: Any, indent: str, *, is_given: bool) -> Iterator[str]:
         yield from _comment(_meaning(setting, shows_default=is_given), indent)
         start = f"{indent}{'' if is_given else '#'}{setting.name}:"
-        below = f"{indent}  "
+        deeper = f"{indent}  "
         if isinstance(value, Choice):
             yield start
-            yield from self._choice(setting.path, value, below, is_given=is_given)
+            yield from self._choice(setting.path, value, deeper, is_given=is_given)
         elif isinstance(value, BaseModel):
             yield f"{start} {{}}" if is_given and not value.model_fields_set else start
-            yield from self.group(value, setting.path, below, is_given=is_given)
+            yield from self.group(value, below(setting), deeper, is_given=is_given)
         elif is_given and isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
             yield start
-            yield from self._list(setting.path, value, below)
+            yield from self._list(setting.path, value, deeper)
         else:
             yield f"{start} {_scalar(value)}"
 

@@ -2,7 +2,6 @@
 
 from configs.load import PROJECT_DIR
 from serving.gateway.operator_token import operator_token
-from serving.gateway.settings import ServerSettings
 
 
 def operator_headers() -> dict[str, str]:
@@ -11,5 +10,5 @@ def operator_headers() -> dict[str, str]:
     Raises:
         ConfigError: the file with the token could be read by others.
     """
-    token = operator_token(ServerSettings(), PROJECT_DIR / "data").text
+    token = operator_token(PROJECT_DIR / "data").text
     return {"Authorization": f"Bearer {token}"}

@@ -23,6 +23,7 @@ from configs.engines import settings_model
 from core.client_rules import ClientRules, prompt_of
 from core.errors import ConfigError, EngineError
 from core.grants import ANONYMOUS, ClientIdentity
+from core.tuning import tuned
 from models.llm import LLM, LanguageModel, Message
 from models.llm.hosted.engine import HostedLlm, WorkerLlm
 from models.llm.kv import Replies
@@ -33,7 +34,7 @@ from pipelines.choices import engine_settings, service_row
 from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.engine_llm import messages_of
 from processors.dialogue.reply_guard import Failover, ReplyGuard
-from processors.dialogue.reply_watch import Circuit
+from processors.dialogue.reply_watch import Circuit, GuardTuning
 from processors.dialogue.services import LLM_SERVICES, Documents, LlamaCpp, LlmRow, Pool, Transformers, Worker
 from processors.service_rows import ServiceRow, Shared
 from runtime.engine_thread import EngineThread
@@ -182,7 +183,7 @@ class Answering:
         self._plan = plan
         self._name = deployment.thinking.llm.name
         self._system_prompt = deployment.bot.system_prompt
-        self._guard = deployment.thinking.guard
+        self._guard = tuned(GuardTuning, deployment.thinking.guard)
         self._circuit = Circuit(max_failures=self._guard.max_failures, cool_down_ms=self._guard.cool_down_ms)
         # No cookies: what a server sets in one conversation would be sent to it in the next.
         self.http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())

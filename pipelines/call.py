@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from configs.deployment import Deployment
 from core.call_events import AnswerHeard, CallAnswered, CallEnding, ReplyFinished, ReplyProgressed
 from core.client_rules import ClientRules, prompt_of
 from core.newest import Newest
@@ -40,11 +39,6 @@ from turn_taking.voicemail import VoicemailSettings
 MAX_UNTOLD = 16
 # Stays in the model's context, and is true for as long as it does. The only instruction that may stand there.
 OPENING = "When this conversation began the person on the line had said nothing, and you were to speak first."
-
-
-def playout_settings(deployment: Deployment) -> PlayoutSettings:
-    """What counts as heard: a word is heard when the voice takes it for said."""
-    return PlayoutSettings(word_due_percent=deployment.speaking.delivery.word_due_percent)
 
 
 @dataclass

@@ -28,12 +28,14 @@ from core.client_rules import ClientRules
 from core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
 from core.grants import ANONYMOUS
 from core.newest import Newest
+from core.tuning import tuned
 from pipelines.answering import Memory
 from pipelines.chat import Answered, Asked, Piece, ask, context_of
 from pipelines.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
 from pipelines.engines import Engines
 from pipelines.lifetime import EXPIRED, OVER_LIMIT
 from pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
+from processors.speech.engine_tts import EngineTtsSettings
 from protocols.chat_ws import (
     AUDIO_RATE_HZ,
     ChatRequest,
@@ -53,7 +55,7 @@ from protocols.surface import STOPPING, Message, Refusal
 from session_store.conversation import Conversation, Conversations
 from session_store.events import Draft, Event, Kind
 from session_store.history import Parting, Said, parting
-from transports.websocket.messages import MessageSocket
+from transports.websocket.messages import ChatSocketTuning, MessageSocket
 from transports.websocket.session import Peer
 
 TRANSPORT = "chat"
@@ -126,7 +128,7 @@ class _Talk:
         self._conversation = conversation
         self._socket = socket
         self._memory = memory
-        self._settings = engines.deployment.chat_sockets
+        self._settings = tuned(ChatSocketTuning, engines.deployment.sockets)
         self._rules = rules
         # Of this client, for as long as it is here: the next one of the session begins with the deployment's.
         self._instruction: str | None = None
@@ -342,7 +344,7 @@ class _Talk:
 
     def _spoken(self) -> Spoken:
         voice, speaking = self._engines.voice, self._engines.deployment.speaking
-        delivery = speaking.delivery
+        delivery = EngineTtsSettings()
         if voice is None:
             quiet_s = delivery.engine_timeout_ms / 1000
             return ServiceAnswer(self._engines.build_tts, speaking.tts.name, quiet_s=quiet_s)
@@ -451,7 +453,7 @@ async def hold_chat(
     Raises:
         Exception: what nobody foresaw; the client was told.
     """
-    settings = engines.deployment.chat_sockets
+    settings = tuned(ChatSocketTuning, engines.deployment.sockets)
     read: Any = chat_request if protocol == "chat" else streaming_message
     socket: MessageSocket[Any] = MessageSocket(
         peer,
@@ -516,7 +518,7 @@ async def _chat(
     talk: _Talk, socket: MessageSocket[ChatRequest], engines: Engines, facts: Mapping[str, str]
 ) -> tuple[int, str]:
     """One request, one answer. Returns code and reason of the close frame."""
-    settings = engines.deployment.chat_sockets
+    settings = tuned(ChatSocketTuning, engines.deployment.sockets)
     try:
         request = await socket.next(settings.open_s)
     except TimeoutError:
@@ -541,7 +543,7 @@ async def _stream(
     talk: _Talk, socket: MessageSocket[StreamingMessage], engines: Engines, facts: Mapping[str, str]
 ) -> tuple[int, str]:
     """Questions and answers in turns. Returns code and reason of the close frame."""
-    settings = engines.deployment.chat_sockets
+    settings = tuned(ChatSocketTuning, engines.deployment.sockets)
     began_s = asyncio.get_running_loop().time()
     # Language models run in this process: nobody waits for one of a pool.
     await socket.send({"type": "queue_done", "session_id": talk.session_id, **facts})

@@ -17,7 +17,7 @@ from pipecat.transports.base_transport import BaseTransport
 from audio.comfort_noise import ComfortNoise
 from core.errors import CapacityError
 from core.grants import ANONYMOUS, ClientIdentity
-from pipelines.call import Call, playout_settings
+from pipelines.call import Call
 from pipelines.cascade import run_conversation
 from pipelines.chat_sockets import hold_chat
 from pipelines.duplex import run_duplex
@@ -32,6 +32,7 @@ from pipelines.waiting import wait_as_browser, wait_as_client, wait_as_socket
 from serving.gateway.chat_sockets import ChatArguments
 from serving.gateway.eval_socket import EvalArguments
 from serving.gateway.phone_routes import PhoneArguments
+from serving.gateway.settings import MAX_SOCKET_BYTES
 from serving.gateway.talk_sockets import SocketArguments
 from serving.gateway.webrtc_routes import BrowserArguments
 from session_store.conversation import Conversations
@@ -40,6 +41,9 @@ from transports.request import ReportsQuiet, TransportRequest
 from transports.twilio.stream import PhoneStream
 from transports.websocket.peer import MixedPeer, StarlettePeer
 from transports.websocket.session import SurfaceSession
+
+# Quiet time after which a browser counts as gone.
+VANISH_MS = 3_500
 
 
 async def converse(
@@ -64,7 +68,7 @@ async def converse(
     if isinstance(runner_args, BrowserArguments) and not await wait_as_browser(
         runner_args.line,
         runner_args.webrtc_connection,
-        vanish_ms=engines.deployment.server.vanish_ms,
+        vanish_ms=VANISH_MS,
     ):
         return
     if isinstance(runner_args, EvalArguments) and not await wait_as_socket(
@@ -93,7 +97,6 @@ async def converse(
             conversation,
             row.name,
             follows_packets=row.capabilities.reports_playout,
-            playout=playout_settings(engines.deployment),
             peer_cancels_echo=told if isinstance(told, bool) else None,
             rules=engines.answering.rules(getattr(runner_args, "identity", ANONYMOUS)),
         )
@@ -110,7 +113,7 @@ async def converse_by_socket(
     """Hold one conversation with a client that speaks a protocol of its own."""
     deployment, rules = engines.deployment, engines.answering.rules(arguments.identity)
     arguments.dialect.permit(instructions=rules.may_instruct)
-    peer = StarlettePeer(arguments.websocket, most_bytes=deployment.server.max_socket_bytes)
+    peer = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
     session = SurfaceSession(
         peer,
         arguments.dialect,
@@ -154,7 +157,7 @@ async def converse_by_socket(
 
 async def converse_by_chat(engines: Engines, conversations: Conversations, arguments: ChatArguments) -> None:
     """Hold one conversation with a client of a turn-based socket."""
-    peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
+    peer = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
     body = arguments.body if isinstance(arguments.body, dict) else {}
     await hold_chat(
         engines,
@@ -184,7 +187,7 @@ async def converse_by_phone(
     """Hold one telephone call, in one session or several."""
     settings = engines.deployment.phone
     assert settings is not None
-    peer = MixedPeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
+    peer = MixedPeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
     phone = arguments.phone
     stream = PhoneStream(
         peer,
@@ -236,11 +239,10 @@ async def open_transport(
     Raises:
         ConfigError: a package of the row's extra is not installed.
     """
-    server = engines.deployment.server
     request = TransportRequest(
         sees=sees,
-        vanish_ms=server.vanish_ms,
-        jitter_buffer=server.jitter_buffer,
+        vanish_ms=VANISH_MS,
+        jitter_buffer=engines.deployment.server.jitter_buffer,
         on_packet=call.on_packet,
     )
     transport: BaseTransport = await TRANSPORTS.create(row.name, arguments, request)

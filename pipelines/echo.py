@@ -69,7 +69,7 @@ async def open_echo_control(
         hearing.echo_mode, call.capabilities, peer_cancels=call.peer_cancels_echo
     ):
         return []
-    settings = _with_latency(hearing.echo_control, transport)
+    settings = _expecting(transport)
     executor = engines.executors.echo
     try:
         # Filters and two native modules: some milliseconds.
@@ -81,7 +81,7 @@ async def open_echo_control(
     except EngineError as error:
         logger.warning(f"this call has no echo control: {error}")
         return []
-    voice, words = SelfVoice(hearing.self_voice), OwnWords()
+    voice, words = SelfVoice(), OwnWords()
     call.know_own_voice(voice, words)
     clock = call.conversation.clock
     call.events.subscribe(WordsSpoken, lambda event: words.said(event.text, clock.now_us() // 1000))
@@ -107,9 +107,10 @@ async def _open(call: Call, settings: EchoControlSettings) -> HostedFrontEnd | N
     return call.front_end
 
 
-def _with_latency(settings: EchoControlSettings, transport: object) -> EchoControlSettings:
-    """The echo is looked for first where the device says that its sound is; what is configured goes first."""
-    if not isinstance(transport, TellsTaken) or "expected_ms" in settings.model_fields_set:
+def _expecting(transport: object) -> EchoControlSettings:
+    """Return where the echo is looked for first: where the device says that its sound is."""
+    settings = EchoControlSettings()
+    if not isinstance(transport, TellsTaken):
         return settings
     expected_ms = float(min(transport.output_latency_ms, settings.longest_ms))
     return settings.model_copy(update={"expected_ms": expected_ms})

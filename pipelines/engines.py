@@ -27,11 +27,12 @@ from configs.load import parse_settings
 from core.errors import AgentError, ConfigError, MediaError, ModelFileError
 from core.media import float_to_pcm16, pcm16_to_float
 from core.registry import Registry
+from core.tuning import tuned
 from models.commands import COMMANDS
 from models.echo import ECHO, EchoCanceller
 from models.front_end import FrontEnd, FrontEndSettings
 from models.omni import OMNI, OmniHost, Preparation
-from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
+from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings, TwoTierTuning
 from models.stt import STT, RecogniserTraits, Transcript, recogniser_traits
 from models.stt.hosted.engine import HostedStt, WorkerStt, WorkerSttSettings
 from models.tts import TTS, SpeechPiece, TextToSpeech
@@ -45,6 +46,7 @@ from pipelines.choices import engine_or_service, engine_settings, service_row
 from pipelines.modes import DUPLEX
 from processors.duplex.services import REALTIME_SERVICES, RealtimeRow
 from processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
+from processors.front_end.vad import VOICE
 from processors.perception.engine_stt import EngineSttService, transcript_from_fields
 from processors.perception.services import STT_SERVICES
 from processors.service_rows import ServiceRow
@@ -65,6 +67,7 @@ from serving.pool.omni import PooledOmni, PoolOmniSettings
 from serving.pool.pool import Pool
 from serving.pool.streams import PoolSttSettings, PoolTtsSettings, pooled_stt, pooled_tts
 from turn_taking.asking_back import AskBackSettings
+from turn_taking.endpointing import EndpointTuning
 
 INPUT_RATE_HZ = 16_000
 # In place of an engine's name: one of this deployment's workers.
@@ -297,7 +300,11 @@ def plan_omni(deployment: Deployment) -> tuple[tuple[str, BaseModel], ...]:
 
 def _plan_omni(deployment: Deployment, choice: Choice, *, where: str) -> BaseModel:
     if choice.name != POOL:
-        return _as_heard(engine_settings(OMNI, choice, {}, where=where), deployment.hearing)
+        settings = engine_settings(OMNI, choice, {}, where=where)
+        if isinstance(settings, TwoTierSettings):
+            policy = {"policy": deployment.duplex_policy()}
+            return tuned(TwoTierTuning, settings).model_copy(update=policy)
+        return settings
     return _plan_pool(deployment, choice, PoolOmniSettings, where=where)
 
 
@@ -344,18 +351,6 @@ def _reference_voice(where: str, path: Path | None) -> np.ndarray | None:
         raise ConfigError(f"{where}: {path}: {error}") from error
 
 
-def _as_heard(settings: BaseModel, hearing: Hearing) -> BaseModel:
-    """What the recogniser writes for a filler is the recogniser's, whatever policy reads it."""
-    if not isinstance(settings, TwoTierSettings):
-        return settings
-    endpoint = settings.policy.endpoint
-    if "heard_for_fillers" in endpoint.model_fields_set:
-        return settings
-    heard = {"heard_for_fillers": hearing.endpoint.heard_for_fillers}
-    policy = settings.policy.model_copy(update={"endpoint": endpoint.model_copy(update=heard)})
-    return settings.model_copy(update={"policy": policy})
-
-
 def _plan_recogniser(
     deployment: Deployment, given: Mapping[str, Any]
 ) -> tuple[Hearing, BaseModel | ServiceRow[Any]]:
@@ -385,9 +380,9 @@ def _plan_recogniser(
 def _with_traits(hearing: Hearing, traits: RecogniserTraits) -> Hearing:
     """Return the deployment's ears with what its recogniser is like, where the deployment does not say."""
     update: dict[str, object] = {}
-    if "heard_for_fillers" not in hearing.endpoint.model_fields_set:
-        heard = {"heard_for_fillers": traits.heard_for_fillers}
-        update["endpoint"] = hearing.endpoint.model_copy(update=heard)
+    endpoint = tuned(EndpointTuning, hearing.endpoint)
+    if "heard_for_fillers" not in endpoint.model_fields_set:
+        update["endpoint"] = endpoint.model_copy(update={"heard_for_fillers": traits.heard_for_fillers})
     if traits.doubtful_below is not None:
         doubt = {"below": traits.doubtful_below, "lost_below": traits.lost_below}
         if "ask_back" not in hearing.model_fields_set:
@@ -710,7 +705,7 @@ class Engines:
         stt = self._loaded.stt
         if isinstance(stt, ServiceRow):
             return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
-        return EngineSttService(stt, self.deployment.hearing.recognition, audio_passthrough=audio_passthrough)
+        return EngineSttService(stt, audio_passthrough=audio_passthrough)
 
     async def build_stop_words(self) -> StopWords | None:
         """What listens for stop words in one call; None where nobody does."""
@@ -739,9 +734,7 @@ class Engines:
         tts = self._loaded.tts
         if isinstance(tts, ServiceRow):
             return await asyncio.to_thread(tts.build, self._loaded.answering.shared)
-        return EngineTtsService(
-            tts, executor=self.executors.speech, options=self.deployment.speaking.delivery
-        )
+        return EngineTtsService(tts, executor=self.executors.speech)
 
     def kept_speech(self, phrase: str) -> bytes | None:
         """Audio of a phrase of the bot, 16-bit mono at ``output_rate_hz``; None when it is not kept."""
@@ -796,10 +789,10 @@ def _front_end(hearing: Hearing, planned: Plan) -> FrontEndSettings:
     echo = None
     if hearing.echo is not None and planned.echo is not None:
         echo = EngineSpec.of(hearing.echo.name, planned.echo)
-    # A call may want softer voices than the deployment; it is the deployment's that are measured here.
+    # A call may want softer voices; it is the usual ones that are measured here.
     return FrontEndSettings(
         vad=EngineSpec.of(hearing.vad.name, planned.vad),
-        least_db=hearing.voice.ears().least_db,
+        least_db=VOICE.ears().least_db,
         echo=echo,
     )
 
@@ -869,7 +862,7 @@ def _check_rates(vad: VoiceActivityDetector, echo: EchoCanceller | None) -> None
 
 def _looks_at_voices(hearing: Hearing, stt: BaseModel) -> bool:
     """Return whether early looks are wanted and the recogniser with these settings can take them."""
-    wanted = hearing.barge_in is not None and hearing.barge_in.looks is not None
+    wanted = hearing.barge_in is not None and hearing.barge_in.looks
     return wanted and recogniser_traits(stt).looks_at_voices
 
 
@@ -947,7 +940,7 @@ async def _create_voice(
         voices.append(first)
     hosted = tuple(voice for voice in voices if isinstance(voice, HostedTts))
     # In front of the first voice alone: what another one said for it in a bad moment is not kept.
-    cache = PhraseCache(voices[0], _phrases(deployment, planned.omni), clauses=speaking.delivery.clauses)
+    cache = PhraseCache(voices[0], _phrases(deployment, planned.omni))
     after: TextToSpeech | None = None
     for voice in reversed(voices[1:]):
         after = voice if after is None else FallbackTts(voice, after)
@@ -956,7 +949,7 @@ async def _create_voice(
 
 def _phrases(deployment: Deployment, omni: Sequence[tuple[str, BaseModel]]) -> list[str]:
     """What the bot says of itself, in the order in which a call is likely to need it."""
-    two_tier = [settings for _, settings in omni if isinstance(settings, TwoTierSettings)]
+    two_tier = [settings for _, settings in omni if isinstance(settings, TwoTierTuning)]
     hums = [token for each in two_tier if each.policy.backchannel for token in each.policy.backchannel.tokens]
     bot, guard = deployment.bot, deployment.thinking.guard
     masking = guard.waiting.masking

@@ -17,13 +17,15 @@ from functools import lru_cache, partial
 from audio.speech_level import SpeechLevel, active_level_dbm0
 from core.errors import ConfigError
 from core.media import pcm16_to_float
-from pipelines.call import Call, playout_settings
+from pipelines.call import Call
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from pipelines.phone_control import SUMMARY_S, SUMMARY_TOKENS, Desk, PhoneControl, PhoneFacts
 from pipelines.pipeline import Pipeline
+from processors.playout.heard import PlayoutSettings
 from processors.turns.floor import Floor
 from protocols.twilio_media import RATE_HZ
 from runtime.event_stream import CallEvents
+from serving.gateway.carriers.twilio import AUTH_TOKEN_ENV
 from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from session_store.conversation import Conversation
@@ -32,6 +34,11 @@ from transports.twilio.stream import PhoneStream
 from transports.twilio.transport import PhoneTransport, phone_params
 from turn_taking.voicemail import VoicemailSettings
 
+# Variables of the environment: the account, with which calls are begun, passed on and ended by REST; an API
+# key and its secret, in place of the account's auth token.
+ACCOUNT_SID_ENV = "TWILIO_ACCOUNT_SID"
+API_KEY_ENV = "TWILIO_API_KEY"
+API_SECRET_ENV = "TWILIO_API_SECRET"
 PLAYED_OUT_S = 5.0
 # A connection that stands still is over behind ``line.silent_s`` and so much that the loop may be late.
 STALL_MS = 5_000
@@ -84,9 +91,7 @@ async def hold_phone(
     call = Call(
         conversation,
         network,
-        playout=playout_settings(engines.deployment).model_copy(
-            update={"flushes": True, "keeps_waiting_ms": stall_ms}
-        ),
+        playout=PlayoutSettings(flushes=True, keeps_waiting_ms=stall_ms),
         peer_quiet_ms=lambda: stream.quiet_ms,
         peer_cancels_echo=False,
         output_rate_hz=RATE_HZ,
@@ -131,15 +136,15 @@ def open_desk(phone: PhoneRoutesSettings | None) -> PhoneDesk:
 
     Raises ConfigError: there is an account, and no secret of it.
     """
-    if phone is None or not (sid := os.environ.get(phone.account_sid_env, "")):
+    if phone is None or not (sid := os.environ.get(ACCOUNT_SID_ENV, "")):
         return PhoneDesk(None)
-    user, secret = os.environ.get(phone.api_key_env, ""), os.environ.get(phone.api_secret_env, "")
+    user, secret = os.environ.get(API_KEY_ENV, ""), os.environ.get(API_SECRET_ENV, "")
     if not (user and secret):
-        user, secret = sid, os.environ.get(phone.auth_token_env, "")
+        user, secret = sid, os.environ.get(AUTH_TOKEN_ENV, "")
     if not secret:
         raise ConfigError(
-            f"phone: {phone.account_sid_env} is set: set {phone.auth_token_env}, or {phone.api_key_env} and "
-            f"{phone.api_secret_env}, too"
+            f"phone: {ACCOUNT_SID_ENV} is set: set {AUTH_TOKEN_ENV}, or {API_KEY_ENV} and "
+            f"{API_SECRET_ENV}, too"
         )
     return PhoneDesk(TwilioRest(Account(sid, user, secret, phone.api_url)), ring_s=phone.ring_s)
 

@@ -38,8 +38,10 @@ from core.call_events import (
     WaitEnded,
 )
 from core.errors import AgentError, EngineError
+from core.tuning import tuned
 from models.tools import Tool
 from runtime.event_stream import CallEvents
+from serving.gateway.caller_settings import CallCodeTuning
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from turn_taking.caller_intents import is_farewell, requests_human
 
@@ -190,7 +192,8 @@ class PhoneControl:
         self._keys = (self._keys + key)[:MOST_KEYS]
         codes = self._settings.call_codes
         # A "0" of a code that is read slowly asks for nobody.
-        pause_s = codes.pause_s if codes is not None and self._has_open_code() else KEYS_S
+        is_code = codes is not None and self._has_open_code()
+        pause_s = tuned(CallCodeTuning, codes).pause_s if is_code else KEYS_S
         self._keys_at_s = self._now_s() + (0 if key == "#" else pause_s)
         self._news.set()
 

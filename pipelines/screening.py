@@ -14,10 +14,12 @@ from pipecat.classifiers.base_classifier import BaseClassifier
 from pipecat.processors.frame_processor import FrameProcessor
 
 from core.errors import AgentError
+from core.tuning import tuned
 from pipelines.call import Call
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from pipelines.lifetime import greeting_of
 from processors.turns.voicemail import ModelClassifier, VoicemailScreen
+from turn_taking.voicemail import VoicemailTuning
 
 
 def _nothing_is_held() -> bool:
@@ -55,9 +57,9 @@ class Screening:
 
 async def open_screening(engines: Engines, call: Call) -> Screening:
     """Return the screen of a call; an empty one where the call has none."""
-    settings = call.voicemail
-    if settings is None:
+    if call.voicemail is None:
         return Screening()
+    settings = tuned(VoicemailTuning, call.voicemail)
     classifier: BaseClassifier | None = None
     # Without its model a call is judged by rules.
     with suppress(AgentError):

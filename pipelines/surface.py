@@ -30,12 +30,14 @@ from core.call_events import ReplyFinished, TurnEnded, TurnEndRequested
 from core.client_rules import ClientRules, prompt_of
 from core.errors import AgentError, EngineError
 from models.tools import EffectUnknownError
-from pipelines.call import OPENING, Call, Client, playout_settings, told_to
+from pipelines.call import OPENING, Call, Client, told_to
 from pipelines.cascade import run_conversation
 from pipelines.duplex import run_duplex
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from pipelines.lifetime import OVER_LIMIT
+from processors.duplex.camera import CameraSettings
 from processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
+from processors.playout.heard import PlayoutSettings
 from processors.playout.playout import reply_named
 from protocols.surface import (
     Action,
@@ -284,7 +286,7 @@ async def hold_surface(
         conversation,
         "websocket",
         recorded_as=dialect.name,
-        playout=playout_settings(engines.deployment).model_copy(update={"flushes": True}),
+        playout=PlayoutSettings(flushes=True),
         peer_cancels_echo=True,
         output_rate_hz=rate_hz,
         client=client,
@@ -299,7 +301,7 @@ async def hold_surface(
     if not dialect.wants_units:
         await _until_wished(session)
     sees = mode == "duplex" and engines.sees
-    camera = engines.deployment.duplex.ticks.camera
+    camera = CameraSettings()
     transport = SocketTransport(
         session,
         TransportParams(

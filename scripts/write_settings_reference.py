@@ -9,10 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from configs.deployment import Deployment
-from configs.describe import Setting, described, leaves, plain, settings_of
+from configs.describe import Setting, below, described, leaves, plain, settings_of
 from configs.load import CONFIG_DIR
 from core.registry import Registry
 from pipelines.engine_models import REGISTRIES
@@ -56,21 +54,21 @@ def _document() -> str:
     lines = [HEAD, *_table(single)]
     for setting in settings_of(Deployment):
         if setting.group is not None:
-            lines += _section(setting, setting.group, level=2)
+            lines += _section(setting, level=2)
     lines += _engines()
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _section(setting: Setting, group: type[BaseModel], level: int) -> Iterator[str]:
+def _section(setting: Setting, level: int) -> Iterator[str]:
     yield f"\n{'#' * level} `{setting.path}`\n"
-    about = described(group)
-    says = [setting.description if setting.description != about else "", about]
+    about = described(setting.group) if setting.group is not None else ""
+    says = [about, setting.description if setting.description != about else ""]
     yield " ".join(_sentence(text) for text in says if text) + "\n"
-    inner = list(settings_of(group, setting.path))
+    inner = list(below(setting))
     yield from _table([one for one in inner if one.group is None])
     for one in inner:
         if one.group is not None:
-            yield from _section(one, one.group, min(level + 1, 4))
+            yield from _section(one, min(level + 1, 4))
 
 
 def _sentence(text: str) -> str:
@@ -86,7 +84,7 @@ def _table(settings: list[Setting]) -> Iterator[str]:
         # What the default shows is not said.
         kind = one.kind if "`" in one.kind else ""
         facts = "; ".join(fact for fact in (kind, one.bounds) if fact)
-        meaning = f"{one.description} ({facts})" if one.description else facts
+        meaning = f"{one.description} ({facts})" if one.description and facts else one.description or facts
         yield f"| `{one.name}` | {_default(one)} | {meaning.replace('|', chr(92) + '|')} |"
 
 
@@ -98,12 +96,9 @@ def _default(setting: Setting) -> str:
         return f"`{value['name']}`"
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    shown = (
-        f"{value:,}"
-        if isinstance(value, int) and not isinstance(value, bool)
-        else json.dumps(value, ensure_ascii=False)
-    )
-    return f"{shown} {setting.unit}" if setting.unit and value is not None else f"`{shown.strip(chr(34))}`"
+    if isinstance(value, int | float) and setting.unit:
+        return f"{value:,} {setting.unit}"
+    return f"`{json.dumps(value, ensure_ascii=False).strip(chr(34))}`"
 
 
 def _engines() -> Iterator[str]:
@@ -124,4 +119,4 @@ def _rows(registry: Registry[Any]) -> Iterator[tuple[str, str, str]]:
 if __name__ == "__main__":
     for path, text in written().items():
         path.write_text(text, encoding="utf-8")
-    print(f"{sum(1 for _ in leaves(Deployment))} settings")
+    print(f"{sum(1 for _ in leaves(settings_of(Deployment)))} settings")

@@ -25,6 +25,7 @@ from core.client_rules import CLIENT_TEXT
 from core.clock import Clock
 from core.errors import AgentError
 from core.statements import asks, statements
+from core.tuning import tuned
 from session_store.events import Draft, Event, Kind
 from session_store.memory import (
     SessionState,
@@ -56,23 +57,31 @@ SUMMARY_INSTRUCTION = (
 
 
 class CompactionSettings(BaseModel):
-    """When and how older turns are summarised.
-
-    Attributes:
-        keep_turns: the newest turns that stay as they are; fewer where they alone fill ``budget_share``, but
-            always one.
-        budget_share: of the model's context that turns may fill before older ones are summarised. One half
-            leaves as much room again for a long newest turn, a tool's result or a slow summary.
-        summary_tokens: longest summary.
-        timeout_s: how long the language model may take for one. The person does not wait for it, but the
-            turns that it covers fill the context meanwhile.
-    """
+    """When and how older turns are summarised."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    keep_turns: int = Field(default=6, ge=1, le=1_000)
+    keep_turns: int = Field(
+        6,
+        ge=1,
+        le=1_000,
+        description="the newest turns that stay as they are; fewer where they alone fill half of the model's "
+        "context, but always one",
+    )
+    summary_tokens: int = Field(500, ge=50, le=20_000, description="longest summary")
+
+
+class CompactionTuning(CompactionSettings):
+    """Settings with the values beside them that no deployment sets.
+
+    Attributes:
+        budget_share: of the model's context that turns may fill before older ones are summarised. One half
+            leaves as much room again for a long newest turn, a tool's result or a slow summary.
+        timeout_s: how long the language model may take for a summary. The person does not wait for it, but
+            the turns that it covers fill the context meanwhile.
+    """
+
     budget_share: float = Field(default=0.5, gt=0.0, le=1.0)
-    summary_tokens: int = Field(default=500, ge=50, le=20_000)
     timeout_s: float = Field(default=15.0, gt=0.0, le=300.0)
 
 
@@ -181,7 +190,7 @@ class Compactor:
         budget_tokens: int = 6_000,
         count_tokens: CountTokens = approximate_tokens,
     ) -> None:
-        self._settings = settings or CompactionSettings()
+        self._settings = tuned(CompactionTuning, settings)
         self._extractive = (
             summarizer if isinstance(summarizer, ExtractiveSummarizer) else ExtractiveSummarizer(count_tokens)
         )

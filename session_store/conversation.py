@@ -39,6 +39,7 @@ from core.errors import (
     StoreUnavailableError,
     UnknownSessionError,
 )
+from core.tuning import tuned
 from session_store.compaction import CompactionSettings, Compactor
 from session_store.events import Draft, Event, Kind
 from session_store.memory import (
@@ -72,28 +73,36 @@ DROPPABLE = frozenset({Kind.ANNOTATION, Kind.JOURNAL})
 
 
 class ConversationSettings(BaseModel):
-    """How a session is lived.
+    """How much of a conversation its model is given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    budget_tokens: int = Field(
+        6_000,
+        ge=LEAST_BUDGET_TOKENS,
+        le=1_000_000,
+        description="of the context that the model is given; less with a local model whose own is smaller",
+    )
+    compaction: CompactionSettings = CompactionSettings()
+
+
+class ConversationTuning(ConversationSettings):
+    """Settings with the values beside them that no deployment sets.
 
     Attributes:
-        budget_tokens: of the context that the model is given; less with a local model whose own is smaller.
         max_pending: drafts that may wait for a database that is away: turns, replies, heard marks, tool
             calls. More is refused.
         max_pending_records: beside them, records of what was perceived (``DROPPABLE``). Of more, the oldest
             are dropped. A turn of a call writes up to 200 of them at once.
         linger_ms: how long what nobody waits for may wait for more of its kind: one commit for all.
         close_s: how long what waits may take when the conversation is closed.
-        compaction: when and how older turns are summarised.
         typed_bytes_per_minute: that may be typed into one session, in UTF-8; a turn counts 200 at least.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    budget_tokens: int = Field(default=6_000, ge=LEAST_BUDGET_TOKENS, le=1_000_000)
     max_pending: int = Field(default=1_000, ge=10, le=100_000)
     max_pending_records: int = Field(default=500, ge=10, le=100_000)
     linger_ms: int = Field(default=100, ge=0, le=5_000)
     close_s: float = Field(default=5.0, ge=0.1, le=60)
-    compaction: CompactionSettings = CompactionSettings()
     typed_bytes_per_minute: int = Field(default=150_000, ge=1_000, le=1_000_000_000)
 
 
@@ -135,7 +144,7 @@ class Conversation:
         self,
         writer: SessionWriter,
         events: Sequence[Event],
-        settings: ConversationSettings,
+        settings: ConversationTuning,
         compactor: Compactor,
         typed: TypedShares,
         *,
@@ -601,7 +610,7 @@ class Conversations:
         self, store: SessionStore, settings: ConversationSettings | None = None, *, compactor: Compactor
     ) -> None:
         self.store = store
-        self._settings = settings or ConversationSettings()
+        self._settings = tuned(ConversationTuning, settings)
         self._compactor = compactor
         self._open: dict[str, _Open] = {}
         self._typed = TypedShares(self._settings.typed_bytes_per_minute)

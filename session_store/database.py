@@ -35,7 +35,7 @@ from sqlalchemy.pool import NullPool
 
 from core.errors import ConfigError, StoreError, StoreUnavailableError
 from session_store import migrations
-from session_store.settings import StoreSettings, file_of
+from session_store.settings import StoreTuning, file_of
 
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]
@@ -118,7 +118,7 @@ class Database(ReadDatabase, Protocol):
         ...
 
 
-def database(settings: StoreSettings) -> Database:
+def database(settings: StoreTuning) -> Database:
     """The database of an address.
 
     Raises:
@@ -128,7 +128,7 @@ def database(settings: StoreSettings) -> Database:
     return SqliteDatabase(settings) if url.get_backend_name() == "sqlite" else PostgresDatabase(settings)
 
 
-def read_only_database(settings: StoreSettings) -> ReadDatabase:
+def read_only_database(settings: StoreTuning) -> ReadDatabase:
     """The database of an address, in which nothing can be changed.
 
     Raises:
@@ -144,7 +144,7 @@ class SqliteReader:
 
     _use = "read"
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: StoreTuning) -> None:
         self._settings = settings
         self._url = settings.address()
         self._path = file_of(self._url)
@@ -323,7 +323,7 @@ class SqliteDatabase(SqliteReader):
 
     _use = "written"
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: StoreTuning) -> None:
         super().__init__(settings)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="session_store.write")
         self._engine = self._make_engine("BEGIN IMMEDIATE", poolclass=NullPool)
@@ -434,7 +434,7 @@ class PostgresDatabase:
         read_only: look at the schema and leave it; the server refuses to change anything.
     """
 
-    def __init__(self, settings: StoreSettings, *, read_only: bool = False) -> None:
+    def __init__(self, settings: StoreTuning, *, read_only: bool = False) -> None:
         self._settings = settings
         self._read_only = read_only
         self._url = settings.address()

@@ -16,45 +16,24 @@ EXAMPLES = ("sqlite:///folder/file.db", "postgresql://user@host:5432/database")
 
 
 class StoreSettings(BaseModel):
-    """Of the session store.
-
-    Attributes:
-        url: ``sqlite:///relative/file.db``, ``sqlite:////absolute/file.db`` or
-            ``postgresql://user@host:port/database``.
-        append_deadline_s: how long a write may wait for a database that is away.
-        turn_deadline_s: the same for a write that a person waits for: a new session, its claim, a typed turn.
-        read_deadline_s: the same for a read.
-        open_deadline_s: the same for the first connection and for a migration of somebody else.
-        attempt_s: how long one transaction may take before its connection is given up.
-        busy_timeout_ms: how long one transaction waits for another process to release a SQLite file.
-        max_queue: writes that may wait at once; more of them wait in front of the queue, with their deadline.
-        batch_events: events in one transaction; one larger append is a transaction of its own.
-        max_payload_bytes: of one event, as JSON.
-        close_s: how long what is queued may take when the store is closed.
-        poll_s: how often a follower looks for what another process wrote.
-        retention_days: a session whose last event is older is deleted; None keeps everything. A clock that
-            jumps is believed when it has been there for a day (``retention``).
-        retention_every_s: how often that is looked after.
-        check_file: whether a SQLite file is read through for damage when it is opened (about 1 s per GB).
-    """
+    """Where sessions are kept, and for how long."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    url: str = Field(default="sqlite:///sessions/sessions.db", min_length=1, repr=False)
-    append_deadline_s: float = Field(default=60, gt=0, le=3_600)
-    turn_deadline_s: float = Field(default=5, gt=0, le=3_600)
-    read_deadline_s: float = Field(default=10, gt=0, le=3_600)
-    open_deadline_s: float = Field(default=30, gt=0, le=3_600)
-    attempt_s: float = Field(default=10, ge=0.1, le=600)
-    busy_timeout_ms: int = Field(default=1_000, ge=0, le=60_000)
-    max_queue: int = Field(default=10_000, ge=1, le=1_000_000)
-    batch_events: int = Field(default=1_000, ge=1, le=10_000)
-    max_payload_bytes: int = Field(default=1_000_000, ge=1_000, le=100_000_000)
-    close_s: float = Field(default=10, gt=0, le=600)
-    poll_s: float = Field(default=1, ge=0.01, le=60)
-    retention_days: float | None = Field(default=None, gt=0)
-    retention_every_s: float = Field(default=3_600, ge=1)
-    check_file: bool = True
+    url: str = Field(
+        "sqlite:///sessions/sessions.db",
+        min_length=1,
+        repr=False,
+        description="``sqlite:///relative/file.db``, ``sqlite:////absolute/file.db`` or "
+        "``postgresql://user@host:port/database``; PARLEY_STORE_URL of the environment goes before it",
+    )
+    retention_days: float | None = Field(
+        # A clock that jumps is believed when it has been there for a day (``retention``).
+        None,
+        gt=0,
+        description="a session whose last event is older is deleted; null: everything is kept",
+    )
+    retention_every_s: float = Field(3_600, ge=1, description="how often that is looked after")
 
     def address(self) -> URL:
         """The address, understood.
@@ -76,6 +55,38 @@ class StoreSettings(BaseModel):
                     raise ConfigError("the address of the session store names no database", known=EXAMPLES)
                 return url.set(drivername="postgresql+asyncpg")
         raise ConfigError(f"the session store cannot use {url.drivername!r}", known=EXAMPLES)
+
+
+class StoreTuning(StoreSettings):
+    """Settings with the values beside them that no deployment sets.
+
+    Attributes:
+        append_deadline_s: how long a write may wait for a database that is away.
+        turn_deadline_s: the same for a write that a person waits for: a new session, its claim, a typed turn.
+        read_deadline_s: the same for a read.
+        open_deadline_s: the same for the first connection and for a migration of somebody else.
+        attempt_s: how long one transaction may take before its connection is given up.
+        busy_timeout_ms: how long one transaction waits for another process to release a SQLite file.
+        max_queue: writes that may wait at once; more of them wait in front of the queue, with their deadline.
+        batch_events: events in one transaction; one larger append is a transaction of its own.
+        max_payload_bytes: of one event, as JSON.
+        close_s: how long what is queued may take when the store is closed.
+        poll_s: how often a follower looks for what another process wrote.
+        check_file: whether a SQLite file is read through for damage when it is opened (about 1 s per GB).
+    """
+
+    append_deadline_s: float = Field(default=60, gt=0, le=3_600)
+    turn_deadline_s: float = Field(default=5, gt=0, le=3_600)
+    read_deadline_s: float = Field(default=10, gt=0, le=3_600)
+    open_deadline_s: float = Field(default=30, gt=0, le=3_600)
+    attempt_s: float = Field(default=10, ge=0.1, le=600)
+    busy_timeout_ms: int = Field(default=1_000, ge=0, le=60_000)
+    max_queue: int = Field(default=10_000, ge=1, le=1_000_000)
+    batch_events: int = Field(default=1_000, ge=1, le=10_000)
+    max_payload_bytes: int = Field(default=1_000_000, ge=1_000, le=100_000_000)
+    close_s: float = Field(default=10, gt=0, le=600)
+    poll_s: float = Field(default=1, ge=0.01, le=60)
+    check_file: bool = True
 
 
 def file_of(url: URL) -> Path:

@@ -30,6 +30,7 @@ from loguru import logger
 
 from core.clock import Clock
 from core.errors import SessionExistsError, StoreError, StoreUnavailableError, UnknownSessionError
+from core.tuning import tuned
 from runtime.loop_clock import LoopClock
 from session_store.callers import drop_callers, put_caller, put_code, read_caller, take_code
 from session_store.claim import SessionClock, SessionWriter, wall_us
@@ -57,7 +58,7 @@ from session_store.reading import (
 )
 from session_store.retention import US_PER_DAY, RetentionClock
 from session_store.rows import MAX_INT, SESSION_ID, SessionInfo, is_tenant
-from session_store.settings import StoreSettings
+from session_store.settings import StoreSettings, StoreTuning
 from session_store.transfer import export_lines, whole_session
 from session_store.writer import GroupCommit
 
@@ -82,7 +83,7 @@ RETENTION_LOOK_S = 300
 class SessionReader:
     """What can be asked of a store that is left as it is. Made by ``open``, ended by ``close``."""
 
-    def __init__(self, opened: ReadDatabase, settings: StoreSettings) -> None:
+    def __init__(self, opened: ReadDatabase, settings: StoreTuning) -> None:
         self._source = opened
         self._settings = settings
         self._closed = False
@@ -96,13 +97,14 @@ class SessionReader:
             ConfigError: there is none, it is of another release, or it cannot be read; in one line.
             StoreUnavailableError: the database does not answer, or another program has locked it.
         """
-        opened = read_only_database(settings)
+        chosen = tuned(StoreTuning, settings)
+        opened = read_only_database(chosen)
         try:
             await opened.open()
         except BaseException:
             await opened.close()
             raise
-        return cls(opened, settings)
+        return cls(opened, chosen)
 
     async def info(self, session_id: str) -> SessionInfo:
         """One session.
@@ -268,7 +270,7 @@ class SessionStore(SessionReader):
     """The whole store. Made by ``open``, ended by ``close``."""
 
     def __init__(
-        self, opened: Database, settings: StoreSettings, clock: Clock, now_us: Callable[[], int]
+        self, opened: Database, settings: StoreTuning, clock: Clock, now_us: Callable[[], int]
     ) -> None:
         super().__init__(opened, settings)
         self._database = opened
@@ -299,13 +301,14 @@ class SessionStore(SessionReader):
             ConfigError: the address, the folder, the file, its schema or its owner is not right; in one line.
             StoreUnavailableError: the database does not answer, or another program has locked it.
         """
-        opened = database(settings)
+        chosen = tuned(StoreTuning, settings)
+        opened = database(chosen)
         try:
             await opened.open()
         except BaseException:
             await opened.close()
             raise
-        store = cls(opened, settings, clock or LoopClock(), now_us)
+        store = cls(opened, chosen, clock or LoopClock(), now_us)
         store._start()
         return store
 
@@ -316,7 +319,7 @@ class SessionStore(SessionReader):
 
     @property
     def turn_deadline_s(self) -> float:
-        """Longest wait of a person for a write: see ``StoreSettings``."""
+        """Longest wait of a person for a write: see ``StoreTuning``."""
         return self._settings.turn_deadline_s
 
     @property

@@ -26,7 +26,7 @@ from core.errors import StoreClosedError, StoreError, StoreUnavailableError
 from session_store.committing import Append, Outcome, commit_appends, touch
 from session_store.database import Database, LockedError, Work
 from session_store.events import Event
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class GroupCommit:
     def __init__(
         self,
         database: Database,
-        settings: StoreSettings,
+        settings: StoreTuning,
         clock: Clock,
         committed: Callable[[Iterable[str]], None],
     ) -> None:

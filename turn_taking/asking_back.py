@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.tuning import tuned
 from turn_taking.utterances import ENGLISH, asks, plain
 
 
@@ -39,17 +40,24 @@ class AskBackSettings(BaseModel):
         le=1,
         description="mean confidence of a turn of which nothing was understood; 0: there is none",
     )
+    repeat: str = Field(
+        "I heard: {words}. Is that right?", min_length=1, description="``{words}``: what was understood"
+    )
+    again: str = Field(
+        "Sorry, I am not sure I got that. Could you say it again in fewer words?",
+        min_length=1,
+        description="said where the words are too many, or too doubtful, to be repeated",
+    )
+
+
+class AskBackTuning(AskBackSettings):
+    """Settings with the values beside them that no deployment sets."""
+
     least_words: int = Field(3, ge=1, le=50, description="a turn of fewer words is not asked back")
     answer_words: int = Field(
         5, ge=0, le=50, description="nor an answer of up to so many words to a question of the bot"
     )
     most_words: int = Field(15, ge=1, le=100, description="more are not repeated: ``again`` is said")
-    repeat: str = Field(
-        "I heard: {words}. Is that right?", min_length=1, description="``{words}``: what was understood"
-    )
-    again: str = Field(
-        "Sorry, I am not sure I got that. Could you say it again in fewer words?", min_length=1
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ class AskingBack:
     """
 
     def __init__(self, settings: AskBackSettings | None = None) -> None:
-        self._settings = settings or AskBackSettings()
+        self._settings = tuned(AskBackTuning, settings)
         self._words: list[str] = []
         self._confidences: list[float] = []
         self._is_known = True

@@ -7,25 +7,17 @@ go on: what sounds complete gets an answer and not a hum. People make one about 
 other's talk (CANDOR); a machine that does it half as often is heard as listening.
 
 A backchannel is spoken from cache, is not part of the conversation and is no reply to be interrupted; it ends
-early when the caller goes on. IVR profiles have none unless it is asked for: a caller who
-spells a number takes "mhm" for a word.
+early when the caller goes on.
 
 Pure; all times are milliseconds on the session clock.
 """
 
 from dataclasses import dataclass
-from enum import Enum
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from core.tuning import tuned
 from turn_taking.evidence_words import ends_hanging
-
-
-class Profile(Enum):
-    """What kind of call it is."""
-
-    CONVERSATION = "conversation"
-    IVR = "ivr"
 
 
 class BackchannelSettings(BaseModel):
@@ -33,13 +25,18 @@ class BackchannelSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    profile: Profile = Profile.CONVERSATION
-    enabled: bool | None = Field(None, description="left out: in conversations, not in an IVR")
-    tokens: tuple[str, ...] = Field(("Mhm.", "Uh huh.", "I see."), min_length=1, description="in turn")
+    tokens: tuple[str, ...] = Field(
+        ("Mhm.", "Uh huh.", "I see."), min_length=1, description="what it says, in turn"
+    )
+
+
+class BackchannelTuning(BackchannelSettings):
+    """Settings with the values beside them that no deployment sets."""
+
+    gap_ms: int = Field(8_000, ge=1_000, le=120_000, description="between two, whatever is said")
     talk_ms: int = Field(
         4_000, ge=500, le=60_000, description="voice of the caller before the first, and between two"
     )
-    gap_ms: int = Field(8_000, ge=1_000, le=120_000, description="between two, whatever is said")
     most_in_turn: int = Field(3, ge=1, le=20)
     pause_ms: int = Field(300, ge=100, le=2_000, description="silence before it")
     latest_ms: int = Field(900, ge=100, le=5_000, description="silence after which it is too late")
@@ -51,15 +48,10 @@ class BackchannelSettings(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _ordered(self) -> "BackchannelSettings":
+    def _ordered(self) -> "BackchannelTuning":
         if self.pause_ms > self.latest_ms:
             raise ValueError("expected pause_ms <= latest_ms")
         return self
-
-    @property
-    def is_on(self) -> bool:
-        """Whether the bot makes any."""
-        return self.profile is not Profile.IVR if self.enabled is None else self.enabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +75,7 @@ class BackchannelPolicy:
     """
 
     def __init__(self, settings: BackchannelSettings | None = None) -> None:
-        self._settings = settings or BackchannelSettings()
+        self._settings = tuned(BackchannelTuning, settings)
         self._bot_is_quiet = True
         self._said = 0
         self._last_ms: int | None = None
@@ -164,8 +156,7 @@ class BackchannelPolicy:
         chosen = self._settings
         goes_on = self._completeness is not None and self._completeness < chosen.unfinished_probability
         return (
-            chosen.is_on
-            and self._bot_is_quiet
+            self._bot_is_quiet
             and goes_on
             and self._talk_ms >= chosen.talk_ms
             and self._in_turn < chosen.most_in_turn

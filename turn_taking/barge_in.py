@@ -24,8 +24,9 @@ detector noticed is given with them. Words that wait for the spotter wait in any
 """
 
 from core.errors import IllegalTransition
+from core.tuning import tuned
 from turn_taking.barge_in_reply import ReplyTracker
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInSettings, BargeInTuning
 from turn_taking.barge_in_table import (
     IGNORED,
     TRANSITIONS,
@@ -54,14 +55,15 @@ class BargeIn:
     """
 
     def __init__(self, settings: BargeInSettings | None = None, *, vocabulary: Vocabulary = ENGLISH) -> None:
-        self._settings = settings or BargeInSettings()
+        self._settings = tuned(BargeInTuning, settings)
+        self._looks = self._settings.look_bounds if self._settings.looks else None
         self._state = State.LISTENING
         self._voice = VoiceTracker(self._settings)
         self._replies = ReplyTracker(self._settings)
         self._words = WordArbiter(self._settings, self._voice.findings, vocabulary=vocabulary)
 
     @property
-    def settings(self) -> BargeInSettings:
+    def settings(self) -> BargeInTuning:
         """As given."""
         return self._settings
 
@@ -224,7 +226,7 @@ class BargeIn:
             voice: its number. An answer about another voice than the present one, or about one that is
                 decided, comes too late and changes nothing.
         """
-        chosen, heard = self._settings.looks, self._voice
+        chosen, heard = self._looks, self._voice
         is_open = self._state is State.ARMED and heard.state is VoiceState.ON and voice == heard.number
         if chosen is None or not is_open or heard.is_warming_up(at_ms) or heard.is_far:
             return None
@@ -397,8 +399,8 @@ class BargeIn:
                 return min(self._settled_at_ms(), replies.cut_ms + chosen.undecided_ms)
             case State.PROTECTED:
                 return replies.protected_ms + chosen.protected_longest_ms
-            case State.REPLYING if voice.state is VoiceState.LEFT and chosen.looks is not None:
-                return voice.left_until_ms(chosen.looks.left_confirm_ms)
+            case State.REPLYING if voice.state is VoiceState.LEFT and self._looks is not None:
+                return voice.left_until_ms(self._looks.left_confirm_ms)
             case State.REPLYING | State.LISTENING:
                 return replies.due_ms()
 
@@ -443,7 +445,7 @@ class BargeIn:
         # The length of the voice aside: it is what is being decided on.
         so_far = words.utterance((), self._voice.level_db, is_over=False)
         if words.has_words and words.kind(so_far).leaves_floor:
-            return max(wait_ms, chosen.utterances.backchannel_ms)
+            return max(wait_ms, chosen.sounds.backchannel_ms)
         return wait_ms
 
     def _settled_at_ms(self) -> int:

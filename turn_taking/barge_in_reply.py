@@ -9,7 +9,7 @@ arrives for it.
 from collections import deque
 from dataclasses import dataclass, field
 
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.utterances import plain
 
 # Cut replies that are remembered: late frames are late by seconds, not by replies.
@@ -63,7 +63,7 @@ class ReplyTracker:
         false_in_a_row: how many cuts in a row were for nothing.
     """
 
-    def __init__(self, settings: BargeInSettings) -> None:
+    def __init__(self, settings: BargeInTuning) -> None:
         self._settings = settings
         self.current: BotReply | None = None
         self.cut_ms = self.protected_ms = self.false_in_a_row = 0

@@ -2,20 +2,39 @@
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from core.tuning import tuned
 from turn_taking.looks import LookSettings
-from turn_taking.utterances import UtteranceSettings
+from turn_taking.utterances import UtteranceSettings, UtteranceTuning
 
 
 class BargeInSettings(BaseModel):
     """When a voice is an interruption.
 
     ``confirm_ms`` is the longest hum: who hums is not cut, and who speaks is cut by words before that.
-    LiveKit cuts after 500 ms of voice and resumes after 2 s; both it and Unmute let a voice alone cut nothing
-    in the first 3 s of a call (``warm_up_ms``, for a canceller that has to converge).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    confirm_ms: int = Field(
+        700, ge=300, le=1_500, description="a voice over the bot of more than this is meant, and cuts it off"
+    )
+    protected_yields_to_stop: bool = Field(
+        True, description="a stop word ends what may not be interrupted (``bot.greeting_interruptible``)"
+    )
+    looks: bool = Field(
+        False, description="early looks at a voice, where the recogniser can; false: its words decide"
+    )
+    utterances: UtteranceSettings = UtteranceSettings()
+
+
+class BargeInTuning(BargeInSettings):
+    """Settings with the values beside them that no deployment sets.
+
+    LiveKit cuts after 500 ms of voice and resumes after 2 s; both it and Unmute let a voice alone cut nothing
+    in the first 3 s of a call (``warm_up_ms``, for a canceller that has to converge).
+    """
+
+    look_bounds: LookSettings = LookSettings()
     duck_db: float = Field(-12.0, ge=-60, le=0, description="gain of the bot's voice while somebody speaks")
     duck_longest_ms: int = Field(
         3_000, ge=500, le=30_000, description="a caller who coughs again and again is ducked for so long"
@@ -26,7 +45,6 @@ class BargeInSettings(BaseModel):
     maybe_rest_ms: int = Field(
         1_500, ge=0, le=10_000, description="after such a mistake the next maybe does not duck"
     )
-    confirm_ms: int = Field(700, ge=100, le=3_000, description="a voice of more than this is meant")
     end_lag_ms: int = Field(96, ge=0, le=1_000, description="how late a possible end of the voice is noticed")
     pause_hold_ms: int = Field(
         96, ge=0, le=1_000, description="from a possible end to the certainty that the voice ended"
@@ -87,22 +105,22 @@ class BargeInSettings(BaseModel):
         4_000, ge=0, le=60_000, description='for so long behind a question "yeah" is an answer'
     )
     protected_longest_ms: int = Field(30_000, ge=1_000, le=600_000, description="protection ends by itself")
-    protected_yields_to_stop: bool = Field(True, description="a stop word ends a protected reply")
     reply_wait_ms: int = Field(
         60_000, ge=1_000, le=600_000, description="a reply that is not heard by then does not come"
     )
     reply_longest_ms: int = Field(
         600_000, ge=10_000, le=3_600_000, description="a reply whose end is not reported has ended by then"
     )
-    looks: LookSettings | None = Field(
-        None, description="early looks at a voice, where the recogniser can; null: its words decide"
-    )
-    utterances: UtteranceSettings = UtteranceSettings()
 
     @model_validator(mode="after")
-    def _ordered(self) -> "BargeInSettings":
+    def _ordered(self) -> "BargeInTuning":
         if not self.early_confirm_ms <= self.confirm_ms <= self.confirm_longest_ms:
             raise ValueError("expected early_confirm_ms <= confirm_ms <= confirm_longest_ms")
         if self.resume_ms >= self.undecided_ms or self.taken_ms >= self.undecided_ms:
             raise ValueError("expected resume_ms and taken_ms < undecided_ms")
         return self
+
+    @property
+    def sounds(self) -> UtteranceTuning:
+        """What tells utterances apart, with the values beside those of a deployment."""
+        return tuned(UtteranceTuning, self.utterances)

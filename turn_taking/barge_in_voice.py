@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInTuning
 
 
 class VoiceState(Enum):
@@ -153,7 +153,7 @@ class VoiceTracker:
         is_early: the voice began before the reply was heard, or hardly after.
     """
 
-    def __init__(self, settings: BargeInSettings) -> None:
+    def __init__(self, settings: BargeInTuning) -> None:
         self._settings = settings
         self.state = VoiceState.SILENT
         self.number = 0
@@ -202,7 +202,7 @@ class VoiceTracker:
 
     def is_far_level(self, level_db: float | None) -> bool:
         """Whether a voice of this level is too soft to be the caller's."""
-        return level_db is not None and level_db <= self._settings.utterances.quiet_db
+        return level_db is not None and level_db <= self._settings.sounds.quiet_db
 
     # How the voice goes on.
 

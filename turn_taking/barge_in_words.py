@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.barge_in_table import State
 from turn_taking.barge_in_voice import VoiceFinding, VoiceFindings
 from turn_taking.utterances import Classifier, Kind, Utterance, Vocabulary
@@ -82,7 +82,7 @@ class WordArbiter:
         may_listen: the words so far begin as a listener's.
     """
 
-    def __init__(self, settings: BargeInSettings, findings: VoiceFindings, *, vocabulary: Vocabulary) -> None:
+    def __init__(self, settings: BargeInTuning, findings: VoiceFindings, *, vocabulary: Vocabulary) -> None:
         self._settings = settings
         self._findings = findings
         self._classifier = Classifier(settings.utterances, vocabulary=vocabulary)

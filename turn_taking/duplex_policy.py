@@ -14,59 +14,51 @@ Pure; all times are milliseconds on one clock, which is that of the units.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict
 
 from turn_taking.backchannel import BackchannelPolicy, BackchannelSettings
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
-from turn_taking.endpointing import EndpointSettings
+from turn_taking.endpointing import EndpointTuning
 from turn_taking.policies import endpoint_policy
 from turn_taking.speculation import Guesser, SpeculationSettings
 from turn_taking.utterances import asks
 
-
-def _endpoint() -> EndpointSettings:
-    """Surer than a cascade's of what is not over: who is answered too early has to talk against the bot."""
-    return EndpointSettings(
-        kind="adaptive",
-        complete_without_filler=0.35,
-        max_silence_ms=1_200,
-        hanging_silence_ms=2_000,
-        unfinished_probability=0.9,
-        told_silence_ms=1_200,
-        cut_silence_ms=640,
-    )
-
-
-def _barge_in() -> BargeInSettings:
-    """Quick to give back a floor that was taken too early: who goes on at once had not finished."""
-    return BargeInSettings(early_ms=1_000, early_confirm_ms=100)
+# Surer than a cascade's of what is not over: who is answered too early has to talk against the bot.
+ENDPOINT = EndpointTuning(
+    kind="adaptive",
+    complete_without_filler=0.35,
+    max_silence_ms=1_200,
+    hanging_silence_ms=2_000,
+    unfinished_probability=0.9,
+    told_silence_ms=1_200,
+    cut_silence_ms=640,
+)
+# Quick to give back a floor that was taken too early: who goes on at once had not finished.
+BARGE_IN = BargeInTuning(early_ms=1_000, early_confirm_ms=100)
 
 
 class DuplexPolicySettings(BaseModel):
-    """The four policies."""
+    """The four policies.
+
+    Attributes:
+        endpoint: when a turn is over.
+        barge_in: when a voice over the bot is meant.
+        backchannel: hums of the bot; None: it makes none.
+        speculation: what is asked in advance.
+        false_start_silence_ms: least quiet before a turn is over in which the caller went on over the first
+            words of an answer: it had come too early, and should not come again in the next pause.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    endpoint: EndpointSettings = Field(default_factory=_endpoint)
-    barge_in: BargeInSettings = Field(default_factory=_barge_in)
-    false_start_silence_ms: int = Field(
-        2_000,
-        ge=0,
-        le=5_000,
-        description="least quiet before a turn is over in which the caller went on over the first words of "
-        "an answer: it had come too early, and should not come again in the next pause",
-    )
+    endpoint: EndpointTuning = ENDPOINT
+    barge_in: BargeInTuning = BARGE_IN
     backchannel: BackchannelSettings | None = BackchannelSettings()
     speculation: SpeculationSettings = SpeculationSettings()
-
-    @field_validator("endpoint", mode="before")
-    @classmethod
-    def _ends_are_those_of_adaptive(cls, given: Any) -> Any:
-        return {"kind": "adaptive", **given} if isinstance(given, dict) else given
+    false_start_silence_ms: int = 2_000
 
 
 @dataclass(frozen=True, slots=True)

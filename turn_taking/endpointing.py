@@ -15,42 +15,29 @@ a cough never holds the floor.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from core.tuning import tuned
 from turn_taking.evidence_voice import CallerVoice, VoiceEnd, VoiceSigns
 from turn_taking.evidence_words import TRAILING_WORDS, Asked, asked_for, ends_hanging, last_word, tells
 from turn_taking.pauses import SHORTEST_MS, CallerHabits
 
 # With ``learn``, the general share of holds counts as so many pauses beside the caller's own.
 SHARE_WEIGHT = 20
-# Settings of ``EndpointSettings`` that only ``adaptive`` goes by.
-ADAPTIVE_WAITS = frozenset(
-    {
-        "min_silence_ms",
-        "max_silence_ms",
-        "hanging_silence_ms",
-        "told_silence_ms",
-        "cut_silence_ms",
-        "complete_probability",
-        "complete_without_filler",
-        "unfinished_probability",
-    }
-)
 
 
 class EndpointSettings(BaseModel):
-    """How long to wait. The defaults are for a web conversation; a bank's phone line may wait longer.
-
-    ``kind`` chooses the policy. ``patience`` belongs to ``predictive``, ``timer_ms`` to ``timer``,
-    ``ADAPTIVE_WAITS`` to ``adaptive``, the rest to all.
-    """
+    """When a caller's turn is over. The defaults are for a web conversation; a bank may wait longer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["timer", "adaptive", "predictive"] = Field(
-        "predictive", description="left out where a wait of ``adaptive`` is given: that"
+        "predictive",
+        description="predictive: the wait that costs least on everything that was heard; adaptive: between "
+        "two waits, by how complete the turn sounds and reads; timer: ``timer_ms`` whatever was heard "
+        "(docs/turn_taking_policies.md)",
     )
     # The least at which at most 10 % of the holds of the tuning callers are cut (8.5 %; 0.5: 10.8 %).
     patience: float = Field(
@@ -60,7 +47,15 @@ class EndpointSettings(BaseModel):
         description="predictive: how patient the agent is. 0 answers at once and often cuts in, 1 hardly "
         "ever cuts in and waits long (docs/turn_taking.md has what each step buys)",
     )
-    timer_ms: int = Field(800, ge=100, le=10_000, description="the wait of a silence timer")
+    timer_ms: int = Field(800, ge=100, le=10_000, description="timer: the silence that ends a turn")
+
+
+class EndpointTuning(EndpointSettings):
+    """Settings with the values beside them that no deployment sets.
+
+    ``told_silence_ms`` to ``unfinished_probability`` belong to ``adaptive``, the rest to all policies.
+    """
+
     learn: bool = Field(
         False, description="adaptive and predictive waits follow how this caller has paused in this call"
     )
@@ -131,20 +126,8 @@ class EndpointSettings(BaseModel):
         1_500, ge=200, le=10_000, description="silence after which an unintelligible turn ends"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _waits_are_those_of_adaptive(cls, given: Any) -> Any:
-        # Deployments that set its waits were written when it was the default.
-        if isinstance(given, dict) and "kind" not in given and (waits := given.keys() & ADAPTIVE_WAITS):
-            if "patience" in given:
-                raise ValueError(
-                    f"patience is of `predictive`, and {min(waits)} of `adaptive`: say which `kind`"
-                )
-            return {**given, "kind": "adaptive"}
-        return given
-
     @model_validator(mode="after")
-    def _ordered(self) -> "EndpointSettings":
+    def _ordered(self) -> "EndpointTuning":
         if not self.min_silence_ms <= self.max_silence_ms <= self.hanging_silence_ms:
             raise ValueError("expected min_silence_ms <= max_silence_ms <= hanging_silence_ms")
         return self
@@ -266,7 +249,7 @@ class TurnSilence(ABC):
     """
 
     def __init__(self, settings: EndpointSettings | None = None) -> None:
-        chosen = self._settings = settings or EndpointSettings()
+        chosen = self._settings = tuned(EndpointTuning, settings)
         self._habits = (
             CallerHabits(spread=chosen.caller_spread, share_weight=SHARE_WEIGHT) if chosen.learn else None
         )

@@ -26,6 +26,7 @@ from enum import Enum
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import IllegalTransition
+from core.tuning import tuned
 from turn_taking.caller_intents import asks_for_a_moment, ends_in, ends_in_farewell
 from turn_taking.utterances import plain
 
@@ -110,7 +111,6 @@ class IdleSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    enabled: bool = Field(True, description="prompts and the goodbye behind them")
     prompts: tuple[str, ...] = Field(
         (
             "Are you still there?",
@@ -120,9 +120,17 @@ class IdleSettings(BaseModel):
         min_length=1,
         description="one for each silence in a row; the last one is followed by the goodbye",
     )
-    goodbye: str = Field("I will let you go for now. Goodbye!", min_length=1)
+    goodbye: str = Field(
+        "I will let you go for now. Goodbye!", min_length=1, description="said before the call is closed"
+    )
     prompt_after_ms: int = Field(7_000, ge=1_000, le=120_000, description="silence before the first prompt")
     growth_percent: int = Field(150, ge=100, le=400, description="each wait to the one before it")
+    hang_up_on_farewell: bool = Field(True, description="a call in which goodbye was said is closed")
+
+
+class IdleTuning(IdleSettings):
+    """Settings with the values beside them that no deployment sets."""
+
     longest_wait_ms: int = Field(20_000, ge=1_000, le=300_000)
     patience_ms: int = Field(
         45_000, ge=1_000, le=600_000, description="the first wait of a caller who asked for a moment"
@@ -130,7 +138,6 @@ class IdleSettings(BaseModel):
     hold_ms: int = Field(
         2_000, ge=0, le=10_000, description="no prompt so soon after a voice: its turn may not be over"
     )
-    hang_up_on_farewell: bool = Field(True, description="a call in which goodbye was said is closed")
     hang_up_ms: int = Field(
         2_000, ge=0, le=30_000, description="from the end of the goodbye; whoever speaks until then stays"
     )
@@ -197,7 +204,7 @@ class IdleWatch:
     """
 
     def __init__(self, settings: IdleSettings | None = None, *, started_ms: int = 0) -> None:
-        self._settings = settings or IdleSettings()
+        self._settings = tuned(IdleTuning, settings)
         self._state = State.WAITING
         self._since_ms = started_ms
         self._prompts = 0
@@ -299,8 +306,6 @@ class IdleWatch:
             return chosen.bot_longest_ms
         if self._state is State.LEAVING:
             return chosen.hang_up_ms
-        if not chosen.enabled:
-            return None
         if self._state is State.PATIENT:
             return chosen.patience_ms
         wait_ms = chosen.prompt_after_ms

@@ -14,6 +14,8 @@ from collections import deque
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.tuning import tuned
+
 _ASKING_WORDS = frozenset("what when where who whom whose which why how".split())
 # These ask at the beginning only: "is it", but "my name is".
 _INVERTED_WORDS = frozenset(
@@ -26,25 +28,34 @@ _EXPECTED_PERCENT = 75
 
 
 class MaskSettings(BaseModel):
-    """Which silence is covered.
+    """What covers a silence before an answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    questions: tuple[str, ...] = Field(
+        ("Let me see.", "Let me check.", "One moment."),
+        max_length=20,
+        description="said after a question; empty for nothing",
+    )
+    statements: tuple[str, ...] = Field(
+        ("Okay.", "All right."), max_length=20, description="said after anything else; empty for nothing"
+    )
+
+
+class MaskTuning(MaskSettings):
+    """Settings with the values beside them that no deployment sets.
 
     Attributes:
         after_ms: quiet since the caller's last word that nobody should have to hear.
         lead_ms: from the decision to the first sound of a phrase that the voice keeps.
         worth_ms: an answer that is expected within so long of the phrase is waited for.
         first_patience_ms: the first answer of a call, of which nothing is known, is waited for so long.
-        questions: said behind a question; empty for nothing.
-        statements: said behind anything else.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     after_ms: int = Field(default=700, ge=300, le=5_000)
     lead_ms: int = Field(default=80, ge=0, le=250)
     worth_ms: int = Field(default=250, ge=0, le=5_000)
     first_patience_ms: int = Field(default=600, ge=0, le=10_000)
-    questions: tuple[str, ...] = Field(default=("Let me see.", "Let me check.", "One moment."), max_length=20)
-    statements: tuple[str, ...] = Field(default=("Okay.", "All right."), max_length=20)
 
 
 class Masking:
@@ -55,7 +66,7 @@ class Masking:
     """
 
     def __init__(self, settings: MaskSettings | None = None) -> None:
-        self._settings = settings or MaskSettings()
+        self._settings = tuned(MaskTuning, settings)
         self._answers_ms: deque[int] = deque(maxlen=_REMEMBERED)
         self._said = 0
 

@@ -15,6 +15,8 @@ from enum import Enum
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from core.tuning import tuned
+
 
 class Kind(Enum):
     """What an utterance is."""
@@ -116,6 +118,13 @@ class UtteranceSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    more_stops: tuple[str, ...] = Field((), description="further phrases that stop the bot")
+    more_backchannels: tuple[str, ...] = Field((), description="further backchannels")
+
+
+class UtteranceTuning(UtteranceSettings):
+    """Settings with the values beside them that no deployment sets."""
+
     noise_ms: int = Field(
         100, ge=0, le=1_000, description="a sound that is shorter, without words, is no voice"
     )
@@ -144,11 +153,9 @@ class UtteranceSettings(BaseModel):
     burst_db: float = Field(
         9.0, ge=0, le=60, description="a short sound so far above it, without words, is a cough or a knock"
     )
-    more_stops: tuple[str, ...] = Field((), description="further phrases that stop the bot")
-    more_backchannels: tuple[str, ...] = Field((), description="further backchannels")
 
     @model_validator(mode="after")
-    def _ordered(self) -> "UtteranceSettings":
+    def _ordered(self) -> "UtteranceTuning":
         if not self.noise_ms <= self.hum_ms <= self.backchannel_ms:
             raise ValueError("expected noise_ms <= hum_ms <= backchannel_ms")
         return self
@@ -234,7 +241,7 @@ class Classifier:
     def __init__(
         self, settings: UtteranceSettings | None = None, *, vocabulary: Vocabulary = ENGLISH
     ) -> None:
-        self.settings = settings or UtteranceSettings()
+        self.settings = tuned(UtteranceTuning, settings)
         self._lexicon = _lexicon(self.settings, vocabulary)
 
     def kind(self, utterance: Utterance, *, question_open: bool = False) -> Kind:

@@ -70,6 +70,11 @@ class VoicemailSettings(BaseModel):
     message: str | None = Field(
         None, max_length=2_000, description="said behind the greeting; null: the call ends at once"
     )
+
+
+class VoicemailTuning(VoicemailSettings):
+    """Settings with the values beside them that no deployment sets."""
+
     decide_ms: int = Field(
         700,
         ge=0,
@@ -173,7 +178,7 @@ class AnswerScreen:
         state: what is known.
     """
 
-    def __init__(self, settings: VoicemailSettings) -> None:
+    def __init__(self, settings: VoicemailTuning) -> None:
         self._settings = settings
         self.state = State.RINGING
         self._connected_ms = self._machine_ms = 0

@@ -17,7 +17,7 @@ from serving.gateway.app import create_app
 from serving.gateway.carriers import CARRIERS
 from serving.gateway.operations import Operations, OperationsSettings
 from serving.gateway.phone_settings import PhoneRoutesSettings
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 
 Kind = Literal["http", "socket"]
 # Webhooks and streams of telephone networks, and what the operator does with calls of Twilio's.
@@ -58,7 +58,7 @@ def application() -> FastAPI:
     """The application with every surface; what its routes would call is not there."""
     absent: Any = SimpleNamespace(store=None, codes=None)
     return create_app(
-        ServerSettings(),
+        ServerTuning(),
         run_call=absent,
         describe=dict,
         open_door=lambda _on_call: absent,

@@ -23,7 +23,7 @@ from evals.latency.servers import command
 from evals.phone.front import AUTH_TOKEN, PUBLIC
 from evals.serving_process import free_port, started
 from serving.gateway.carriers import CARRIERS
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 
 # About 12 s of speech: the question comes while an attack of 20 s is on.
 GREETING = (
@@ -173,7 +173,7 @@ def deployment(folder: Path, more: Mapping[str, Any]) -> dict[str, Any]:
         "phone": {"public_url": PUBLIC, "carriers": list(CARRIERS)},
         "remembering": {"store": {"url": f"sqlite:///{folder.resolve()}/sessions.db"}},
         # A server that others reach and that asks for no key has to say that this is meant.
-        "server": {"open": True} if "open" in ServerSettings.model_fields else {},
+        "server": {"open": True} if "open" in ServerTuning.model_fields else {},
     }
     return {name: part for name, part in _merged(parts, more).items() if part is not None}
 

@@ -41,7 +41,7 @@ from evals.latency.client import Line
 from evals.latency.servers import command
 from evals.operating import operator_headers
 from evals.serving_process import Server, free_port, started
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 
 NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "inlet", "jasper")
 QUESTION = "What is my code?"
@@ -378,7 +378,7 @@ def _kind_of(store: str | None) -> str:
     Raises:
         ConfigError: the address is wrong.
     """
-    return "sqlite" if store is None else StoreSettings(url=store).address().get_backend_name()
+    return "sqlite" if store is None else StoreTuning(url=store).address().get_backend_name()
 
 
 async def _gone(server: Server) -> None:

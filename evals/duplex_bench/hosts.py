@@ -23,7 +23,7 @@ from evals.turns.audio import KNOWLEDGE
 from models.llm.documents import DocumentLlm
 from models.omni import OMNI, OmniHost
 from models.omni.two_tier.content import ContentMaker
-from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
+from models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
 from models.stt import STT
 from models.stt.pocketsphinx import PocketsphinxSettings
 from models.tts.flite import FliteTts
@@ -96,7 +96,7 @@ def open_host(
 
 def _two_tier(settings: Mapping[str, Any], vad: VoiceActivityDetector) -> TwoTierHost:
     try:
-        chosen = TwoTierSettings.model_validate(_deployed().model_dump() | dict(settings))
+        chosen = TwoTierTuning.model_validate(_deployed().model_dump() | dict(settings))
     except ValidationError as error:
         raise ConfigError(f"{TWO_TIER}: {error.error_count()} settings are wrong: {error}") from error
     threads = ThreadPoolExecutor(THREADS, thread_name_prefix=TWO_TIER)
@@ -106,10 +106,10 @@ def _two_tier(settings: Mapping[str, Any], vad: VoiceActivityDetector) -> TwoTie
     )
 
 
-def _deployed() -> TwoTierSettings:
+def _deployed() -> TwoTierTuning:
     """The small tier's policies as the deployment has them."""
     [(_, settings)] = plan_omni(load_deployment(DEPLOYMENT))
-    if not isinstance(settings, TwoTierSettings):
+    if not isinstance(settings, TwoTierTuning):
         raise ConfigError(f"the deployment {DEPLOYMENT!r} has another engine than {TWO_TIER}")
     return settings
 

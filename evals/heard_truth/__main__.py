@@ -30,6 +30,7 @@ from evals.human.hesitations import HesitationLaw
 from evals.latency.questions import LONG_ANSWERS, Utterance
 from evals.latency.speech import Speakers, Spoken, of_turn
 from evals.serving_process import ROOT
+from processors.playout.heard import PlayoutSettings
 
 # The callers' voices.
 VOICES = ("rms", "awb")
@@ -71,7 +72,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
     deployment = load_deployment(ROOT / arguments.config)
-    speaking, voice = deployment.speaking, deployed_voice(deployment)
+    voice = deployed_voice(deployment)
     speakers = Speakers(arguments.out_dir / "voices")
     callers = None
     if arguments.speech is not SpeechKind.SYNTHETIC:
@@ -90,7 +91,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 break
             questions = min(arguments.per_call, missing + -(-missing * SPARE_PERCENT // 100))
             plan = _plan(
-                speakers, questions + 1, arguments.seed + number, speaking.delivery.word_due_percent, callers
+                speakers, questions + 1, arguments.seed + number, PlayoutSettings().word_due_percent, callers
             )
             heard = await call(url, plan, voice, arguments.out_dir / f"call-{number:02d}.wav")
             judged.interruptions += [

@@ -33,7 +33,7 @@ from pipecat.workers.runner import WorkerRunner
 from core.call_events import ReplyFinished
 from evals.serving import command
 from pipelines.engines import Engines
-from processors.front_end.vad import SharedVadAnalyzer
+from processors.front_end.vad import VOICE, SharedVadAnalyzer
 from processors.playout.assistant import HeardAssistantAggregator
 from processors.playout.heard import PlayoutSettings
 from processors.playout.playout import Playout
@@ -78,7 +78,7 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
     events = CallEvents()
     events.subscribe(ReplyFinished, on_reply_finished)
     playout = Playout(
-        PlayoutSettings(word_due_percent=engines.deployment.speaking.delivery.word_due_percent),
+        PlayoutSettings(),
         events=events,
         peer_quiet_ms=lambda: transport.quiet_ms(),
     )
@@ -96,9 +96,9 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
     vad = SharedVadAnalyzer(
         engines.vad,
         executor=engines.executors.vad,
-        params=hearing.voice.params(),
+        params=VOICE.params(),
         events=events,
-        pause_ms=hearing.voice.pause_ms,
+        pause_ms=VOICE.pause_ms,
         listeners=[endpoint.hear],
     )
     context = LLMContext()

@@ -39,7 +39,7 @@ from models.vad import VAD, VoiceActivityDetector
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
 from processors.perception.engine_stt import EngineSttSettings
 from runtime.event_stream import CallEvents
-from turn_taking.endpointing import Endpointer, EndpointSettings
+from turn_taking.endpointing import Endpointer, EndpointTuning
 
 RATE_HZ = 16_000
 PIECE = RATE_HZ // 50
@@ -128,7 +128,7 @@ def _words(final: Transcript) -> tuple[str, float]:
 
 
 def endings(
-    heard: Heard, settings: EndpointSettings, *, model_ms: int, words_ms: int
+    heard: Heard, settings: EndpointTuning, *, model_ms: int, words_ms: int
 ) -> Iterator[tuple[int, int]]:
     """(When a turn ends, silence before that) for each end that the policy finds in a question."""
     silence_ms = VadSettings().stop_ms
@@ -174,7 +174,7 @@ def _estimated(policy: Endpointer, estimate: TurnEstimate, _at_ms: int) -> None:
 
 
 def figures(
-    questions: Sequence[Heard], settings: EndpointSettings, *, model_ms: int, words_ms: int
+    questions: Sequence[Heard], settings: EndpointTuning, *, model_ms: int, words_ms: int
 ) -> dict[str, Any]:
     """Cut-ins and waits of one setting."""
     in_pauses, in_words, waits = 0, 0, []
@@ -243,8 +243,8 @@ async def _all(turns: int, seeds: Sequence[int], folder: Path) -> list[Heard]:
     return questions
 
 
-def _setting(**changes: Any) -> EndpointSettings:
-    return EndpointSettings.model_validate({"heard_for_fillers": ["them"], **changes})
+def _setting(**changes: Any) -> EndpointTuning:
+    return EndpointTuning.model_validate({"heard_for_fillers": ["them"], **changes})
 
 
 SETTINGS = {

@@ -33,6 +33,7 @@ from serving.gateway.app import create_app
 from serving.gateway.http_server import http_server
 from serving.gateway.phone_routes import PhoneArguments
 from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.settings import MAX_SOCKET_BYTES
 from session_store.conversation import Conversations
 from transports.twilio.stream import PhoneStream
 from transports.webrtc.signaling import Signaling
@@ -89,7 +90,7 @@ async def hold(engines: Engines, conversations: Conversations, arguments: Runner
     """One telephone call, as ``bot.py`` holds it."""
     if not isinstance(arguments, PhoneArguments):
         raise PeerError("only telephone calls are taken")
-    peer = StarlettePeer(arguments.websocket, most_bytes=engines.deployment.server.max_socket_bytes)
+    peer = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
     stream = PhoneStream(peer, comfort=ComfortNoise().packet)
     try:
         started = await stream.open()

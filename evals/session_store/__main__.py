@@ -22,7 +22,7 @@ from evals.command import machine, positive, positive_number
 from evals.latency.figures import PERCENTILES, percentile
 from runtime.event_loop import run
 from session_store.events import Draft, Kind
-from session_store.store import SessionStore, SessionWriter, StoreSettings
+from session_store.store import SessionStore, SessionWriter, StoreTuning
 
 WARMUP_S = 0.5
 # Of a user's turn with the reports about it.
@@ -76,7 +76,7 @@ def sync_us(folder: Path) -> list[float]:
 
 
 async def _one(url: str, count: int, seconds: float) -> dict[str, Any]:
-    settings = StoreSettings(url=url)
+    settings = StoreTuning(url=url)
     store = await SessionStore.open(settings)
     try:
         writers = [await store.claim((await store.create()).id) for _ in range(count)]

@@ -24,7 +24,7 @@ from models.omni import OmniEngine, Preparation, UnitResult, Vote
 from models.omni.phases import Call, Phases, checked_audio
 from processors.duplex.omni import DuplexOmniProcessor
 from processors.duplex.outlet import Outlet
-from processors.duplex.settings import DuplexSettings
+from processors.duplex.settings import DuplexTuning
 from processors.duplex.succession import EngineSource
 from processors.duplex.tick import Tick, TickSettings
 from runtime.engine_thread import EngineThread
@@ -181,7 +181,7 @@ class Line:
 async def hold(mock: Mock, duration_s: float, *, offset_s: float = 0.0, deferred: bool = True) -> Line:
     """One session of so long, with silence from the caller in real time of the running loop."""
     line, sink = Line(), Sink()
-    settings = DuplexSettings(tick=TickSettings(deferred_finalize=deferred))
+    settings = DuplexTuning(tick=TickSettings(deferred_finalize=deferred))
     line.lead_ms = settings.voice.lead_ms
 
     def on_tick(tick: Tick) -> None:

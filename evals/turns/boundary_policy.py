@@ -19,7 +19,7 @@ from evals.turns.evidence import (
     voice_log_odds,
     words_log_odds,
 )
-from turn_taking.endpointing import EndpointSettings, Grounds
+from turn_taking.endpointing import EndpointTuning, Grounds
 from turn_taking.evidence_words import Asked
 from turn_taking.policies import SCORE_DOUBT, Price, PricedPolicy
 
@@ -52,7 +52,7 @@ class BoundaryPolicy(PricedPolicy):
         voice: bool = False,
     ) -> None:
         price = price or Price(CUT_COST_MS, LONGEST_MS)
-        super().__init__(EndpointSettings(learn=learn), price, looks_ms=looks_ms, doubt=doubt)
+        super().__init__(EndpointTuning(learn=learn), price, looks_ms=looks_ms, doubt=doubt)
         self._evidence = evidence or EvidenceSettings()
         self._wants_contour, self._wants_voice_end = contour, voice
         self._contour: Contour | None = None

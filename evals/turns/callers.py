@@ -20,14 +20,14 @@ import numpy as np
 
 from evals.turns.contours import Contour
 from evals.turns.texts import FILLERS, PauseHabits, Piece, script, sentences
-from turn_taking.endpointing import EndpointSettings
+from turn_taking.endpointing import EndpointTuning
 from turn_taking.evidence_voice import VoiceEnd
 from turn_taking.pauses import HOLD_SHARE, PauseLaw
 
 # A caller who never holds, or never comes to an end, is no caller.
 LEAST_SHARE, MOST_SHARE = 0.1, 0.9
 _DRAWS = 64
-FILLER_LOG_ODDS = EndpointSettings().filler_log_odds
+FILLER_LOG_ODDS = EndpointTuning().filler_log_odds
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from evals.turns.callers import CallSpec, ScriptedCall
 from evals.turns.evidence import EvidenceSettings, Heard, calibrated, end_log_odds
 from evals.turns.simulator import Hearing, Outcome, run
 from turn_taking.boundary import least_cost_wait_ms
-from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointSettings, TurnSilence
+from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointTuning, TurnSilence
 from turn_taking.evidence_voice import CallerVoice
 from turn_taking.evidence_words import asked_for
 from turn_taking.pauses import SHORTEST_MS, PauseLaw
@@ -100,7 +100,7 @@ class AlwaysSilent(SilenceTimer):
 
 
 def _timer(wait_ms: int) -> EndpointPolicy:
-    return SilenceTimer(EndpointSettings(kind="timer", timer_ms=wait_ms))
+    return SilenceTimer(EndpointTuning(kind="timer", timer_ms=wait_ms))
 
 
 def simple(calls: Sequence[ScriptedCall], spec: CallSpec) -> list[Judged]:
@@ -148,7 +148,7 @@ class StaticPolicy(TurnSilence):
     def __init__(self, rule: StaticRule) -> None:
         self._rule = rule
         self._reached = False
-        super().__init__(EndpointSettings())
+        super().__init__(EndpointTuning())
 
     @property
     def wants_voice_end(self) -> bool:

@@ -40,7 +40,7 @@ from evals.turns.endpointing import (
 )
 from evals.turns.simulator import Hearing, Outcome, run
 from turn_taking.end_predictor import shipped_predictor
-from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointSettings
+from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointTuning
 from turn_taking.pauses import LONGEST_MS
 from turn_taking.policies import PredictivePolicy, Price, SilenceTimer
 
@@ -110,7 +110,7 @@ def play(
 
 def predictive(patience: float, *, learn: bool = False) -> Callable[[], EndpointPolicy]:
     """Return a builder of the policy as it ships, with this patience."""
-    settings = EndpointSettings(kind="predictive", patience=patience, learn=learn)
+    settings = EndpointTuning(kind="predictive", patience=patience, learn=learn)
     return partial(PredictivePolicy, settings)
 
 
@@ -122,7 +122,7 @@ class PricedPredictor(PredictivePolicy):
     """
 
     def __init__(self, cut_cost_ms: float) -> None:
-        super().__init__(EndpointSettings(kind="predictive"))
+        super().__init__(EndpointTuning(kind="predictive"))
         self._price = Price(cut_cost_ms, LONGEST_MS)
 
 
@@ -144,7 +144,7 @@ def rows_of(calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool = Fals
     timers = [
         play(
             f"timer {wait_ms} ms",
-            partial(SilenceTimer, EndpointSettings(kind="timer", timer_ms=wait_ms)),
+            partial(SilenceTimer, EndpointTuning(kind="timer", timer_ms=wait_ms)),
             calls,
             spec,
         )

@@ -53,7 +53,7 @@ from models.vad import VAD, VoiceActivityDetector
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
 from runtime.event_stream import CallEvents
 from runtime.replaced_file import replace_file
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInTuning
 
 RIDGE = 300.0
 FOLDS = 3
@@ -134,7 +134,7 @@ async def _voices(script: YieldScript, vad: VoiceActivityDetector) -> list[tuple
     """Return where each voice began by voice activity, and the canceller's signal around that."""
     room, settings, control = script.room(), VadSettings(), EchoControl(canceller=WebRtcEcho())
     gain, events = RampedGain(), CallEvents()
-    events.subscribe(VoiceSuspected, lambda _event: gain.set_db(BargeInSettings().duck_db))
+    events.subscribe(VoiceSuspected, lambda _event: gain.set_db(BargeInTuning().duck_db))
     analyzer = SharedVadAnalyzer(
         vad,
         executor=None,

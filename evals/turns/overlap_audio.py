@@ -46,7 +46,7 @@ from models.commands.pocketsphinx import CommandSettings
 from processors.front_end.vad import VadSettings
 from processors.perception.engine_stt import EngineSttSettings
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.barge_in_table import Duck, Restore
 from turn_taking.self_voice import SelfVoiceSettings
 
@@ -264,13 +264,13 @@ class DuckingBot:
             self._gain.set_db(0.0)
 
 
-def heard_with(barge_in: BargeInSettings | None = None) -> str:
+def heard_with(barge_in: BargeInTuning | None = None) -> str:
     """Which settings and lines a call is heard with, in 8 hexadecimal digits; None: those that ship.
 
     What was measured with others says nothing about these: where a policy ducks and cuts is in what is heard.
     """
     ears = (CommandSettings(), VadSettings(), EngineSttSettings(), SelfVoiceSettings())
-    settings = (barge_in or BargeInSettings(), *ears)
+    settings = (barge_in or BargeInTuning(), *ears)
     told = "".join(each.model_dump_json() for each in settings).encode() + LINE_FILE.read_bytes()
     return hashlib.sha256(told).hexdigest()[:8]
 

@@ -45,8 +45,7 @@ from evals.turns.yield_calls import (
     tuning_material,
 )
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInSettings
-from turn_taking.looks import LookSettings
+from turn_taking.barge_in_settings import BargeInTuning
 
 OF_A_CALL = 12
 # Of kinds that are made and not recorded, for each call.
@@ -70,7 +69,7 @@ class MinWords(VoiceTimer):
 # Neither ducks: both hear the same calls, in which the bot goes on.
 PLAIN = ("vad", "min-words")
 POLICIES: Mapping[str, Callable[[], BargeInPolicy]] = {
-    "looks": lambda: BargeIn(BargeInSettings(looks=LookSettings())),
+    "looks": lambda: BargeIn(BargeInTuning(looks=True)),
     "words": BargeIn,
     "vad": lambda: VoiceTimer(0),
     "min-words": MinWords,

@@ -26,6 +26,7 @@ from processors.duplex.omni import DuplexOmniProcessor
 from processors.duplex.outlet import Outlet
 from processors.duplex.succession import EngineSource
 from processors.duplex.turns import IS_WRITTEN, DuplexTurns
+from processors.front_end.vad import VOICE
 from processors.playout.playout import guard_protected
 from processors.taps.notice import NoticeTap
 from processors.taps.response_events import ResponseEvents
@@ -97,7 +98,8 @@ class OmniStages:
         )
         EngineEnds(call, duplex.refusal)
         self._beside = self._turns_beside(engines, transport)
-        yields_to_stop = duplex.yields == "policy" and duplex.turns.barge_in.protected_yields_to_stop
+        policy = engines.deployment.duplex_policy()
+        yields_to_stop = duplex.yields == "policy" and policy.barge_in.protected_yields_to_stop
         self._guards_protected = self._beside is not None and yields_to_stop
         if hears_directly:
             client.hear_by(self.omni)
@@ -144,7 +146,7 @@ class OmniStages:
 
     def _turns_beside(self, engines: Engines, transport: BaseTransport) -> TurnsBeside | None:
         """Return what decides about turns for an engine that does not; None where every engine does."""
-        hearing, duplex = engines.deployment.hearing, engines.deployment.duplex
+        duplex = engines.deployment.duplex
         # Not through this object: the other would hold it, and it the other.
         omni = self.omni
         if is_two_tier(engines):
@@ -152,8 +154,8 @@ class OmniStages:
         return TurnsBeside(
             self._call.events,
             self.user,
-            settings=duplex.turns,
-            ears=hearing.voice.ears(),
+            settings=engines.deployment.duplex_policy(),
+            ears=VOICE.ears(),
             vad=engines.vad,
             turn=engines.turn,
             executor=engines.executors.vad or engines.executors.turn,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from models.omni import OmniHost, Preparation
-from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierSettings
+from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierTuning
 from pipelines.call import Call, told_to
 from pipelines.engines import Engines
 from pipelines.in_queue import InQueue
@@ -45,7 +45,7 @@ def host_of_call(
     return host
 
 
-def _with_echo(settings: TwoTierSettings) -> TwoTierSettings:
+def _with_echo(settings: TwoTierTuning) -> TwoTierTuning:
     """What begins in the first moments of an answer may be its echo: it is weighed like any other voice."""
     policy = settings.policy
     barge_in = policy.barge_in.model_copy(update={"early_ms": 0})

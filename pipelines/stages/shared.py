@@ -13,7 +13,7 @@ from pipelines.engines import Engines
 from processors.dialogue.commit_gate import CommitGate
 from processors.dialogue.speculation import Speculation
 from processors.dialogue.wait_guard import Say, WaitGuard
-from processors.front_end.vad import SharedVadAnalyzer
+from processors.front_end.vad import VOICE, SharedVadAnalyzer
 from processors.fusion.perception import Perception
 from processors.speech.engine_tts import EngineTtsService
 from transports.gain import SetsGain
@@ -45,13 +45,12 @@ def fan_out(listeners: Sequence[Listener]) -> Listener:
 
 def voice_detector(engines: Engines, call: Call, listeners: Sequence[Listener]) -> SharedVadAnalyzer:
     """Return voice activity; ``listeners`` are given the caller's audio before it is judged."""
-    voice = engines.deployment.hearing.voice
     return SharedVadAnalyzer(
         engines.vad,
         executor=engines.executors.vad,
-        params=voice.params(),
+        params=VOICE.params(),
         events=call.events,
-        pause_ms=voice.pause_ms,
+        pause_ms=VOICE.pause_ms,
         listeners=listeners,
         hosted=call.front_end,
     )
@@ -62,7 +61,6 @@ def perception_of(engines: Engines, call: Call, ears: str) -> Perception:
     return Perception(
         call.conversation,
         call_id=call.call_id,
-        settings=engines.deployment.hearing.perception,
         latencies=engines.latencies,
         engines={Source.STT: ears},
         events=call.events,
@@ -134,5 +132,4 @@ def speculation_of(
         gate.foreseen,
         foresee_part=foresee_part,
         voice=tts if isinstance(tts, EngineTtsService) else None,
-        clauses=engines.deployment.speaking.delivery.clauses,
     )

@@ -17,6 +17,10 @@ from processors.duplex.tick import Tick
 from runtime.event_stream import CallEvents
 from telemetry.ticks import SUFFIX, TickLog
 
+# Largest log of the ticks of one call, and how long it is kept.
+LOG_BYTES = 64_000_000
+LOG_DAYS = 30
+
 # Lines of a log that is on a slow disk are waited for when a call ends.
 LOG_S = 2.0
 # A client is told of votes so often, and of no more at a time.
@@ -69,7 +73,7 @@ async def tick_log(engines: Engines, call: Call) -> AsyncIterator[WriteTick]:
         "deployment": engines.deployment.name,
     }
     path = duplex.tick_log / f"{call.call_id}{SUFFIX}"
-    log = TickLog(path, head, limit_bytes=duplex.tick_log_mb * 1_000_000, keep_days=duplex.tick_log_days)
+    log = TickLog(path, head, limit_bytes=LOG_BYTES, keep_days=LOG_DAYS)
     try:
         yield partial(_write, log)
     finally:

@@ -84,7 +84,7 @@ def guards_protected(engines: Engines) -> bool:
 def backchannels(engines: Engines, call: Call, say: Say) -> Background:
     """Return the task that hums; none where nothing does, or an unfinished turn cannot be told."""
     settings = engines.deployment.speaking.backchannel
-    if not call.client.hums or settings is None or not settings.is_on:
+    if not call.client.hums or settings is None:
         return []
     if engines.turn is None:
         logger.warning("speaking.backchannel needs hearing.turn, which is off: the bot does not hum")

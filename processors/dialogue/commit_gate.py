@@ -50,7 +50,7 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from core.call_events import BotTurnEnded, FinalWords, QuestionDropped, QuestionReopened, WordsDiscarded
 from core.errors import AgentError
@@ -81,17 +81,18 @@ class Answers(Protocol):
 
 
 class CommitGateSettings(BaseModel):
-    """What the caller hears when the session store is away for too long.
-
-    Attributes:
-        refusal: said when no turn can be taken because too much waits already.
-        over_limit: said in place of an answer to a client that has used up its turns.
-    """
+    """What a caller hears in place of an answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    refusal: str = "Sorry, I cannot write that down right now. Please try again in a moment."
-    over_limit: str = "Sorry, there were too many questions in a short time. Please ask again in a minute."
+    refusal: str = Field(
+        "Sorry, I cannot write that down right now. Please try again in a moment.",
+        description="said when no turn can be taken because too much waits for the session store already",
+    )
+    over_limit: str = Field(
+        "Sorry, there were too many questions in a short time. Please ask again in a minute.",
+        description="said to a client that has used up its turns",
+    )
 
 
 class CommitGate(FrameProcessor):

@@ -54,6 +54,7 @@ from pipecat.services.settings import LLMSettings
 
 from core.clock import Clock
 from core.errors import EngineError, IllegalTransition
+from core.tuning import tuned
 from models.llm import LanguageModel
 from processors.dialogue.engine_llm import messages_of, timed_pieces
 from processors.dialogue.reply_watch import (
@@ -61,6 +62,7 @@ from processors.dialogue.reply_watch import (
     Circuit,
     FailureReason,
     GuardSettings,
+    GuardTuning,
     ReplyWatch,
     SaidSoFar,
     SentenceCutter,
@@ -146,7 +148,7 @@ class ReplyGuard:
         on_failover: Callable[[Failover], None] | None = None,
     ) -> None:
         self.llm = llm
-        self.settings = settings or GuardSettings()
+        self.settings = tuned(GuardTuning, settings)
         self.head = ReplyGuardHead(self)
         self.tail = ReplyGuardTail(self)
         self._fallback = fallback

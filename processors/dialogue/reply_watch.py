@@ -21,41 +21,66 @@ _CLAUSE_MARKS = (",", ";", ":", "-", "–", "—")
 
 
 class GuardSettings(BaseModel):
-    """Deadlines of one answer.
+    """How long a model may leave a caller without an answer, and what is said then."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    first_token_ms: int = Field(
+        # The caller has then been waiting for the end of turn as well (180 to 900 ms), and 2 s of silence
+        # sound like a broken line.
+        1_000,
+        ge=20,
+        le=30_000,
+        description="from the end of the turn to the first text",
+    )
+    token_gap_ms: int = Field(
+        1_500,
+        ge=20,
+        le=30_000,
+        description="between two pieces of text, while the caller has something to listen to",
+    )
+    silence_budget_ms: int = Field(
+        1_400,
+        ge=20,
+        le=30_000,
+        description="how long the caller may hear nothing before ``silent_gap_ms`` counts instead",
+    )
+    silent_gap_ms: int = Field(
+        400,
+        ge=20,
+        le=30_000,
+        description="between two pieces of text, once the silence budget is used up",
+    )
+    bridge: str = Field(
+        "Sorry, I lost my connection for a moment.",
+        description="said when the model broke off inside a sentence",
+    )
+    apology: str = Field(
+        "I cannot answer that right now. Please ask me again in a moment.",
+        description="said when the fallback failed as well, when a model without one answered nothing, or "
+        "when nothing came in ``waiting.give_up_ms``",
+    )
+    waiting: WaitSettings = WaitSettings()
+
+
+class GuardTuning(GuardSettings):
+    """Settings with the values beside them that no deployment sets.
 
     Attributes:
-        first_token_ms: from the end of the turn to the first text; the caller has then been waiting for the
-            end of turn as well (180 to 900 ms), and 2 s of silence sound like a broken line.
-        token_gap_ms: between two pieces of text, while the caller has something to listen to.
-        silence_budget_ms: how long the caller may hear nothing before ``silent_gap_ms`` counts instead.
-        silent_gap_ms: between two pieces of text, once the silence budget is used up.
         tool_call_ms: while the model writes a tool call, which shows no text.
         fallback_first_ms: from the failure to the fallback's first text.
         fallback_gap_ms: between two pieces of the fallback's text.
         fallback_total_ms: the whole of the fallback's answer.
         max_failures: consecutive failures after which the model is not asked any more.
         cool_down_ms: for how long it is not asked.
-        bridge: said when the model broke off inside a sentence.
-        apology: said when the fallback failed as well, when a model without one answered nothing, or when
-            nothing came in ``waiting.give_up_ms``.
-        waiting: what a caller hears until the answer comes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    first_token_ms: int = Field(default=1000, ge=20, le=30_000)
-    token_gap_ms: int = Field(default=1500, ge=20, le=30_000)
-    silence_budget_ms: int = Field(default=1400, ge=20, le=30_000)
-    silent_gap_ms: int = Field(default=400, ge=20, le=30_000)
     tool_call_ms: int = Field(default=2500, ge=20, le=60_000)
     fallback_first_ms: int = Field(default=600, ge=20, le=30_000)
     fallback_gap_ms: int = Field(default=2000, ge=20, le=30_000)
     fallback_total_ms: int = Field(default=30_000, ge=100, le=120_000)
     max_failures: int = Field(default=3, ge=1, le=100)
     cool_down_ms: int = Field(default=30_000, ge=0, le=3_600_000)
-    bridge: str = "Sorry, I lost my connection for a moment."
-    apology: str = "I cannot answer that right now. Please ask me again in a moment."
-    waiting: WaitSettings = WaitSettings()
 
 
 class FailureReason(StrEnum):
@@ -108,13 +133,13 @@ class ReplyWatch:
     """The deadline of one answer of the primary model.
 
     Args:
-        settings: see ``GuardSettings``.
+        settings: see ``GuardTuning``.
         asked_ms: when the question was handed over.
         tools: the question came with tools.
         signs: the service reports when the model begins to write a tool call (its metrics are on).
     """
 
-    def __init__(self, settings: GuardSettings, *, asked_ms: int, tools: bool, signs: bool) -> None:
+    def __init__(self, settings: GuardTuning, *, asked_ms: int, tools: bool, signs: bool) -> None:
         self._settings = settings
         self._asked_ms = asked_ms
         # Without the report nobody can tell a tool call being written from a model that does not answer.

@@ -11,15 +11,32 @@ from enum import Enum, auto
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.tuning import tuned
 from turn_taking.masking import MaskSettings
 
 
 class WaitSettings(BaseModel):
-    """How long a caller is kept in hope.
+    """What a caller hears until an answer comes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    masking: MaskSettings | None = Field(
+        MaskSettings(), description="what covers the first silence; null: nothing does"
+    )
+    filler: str = Field("One moment, please.", description="said while an answer is late; empty for nothing")
+    trouble: str = Field(
+        "I am having trouble with this, please bear with me.",
+        description="said once, after the last filler; empty for nothing",
+    )
+    give_up_ms: int = Field(
+        60_000, ge=1_000, le=600_000, description="from the end of the turn to ``thinking.guard.apology``"
+    )
+
+
+class WaitTuning(WaitSettings):
+    """Settings with the values beside them that no deployment sets.
 
     Attributes:
-        filler: the phrase; empty for nothing.
-        masking: when the first silence is covered, and with what; None for never.
         filler_after_ms: from the end of the turn to the first filler where nothing covered it.
         max_fillers: of one wait.
         first_gap_ms: from the first filler to the second.
@@ -27,22 +44,14 @@ class WaitSettings(BaseModel):
         longest_gap_ms: of all pauses but the one before the apology.
         answer_after_ms: a model that has the question is left alone for so long: longer than the guard takes
             to find that it failed and the fallback to begin.
-        trouble: said once, behind the last filler; empty for nothing.
-        give_up_ms: from the end of the turn to the apology (``GuardSettings.apology``).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    masking: MaskSettings | None = MaskSettings()
-    filler: str = "One moment, please."
     filler_after_ms: int = Field(default=500, ge=50, le=10_000)
     max_fillers: int = Field(default=4, ge=0, le=100)
     first_gap_ms: int = Field(default=4_000, ge=500, le=60_000)
     growth_percent: int = Field(default=150, ge=100, le=400)
     longest_gap_ms: int = Field(default=8_000, ge=1_000, le=60_000)
     answer_after_ms: int = Field(default=3_000, ge=100, le=60_000)
-    trouble: str = "I am having trouble with this, please bear with me."
-    give_up_ms: int = Field(default=60_000, ge=1_000, le=600_000)
 
 
 class Phrase(Enum):
@@ -64,7 +73,7 @@ class WaitWatch:
     """
 
     def __init__(self, settings: WaitSettings, *, asked_ms: int, mask_ms: int | None = None) -> None:
-        self._settings = settings
+        self._settings = settings = tuned(WaitTuning, settings)
         self._mask_ms = mask_ms
         self._gap_ms = min(settings.first_gap_ms, settings.longest_gap_ms)
         self._give_up_ms = asked_ms + settings.give_up_ms

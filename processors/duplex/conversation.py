@@ -31,7 +31,7 @@ from models.omni.two_tier.ears import Told
 from processors.duplex.engine_ears import EngineEars
 from processors.duplex.forced_listening import ForcedListening
 from processors.duplex.outlet import Outlet, Way
-from processors.duplex.settings import DuplexSettings
+from processors.duplex.settings import DuplexTuning
 from processors.duplex.tick import Tick, TickedCall
 from processors.duplex.ticker import Ticker
 from processors.duplex.voice import EngineVoice
@@ -80,7 +80,7 @@ class EngineConversation:
         events: CallEvents,
         way: Way,
         outlet: Outlet,
-        settings: DuplexSettings,
+        settings: DuplexTuning,
         prepare: Callable[[], Awaitable[Preparation]],
         voice: EngineVoice,
     ) -> None:
@@ -198,7 +198,7 @@ class EngineConversation:
         self._engine = engine
         self._taker = Taker.ENGINE if isinstance(engine, HearsWords) else Taker.LISTENER
         self._ticker = Ticker(
-            engine, executor, call, settings=self._settings.tick, clock=self._clock, by_arrival=by_arrival
+            engine, executor, call, settings=self._settings.gated(), clock=self._clock, by_arrival=by_arrival
         )
         try:
             if self.is_paused:

@@ -43,10 +43,11 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from audio.paced_output import PacedOutput
 from core.call_events import PauseExpired
+from core.tuning import tuned
 from models.omni.two_tier.ears import Told
 from processors.duplex.conversation import EngineConversation
 from processors.duplex.outlet import Outlet, Way
-from processors.duplex.settings import DuplexSettings
+from processors.duplex.settings import DuplexSettings, DuplexTuning
 from processors.duplex.succession import EngineSource, EngineSuccession
 from processors.duplex.voice import EngineVoice
 from runtime.event_stream import CallEvents
@@ -101,7 +102,7 @@ class DuplexOmniProcessor(FrameProcessor):
     ) -> None:
         super().__init__()
         self._events, self._hears_pipeline = events, hears_pipeline
-        self._settings = settings or DuplexSettings()
+        self._settings = tuned(DuplexTuning, settings)
         outlet = outlet or Outlet()
         self._voice = EngineVoice(
             self.push_frame,

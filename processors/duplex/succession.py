@@ -17,7 +17,7 @@ from core.call_events import EnginesGivenUp
 from core.errors import AgentError, CapacityError, EngineError
 from models.omni import OmniEngine, OmniHost, Placing, Preparation
 from processors.duplex.engine_calls import open_engine
-from processors.duplex.settings import DuplexSettings
+from processors.duplex.settings import DuplexTuning
 from runtime.engine_thread import EngineThread
 from runtime.event_stream import CallEvents
 
@@ -71,7 +71,7 @@ class EngineSuccession:
         source: EngineSource,
         conversation: Conversation,
         events: CallEvents,
-        settings: DuplexSettings,
+        settings: DuplexTuning,
         name: str,
     ) -> None:
         self._source, self._conversation, self._events = source, conversation, events

@@ -76,6 +76,10 @@ class VadSettings(BaseModel):
         )
 
 
+# Of every call.
+VOICE = VadSettings()
+
+
 class SharedVadAnalyzer(VADAnalyzer):
     """One caller's voice activity on a shared detector.
 
@@ -107,7 +111,7 @@ class SharedVadAnalyzer(VADAnalyzer):
         self._listeners = tuple(listeners)
         self._events = events or CallEvents()
         self._pause_ms = pause_ms
-        super().__init__(sample_rate=detector.rate_hz, params=params or VadSettings().params())
+        super().__init__(sample_rate=detector.rate_hz, params=params or VOICE.params())
         self._detector = detector
         self._shared_executor = executor
         self._stream = detector.open_stream()

@@ -59,11 +59,12 @@ from core.call_events import (
 from core.clock import Clock
 from core.frame_facts import FrameFact
 from core.media import pcm16_to_float
+from core.tuning import tuned
 from processors.pipecat_internals import ClassifierAnswers
 from processors.taps.notice import NoticeTap
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
-from turn_taking.voicemail import BEEP, AnswerScreen, Event, State, VoicemailSettings, judge
+from turn_taking.voicemail import BEEP, AnswerScreen, Event, State, VoicemailSettings, VoicemailTuning, judge
 
 Say = Callable[[Frame], Awaitable[None]]
 PERSON, MACHINE, NOBODY = "person", "voicemail", "nobody"
@@ -180,7 +181,7 @@ class VoicemailScreen:
         events: CallEvents,
         clock: Clock | None = None,
     ) -> None:
-        self._settings = settings
+        self._settings = settings = tuned(VoicemailTuning, settings)
         self._greeting = greeting
         self._events = events
         self._clock: Clock = clock or LoopClock()

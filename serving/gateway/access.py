@@ -40,6 +40,7 @@ from serving.gateway.apps import AppId
 from serving.gateway.audit import AuditLog
 from serving.gateway.auth_failures import AuthFailures
 from serving.gateway.client_keys import (
+    CALL_TOKEN_S,
     MOST_TOKEN_CHARS,
     ClientKeys,
     ClientToken,
@@ -48,7 +49,7 @@ from serving.gateway.client_keys import (
 )
 from serving.gateway.operators import Operators
 from serving.gateway.requests import check_origin, client_of
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import CALL_KEYS_ENV, COUNTED_CLIENTS, ServerSettings
 
 MOST_USED = 100_000
 SUBPROTOCOLS = ("parley.token.", "openai-insecure-api-key.")
@@ -141,7 +142,7 @@ class Access:
         self._settings = settings
         self._operators = operators
         self._keys = ClientKeys(settings, wall_s=wall_s) if keys is None else keys
-        self._auth_failures = auth_failures or AuthFailures(clients=settings.counted_clients)
+        self._auth_failures = auth_failures or AuthFailures(clients=COUNTED_CLIENTS)
         self._audit = audit or AuditLog()
         self._used: OrderedDict[str, float] = OrderedDict()
 
@@ -272,9 +273,7 @@ class Access:
 
         async def application(request: Request) -> str:
             if self.is_open:
-                raise HTTPException(
-                    404, f"no token is needed here: {self._settings.call_keys_env} is not set"
-                )
+                raise HTTPException(404, f"no token is needed here: {CALL_KEYS_ENV} is not set")
             shown = shown_by(request)
             found = self._keys.application_of(shown) if shown else None
             if found is None:
@@ -291,7 +290,7 @@ class Access:
             wanted = body or TokenRequest()
             grants = wanted.grants(self._settings.clients.user.grants())
             made = self._keys.mint(application, user=wanted.user, grants=grants, for_s=wanted.expires_s)
-            expires_s = min(self._settings.call_token_s, wanted.expires_s or self._settings.call_token_s)
+            expires_s = min(CALL_TOKEN_S, wanted.expires_s or CALL_TOKEN_S)
             return {"token": made, "expires_s": expires_s}
 
         @router.post("/api/client", status_code=204)

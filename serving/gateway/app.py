@@ -26,6 +26,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
 from core.grants import ClientIdentity
+from core.tuning import tuned
 from runtime.shutdown import Shutdown
 from serving.gateway.access import Access
 from serving.gateway.apps import AppDisabledError
@@ -50,7 +51,7 @@ from serving.gateway.readiness import readiness_router
 from serving.gateway.requests import BodyError
 from serving.gateway.route_access import check_declared
 from serving.gateway.session_api import IMPORT_PATH, PATH, Typing, on_store_error, session_api
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
 from serving.gateway.talk_sockets import TalkSockets
 from serving.gateway.unmute_routes import unmute_router
 from serving.gateway.usage import CallShares, UsageLimits
@@ -118,9 +119,10 @@ def create_app(
         admitted: how many calls the machine can answer now (``CallTasks.admitted``); None: ``max_calls``.
         hears: returns whether a call of a mode has the recogniser hear its caller; None: every call has.
     """
+    settings = tuned(ServerTuning, settings)
     operations = operations or Operations()
     audit = audit or AuditLog()
-    auth_failures = auth_failures or AuthFailures(clients=settings.counted_clients)
+    auth_failures = auth_failures or AuthFailures(clients=COUNTED_CLIENTS)
     keys = ClientKeys(settings)
     operators = Operators(
         settings, token=operator_token, auth_failures=auth_failures, is_client=keys.is_credential, audit=audit
@@ -290,7 +292,7 @@ def _loop_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def add_middleware(app: FastAPI, settings: ServerSettings, *, called: Sequence[str] = ()) -> None:
+def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str] = ()) -> None:
     """What every request passes; the last one added sees it first.
 
     Args:

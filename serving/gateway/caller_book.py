@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable
 
 from core.errors import CapacityError, ConfigError, PeerError
+from core.tuning import tuned
 from protocols.phone_numbers import is_attested, known_number, number_digest
-from serving.gateway.caller_settings import CallCodeSettings, CallerSettings
+from serving.gateway.caller_settings import CALLER_KEY_ENV, CallCodeSettings, CallCodeTuning, CallerSettings
 from serving.gateway.limits import Rate, ShareError
 from session_store.store import SessionStore
 
@@ -48,16 +49,17 @@ class CallerBook:
         draw: Callable[[int], str] | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.callers, self.codes, self.number = callers, codes, number
+        self.callers, self.number = callers, number
+        self.codes = None if codes is None else tuned(CallCodeTuning, codes)
         self._store = store
         self._draw = draw or _code
-        self._key = b"" if callers is None else os.environ.get(callers.key_env, "").encode()
+        self._key = b"" if callers is None else os.environ.get(CALLER_KEY_ENV, "").encode()
         if callers is not None and len(self._key) < LEAST_KEY_CHARS:
             raise ConfigError(
-                f"phone.remember_callers: set {callers.key_env} to a key of at least {LEAST_KEY_CHARS} "
+                f"phone.remember_callers: set {CALLER_KEY_ENV} to a key of at least {LEAST_KEY_CHARS} "
                 "characters; with another one every caller is unknown again"
             )
-        wrong = codes.wrong_per_minute if codes is not None else 1
+        wrong = self.codes.wrong_per_minute if self.codes is not None else 1
         self._clock_s = clock_s
         self._open_until_s = -math.inf
         self._wrong = Rate(wrong, "too many wrong codes at this moment", clients=1)

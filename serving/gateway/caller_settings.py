@@ -4,6 +4,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+# Variable of the environment with the key of the digests by which numbers are kept.
+CALLER_KEY_ENV = "PARLEY_CALLER_KEY"
+
 
 class CallerSettings(BaseModel):
     """How a caller is known by their number.
@@ -32,10 +35,6 @@ class CallerSettings(BaseModel):
         "and the other one ends (who was cut off calls again before the network has noticed); apart: is a "
         "session of its own, unless nothing comes from the other one any more",
     )
-    key_env: str = Field(
-        "PARLEY_CALLER_KEY",
-        description="variable of the environment with the key of the digests by which numbers are kept",
-    )
 
 
 class CallCodeSettings(BaseModel):
@@ -43,10 +42,15 @@ class CallCodeSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    per_minute: int = Field(10, ge=1, le=10_000, description="codes that one client may ask for")
+
+
+class CallCodeTuning(CallCodeSettings):
+    """Settings with the values beside them that no deployment sets."""
+
     digits: int = Field(6, ge=4, le=12)
     expires_s: float = Field(300.0, ge=10, le=86_400)
     pause_s: float = Field(5.0, gt=0, le=60, description="keys that are further apart are not of one code")
     tries: int = Field(3, ge=1, le=100, description="wrong codes of one call; behind them no keys are a code")
     wrong_per_minute: int = Field(30, ge=1, le=10_000, description="wrong codes of all calls together")
     most: int = Field(1_000, ge=1, le=100_000, description="codes that may stand for something at a time")
-    per_minute: int = Field(10, ge=1, le=10_000, description="codes that one client may ask for")

@@ -19,7 +19,7 @@ from core.grants import ANONYMOUS, ClientIdentity
 from protocols.client_name import check_name
 from serving.gateway.calls import CallTasks
 from serving.gateway.eval_socket import Admit, close_socket
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.gateway.talk_sockets import deny
 
 Protocol = Literal["chat", "streaming"]
@@ -53,7 +53,7 @@ class ChatSockets:
 
     def __init__(
         self,
-        settings: ServerSettings,
+        settings: ServerTuning,
         *,
         calls: CallTasks,
         admit: Admit,

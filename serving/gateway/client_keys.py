@@ -1,6 +1,6 @@
 """Keys of applications, and tokens that they give to their users.
 
-A key is a line of the environment (``call_keys_env``). A token is ``v2.BODY.SIGNATURE``: the body is JSON in
+A key is a line of the environment (``CALL_KEYS_ENV``). A token is ``v2.BODY.SIGNATURE``: the body is JSON in
 base64url, the signature an HMAC-SHA256 under a secret derived from the key that the token was made with, so
 that every process with the key takes it, and a key that is taken away takes its tokens with it. It names the
 application (a digest of the key), its user, what the user may do (``core.grants``), until when it begins a
@@ -23,13 +23,19 @@ from typing import Any
 
 from core.errors import ConfigError, PeerError
 from core.grants import USER_SEPARATOR, Grants
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import CALL_KEYS_ENV, ServerSettings
 
 LEAST_KEY_CHARS = 16
 # With grants that name 20 sessions; a handshake carries it as a subprotocol.
 MOST_TOKEN_CHARS = 3_000
 VERSION = "v2"
 _DIGEST_CHARS = 32
+
+
+# A token that an application gets for a user is good for so long, and so long the same user gets another one
+# with every beginning.
+CALL_TOKEN_S = 120.0
+CALL_TOKEN_RENEWED_S = 28_800.0
 
 
 class TokenError(PeerError):
@@ -66,7 +72,7 @@ class ClientKeys:
     """The keys of one process.
 
     Args:
-        settings: name the variable with the keys, and bound the tokens.
+        settings: of the server.
         wall_s: Unix time.
 
     Raises:
@@ -76,10 +82,10 @@ class ClientKeys:
     def __init__(self, settings: ServerSettings, *, wall_s: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._wall_s = wall_s
-        given = os.environ.get(settings.call_keys_env, "")
+        given = os.environ.get(CALL_KEYS_ENV, "")
         keys = [key.strip().encode() for key in given.split(",") if key.strip()]
         if any(len(key) < LEAST_KEY_CHARS for key in keys):
-            raise ConfigError(f"{settings.call_keys_env}: a key has at least {LEAST_KEY_CHARS} characters")
+            raise ConfigError(f"{CALL_KEYS_ENV}: a key has at least {LEAST_KEY_CHARS} characters")
         self._keys = {_digest(b"application", key): key for key in keys}
 
     def __bool__(self) -> bool:
@@ -132,9 +138,9 @@ class ClientKeys:
         Raises:
             TokenError: the grants name too much for a token.
         """
-        now_s, renewed_s = self.now_s, self._settings.call_token_renewed_s
+        now_s, renewed_s = self.now_s, CALL_TOKEN_RENEWED_S
         until_s = now_s + (renewed_s if for_s is None else min(for_s, renewed_s))
-        begin_until_s = now_s + self._settings.call_token_s
+        begin_until_s = now_s + CALL_TOKEN_S
         if for_s is not None:
             begin_until_s = min(begin_until_s, now_s + for_s)
         granted = narrowed(grants or self._settings.clients.user.grants(), self.grants_of_key())
@@ -161,7 +167,7 @@ class ClientKeys:
         now_s = self.now_s
         if token.until_s <= now_s:
             return None
-        begin_until_s = now_s + self._settings.call_token_s
+        begin_until_s = now_s + CALL_TOKEN_S
         if token.grants.expires_s is not None:
             begin_until_s = min(begin_until_s, token.grants.expires_s)
         return self._signed(replace(token, token_id=secrets.token_urlsafe(12), begin_until_s=begin_until_s))

@@ -62,7 +62,7 @@ class ClientsSettings(BaseModel):
     )
     key: GrantSettings = Field(
         GrantSettings(turns_per_minute=2_400),
-        description="a key of call_keys_env; its users are counted with it; max_calls null: every line",
+        description="a key of PARLEY_CALL_KEYS; its users are counted with it; max_calls null: every line",
     )
     user: GrantSettings = Field(
         GrantSettings(turns_per_minute=60),

@@ -25,7 +25,7 @@ from serving.gateway.limits import Places
 from serving.gateway.line_request import Queueing
 from serving.gateway.middleware import POLICY_VIOLATION
 from serving.gateway.replayable_socket import ReplayableSocket
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 
 Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[AdmittedClient]]
 # What Pipecat takes the first message of such a socket for, and its name in the queue.
@@ -55,7 +55,7 @@ class EvalSocket:
         admit: lets a handshake pass, or raises; every conversation here is a session of its own.
     """
 
-    def __init__(self, settings: ServerSettings, *, calls: CallTasks, admit: Admit) -> None:
+    def __init__(self, settings: ServerTuning, *, calls: CallTasks, admit: Admit) -> None:
         self._settings = settings
         self._calls = calls
         self._admit = admit

@@ -4,7 +4,7 @@ import os
 
 from core.errors import ConfigError
 from serving.gateway.middleware import is_loopback
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import CALL_KEYS_ENV, ServerSettings
 
 
 def exposed_by(settings: ServerSettings, *, public_url: str | None) -> str | None:
@@ -24,8 +24,8 @@ def exposed_by(settings: ServerSettings, *, public_url: str | None) -> str | Non
 
 def describe_exposure(settings: ServerSettings, *, public_url: str | None) -> str:
     """Return who may begin calls on this server, in a sentence for people."""
-    if _has_keys(settings):
-        return f"Calls and sessions need a key of {settings.call_keys_env}, or a token that a key has given."
+    if _has_keys():
+        return f"Calls and sessions need a key of {CALL_KEYS_ENV}, or a token that a key has given."
     if exposed_by(settings, public_url=public_url) is not None:
         return "Open: anyone who reaches this server may begin calls, at the deployment's expense."
     return (
@@ -34,8 +34,8 @@ def describe_exposure(settings: ServerSettings, *, public_url: str | None) -> st
     )
 
 
-def _has_keys(settings: ServerSettings) -> bool:
-    return bool(os.environ.get(settings.call_keys_env, "").strip(" ,"))
+def _has_keys() -> bool:
+    return bool(os.environ.get(CALL_KEYS_ENV, "").strip(" ,"))
 
 
 def check_exposure(settings: ServerSettings, *, public_url: str | None) -> None:
@@ -45,10 +45,10 @@ def check_exposure(settings: ServerSettings, *, public_url: str | None) -> None:
         ConfigError: neither; one line with what mends it.
     """
     exposed = exposed_by(settings, public_url=public_url)
-    if exposed is None or settings.open or _has_keys(settings):
+    if exposed is None or settings.open or _has_keys():
         return
     raise ConfigError(
         f"{exposed}: strangers can reach this server and begin calls at your expense: set "
-        f"{settings.call_keys_env} (a key: openssl rand -hex 24; docs/operations.md), or server.open: true "
+        f"{CALL_KEYS_ENV} (a key: openssl rand -hex 24; docs/operations.md), or server.open: true "
         "to let everybody in"
     )

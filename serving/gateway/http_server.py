@@ -20,6 +20,7 @@ import uvicorn
 from fastapi import FastAPI
 from loguru import logger
 
+from core.tuning import tuned
 from runtime.descriptors import raise_descriptor_limit
 from serving.gateway.connections import (
     ConnectionTable,
@@ -27,7 +28,7 @@ from serving.gateway.connections import (
     connection_limit,
 )
 from serving.gateway.guarded_protocols import GuardedHttp, GuardedSocket, TenantOf, close_late
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import MAX_SOCKET_BYTES, ServerSettings, ServerTuning
 from telemetry.seldom import Seldom
 
 LOOK_S = 0.1
@@ -107,6 +108,7 @@ class GatewayServer(uvicorn.Server):
 
 def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
     """A server for ``app``; run it with ``serve(sockets=[...])``."""
+    settings = tuned(ServerTuning, settings)
     descriptors = raise_descriptor_limit()
     table = ConnectionTable(
         settings.max_connections or connection_limit(descriptors, max_calls=settings.max_calls),
@@ -122,7 +124,7 @@ def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
         backlog=BACKLOG,
         log_level="warning",
         lifespan="on",
-        ws_max_size=settings.max_socket_bytes,
+        ws_max_size=MAX_SOCKET_BYTES,
         # Audio in base64 gets little shorter, and a second of it takes 4 ms each way, on the loop.
         ws_per_message_deflate=False,
         # A path holds the id of a session, which without client keys is all that it takes to use it.

@@ -18,7 +18,7 @@ from serving.gateway.pool_api import pool_api
 from serving.gateway.presets import Presets
 from serving.gateway.presets_api import FrontendDefaults, presets_api
 from serving.gateway.read_pace import ReadPace
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.gateway.voice_settings import VoiceSettings
 from serving.gateway.voices import Voices
 from serving.gateway.voices_api import PATH as VOICES_PATH
@@ -89,7 +89,7 @@ class Operations:
             settings.frontend,
         )
 
-    def router(self, operators: Operators, settings: ServerSettings, calls: CallTasks) -> APIRouter:
+    def router(self, operators: Operators, settings: ServerTuning, calls: CallTasks) -> APIRouter:
         """Every route of theirs."""
         router = APIRouter()
         pace = ReadPace(settings)

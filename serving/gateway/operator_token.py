@@ -15,7 +15,7 @@ from pathlib import Path
 from loguru import logger
 
 from core.errors import ConfigError
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ADMIN_TOKEN_ENV
 
 FILE = "operator_token"
 MOST_BYTES = 1_000
@@ -37,7 +37,7 @@ class OperatorToken:
     path: Path | None = None
 
 
-def operator_token(settings: ServerSettings, data_dir: Path) -> OperatorToken:
+def operator_token(data_dir: Path) -> OperatorToken:
     """Return the token of the environment, or that of the data folder, which is made where there is none.
 
     Reads and writes files.
@@ -46,7 +46,7 @@ def operator_token(settings: ServerSettings, data_dir: Path) -> OperatorToken:
         ConfigError: the file could be read or written by others, or holds no token; in one line, with what
             mends it.
     """
-    given = os.environ.get(settings.admin_token_env, "")
+    given = os.environ.get(ADMIN_TOKEN_ENV, "")
     if given:
         return OperatorToken(given)
     path = data_dir / FILE
@@ -58,7 +58,7 @@ def operator_token(settings: ServerSettings, data_dir: Path) -> OperatorToken:
         # A folder that cannot be written (a container's, say): the token lives as long as the process.
         logger.warning(
             f"the operator's token is not kept: {path}: {error.strerror or error}; set "
-            f"{settings.admin_token_env} for one that stays"
+            f"{ADMIN_TOKEN_ENV} for one that stays"
         )
         return OperatorToken(secrets.token_urlsafe(32), generated=True)
     return OperatorToken(kept, generated=True, path=path)

@@ -1,6 +1,6 @@
 """Identity of the operator: the client that may change this server, or see what belongs to others.
 
-The operator always shows a token: that of the environment (``admin_token_env``), or the one that was made at
+The operator always shows a token: that of the environment (``ADMIN_TOKEN_ENV``), or the one that was made at
 the first start (``operator_token``); as ``Authorization: Bearer``, or once to the login of the admin page,
 which is a cookie from then on: HttpOnly, so that no script reads it, and SameSite=Strict, so that no other
 page's request carries it. To be on this machine is no identity: a proxy or a tunnel on it forwards strangers,
@@ -31,7 +31,7 @@ from serving.gateway.audit import AuditLog
 from serving.gateway.auth_failures import AuthFailures
 from serving.gateway.operator_token import LEAST_CHARS
 from serving.gateway.requests import check_origin, client_of
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ADMIN_TOKEN_ENV, COUNTED_CLIENTS, ServerSettings
 from session_store.rows import SHOWN_CHARS
 
 PATH = "/api/admin"
@@ -87,17 +87,15 @@ class Operators:
         audit: AuditLog | None = None,
     ) -> None:
         self._settings = settings
-        given = os.environ.get(settings.admin_token_env, "")
+        given = os.environ.get(ADMIN_TOKEN_ENV, "")
         self._token = given or token or secrets.token_urlsafe(32)
-        self._auth_failures = auth_failures or AuthFailures(clients=settings.counted_clients)
+        self._auth_failures = auth_failures or AuthFailures(clients=COUNTED_CLIENTS)
         self._is_client = is_client
         self._audit = audit or AuditLog()
         # By digest, so that a lookup takes as long for every cookie; when it ends, by the loop's clock.
         self._logins: Newest[str, float] = Newest(MOST_LOGINS)
         if given and len(given) < LEAST_CHARS:
-            logger.warning(
-                f"the token of {settings.admin_token_env} is shorter than {LEAST_CHARS} characters"
-            )
+            logger.warning(f"the token of {ADMIN_TOKEN_ENV} is shorter than {LEAST_CHARS} characters")
 
     async def check(self, request: Request) -> None:
         """Refuse a client that is not the operator: a dependency of the operator's routes.
@@ -111,7 +109,7 @@ class Operators:
             error = HTTPException(
                 403,
                 "for the operator: send the operator's token as a bearer token. The server prints it when it "
-                f"starts and keeps it in its data folder; {self._settings.admin_token_env} sets another",
+                f"starts and keeps it in its data folder; {ADMIN_TOKEN_ENV} sets another",
             )
             raise error if not shown or self._is_client(shown) else await self._wrong(request, error)
         if request.method not in READING:
@@ -175,7 +173,7 @@ class Operators:
         return router
 
     def _state(self, *, is_operator: bool) -> OperatorState:
-        return OperatorState(is_operator=is_operator, token_env=self._settings.admin_token_env)
+        return OperatorState(is_operator=is_operator, token_env=ADMIN_TOKEN_ENV)
 
     def _is_token(self, shown: str) -> bool:
         return hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), self._token.encode())

@@ -18,6 +18,9 @@ from serving.scheduler.call_queue import CallQueue
 # After the pause: Twilio's voice says a phrase in less. Where nothing was said: the way to Twilio and back.
 GONE_S = 30.0
 LATE_S = 8.0
+# So often it is looked whether there is a line, and so long after it the phrase is said again.
+LOOK_S = 5
+AGAIN_S = 30.0
 TRANSPORT = "phone"
 
 
@@ -30,10 +33,8 @@ class PhoneQueueSettings(BaseModel):
         "All lines are busy. You are number {position} in the queue. Please hold.",
         min_length=1,
         max_length=250,
-        description="said when the position has changed, and every ``again_s``",
+        description="said when the position has changed, and every 30 s",
     )
-    every_s: int = Field(5, ge=1, le=60, description="so often it is looked whether there is a line")
-    again_s: float = Field(30.0, ge=1, le=600, description="the phrase is said again behind this")
 
     @field_validator("phrase")
     @classmethod
@@ -81,7 +82,7 @@ class PhoneQueue:
         if call_sid not in self._queue:
             self._said = {sid: said for sid, said in self._said.items() if sid in self._queue}
             try:
-                until_s = now_s + settings.every_s + GONE_S
+                until_s = now_s + LOOK_S + GONE_S
                 self._queue.join(call_sid, transport=TRANSPORT, hears=hears, expires_s=until_s)
             except CapacityError:
                 return None
@@ -90,11 +91,11 @@ class PhoneQueue:
             return None
         position = self._queue.ahead_of(call_sid) + 1
         said_position, said_s = self._said.get(call_sid, (0, now_s))
-        if position == said_position and now_s - said_s < settings.again_s:
-            self._queue.refresh(call_sid, now_s + settings.every_s + LATE_S)
+        if position == said_position and now_s - said_s < AGAIN_S:
+            self._queue.refresh(call_sid, now_s + LOOK_S + LATE_S)
             return ""
         self._said[call_sid] = position, now_s
-        self._queue.refresh(call_sid, now_s + settings.every_s + GONE_S)
+        self._queue.refresh(call_sid, now_s + LOOK_S + GONE_S)
         return settings.phrase.format(position=position)
 
     def leave(self, call_sid: str) -> float | None:

@@ -40,13 +40,13 @@ from serving.gateway.carriers.carrier import (
     base_of,
     secrets_of,
 )
-from serving.gateway.carriers.twilio import TwilioCarrier
+from serving.gateway.carriers.twilio import AUTH_TOKEN_ENV, TwilioCarrier
 from serving.gateway.eval_socket import close_socket
 from serving.gateway.phone_desk import PhoneDesk
-from serving.gateway.phone_queue import PhoneQueue
+from serving.gateway.phone_queue import LOOK_S, PhoneQueue
 from serving.gateway.phone_settings import PhoneRoutesSettings
-from serving.gateway.phone_tokens import SpentError, StreamTokens
-from serving.gateway.settings import ServerSettings
+from serving.gateway.phone_tokens import TOKEN_S, SpentError, StreamTokens
+from serving.gateway.settings import ServerSettings, ServerTuning
 from serving.gateway.talk_sockets import CheckBody, deny
 from serving.gateway.twilio_routes import TwilioRoutes
 from telemetry.seldom import Seldom
@@ -85,6 +85,7 @@ class PhoneRoutes:
         check: a dependency of what only the operator may do.
         audit: where calls that are begun are written down.
         clock_s: monotonic.
+        token_s: a stream has to come within this after the answer that announced it.
 
     Raises:
         ConfigError: a network is unknown; signatures are to be checked, and there is no address or no secret;
@@ -94,7 +95,7 @@ class PhoneRoutes:
     def __init__(
         self,
         phone: PhoneRoutesSettings,
-        settings: ServerSettings,
+        settings: ServerTuning,
         *,
         calls: CallTasks,
         check_body: CheckBody,
@@ -103,6 +104,7 @@ class PhoneRoutes:
         check: Callable[[Request], Awaitable[None]] | None = None,
         audit: AuditLog | None = None,
         clock_s: Callable[[], float] = time.monotonic,
+        token_s: float = TOKEN_S,
     ) -> None:
         self._phone, self._settings, self._calls = phone, settings, calls
         self._check_body = check_body
@@ -113,7 +115,7 @@ class PhoneRoutes:
         self._queue = None
         if phone.queue is not None and calls.queue is not None:
             self._queue = PhoneQueue(phone.queue, calls.queue, clock_s)
-        self._tokens = StreamTokens(calls, self._queue, most_waiting=phone.most_waiting, clock_s=clock_s)
+        self._tokens = StreamTokens(calls, self._queue, clock_s=clock_s, token_s=token_s)
         # What can be done with calls is done by Twilio's REST interface: with those of others, nothing.
         self._desk, self._no_desk = desk or PhoneDesk(None), PhoneDesk(None)
         twilio = [each for each in self._carriers if isinstance(each, TwilioCarrier)]
@@ -160,7 +162,7 @@ class PhoneRoutes:
         call = asked.call
         try:
             await self._check_body({"mode": self._mode}, ANONYMOUS)
-            token = self._tokens.expect(call, within_s=self._phone.token_s, hears=self._hears())
+            token = self._tokens.expect(call, within_s=self._tokens.token_s, hears=self._hears())
         except SpentError as error:
             self._note_refusal("call", error)
             return _answer(carrier.end())
@@ -226,7 +228,7 @@ class PhoneRoutes:
         if self._queue is None or self._phone.queue is None or self._calls.is_stopping or not call.call_sid:
             return None
         again = f"{base_of(request, self._phone.public_url)}/{carrier.name}/voice"
-        every_s = self._phone.queue.every_s
+        every_s = LOOK_S
         if carrier.hold("", every_s, again) is None:
             return None
         words = self._queue.wait(call.call_sid, hears=self._hears())
@@ -255,8 +257,7 @@ def _check_reach(phone: PhoneRoutesSettings, settings: ServerSettings) -> None:
         )
     if phone.signatures and phone.public_url is None:
         raise ConfigError(
-            f"phone: set phone.public_url and {phone.auth_token_env}, or phone.signatures: false for a "
-            "local run"
+            f"phone: set phone.public_url and {AUTH_TOKEN_ENV}, or phone.signatures: false for a local run"
         )
 
 

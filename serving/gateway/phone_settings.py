@@ -36,21 +36,6 @@ class PhoneRoutesSettings(BaseModel):
         description="false: requests need no signature; for a local run with a simulated caller alone, so "
         "only where nobody else can ask: on an address of this machine, without a public_url",
     )
-    auth_token_env: str = Field(
-        "TWILIO_AUTH_TOKEN", description="variable of the environment with the account's auth token"
-    )
-    shared_key_env: str = Field(
-        "TWILIO_WEBHOOK_KEY",
-        description="the same with the secret of a shared key (SHA-256), where there is one",
-    )
-    account_sid_env: str = Field(
-        "TWILIO_ACCOUNT_SID",
-        description="the same with the account; with it calls are begun, passed on and ended by REST",
-    )
-    api_key_env: str = Field(
-        "TWILIO_API_KEY", description="the same with an API key; without one the auth token is used"
-    )
-    api_secret_env: str = Field("TWILIO_API_SECRET", description="the same with its secret")
     api_url: str = Field("https://api.twilio.com", description="of the REST interface; a region's, say")
     call_prefixes: tuple[CallPrefix, ...] = Field(
         (),
@@ -76,12 +61,6 @@ class PhoneRoutesSettings(BaseModel):
         True, description="a caller who says goodbye and nothing else has ended the call"
     )
     mode: str | None = Field(None, pattern=r"^(cascade|duplex)$", description="null: the server's")
-    token_s: float = Field(
-        30.0, gt=0, le=600, description="a stream has to come within this behind the answer that announced it"
-    )
-    most_waiting: int = Field(
-        200, ge=1, le=100_000, description="calls that were answered and have no stream yet"
-    )
     queue: PhoneQueueSettings | None = Field(
         PhoneQueueSettings(), description="callers for whom there is no line wait for one; null: they do not"
     )

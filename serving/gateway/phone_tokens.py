@@ -20,6 +20,10 @@ from serving.gateway.phone_queue import PhoneQueue
 
 # Calls that have had their stream; a network signs no webhook of one that is older than that many.
 MOST_SPENT = 10_000
+# A stream has to come within this after the answer that announced it.
+TOKEN_S = 30.0
+# Calls that were answered and have no stream yet.
+MOST_WAITING = 200
 
 
 class SpentError(AgentError):
@@ -32,15 +36,23 @@ class StreamTokens:
     Args:
         calls: where conversations are started; asks how many lines are promised.
         queue: of telephone callers who wait for a line; None: they do not.
-        most_waiting: calls that were answered and have no stream yet.
         clock_s: monotonic.
+        token_s: a stream has to come within this after the answer that announced it.
+
+    Attributes:
+        token_s: as given.
     """
 
     def __init__(
-        self, calls: CallTasks, queue: PhoneQueue | None, *, most_waiting: int, clock_s: Callable[[], float]
+        self,
+        calls: CallTasks,
+        queue: PhoneQueue | None,
+        *,
+        clock_s: Callable[[], float],
+        token_s: float = TOKEN_S,
     ) -> None:
+        self.token_s = token_s
         self._calls, self._queue = calls, queue
-        self._most_waiting = most_waiting
         self._clock_s = clock_s
         # With the time until which the stream may come.
         self._waiting: dict[str, tuple[float, PhoneCall]] = {}
@@ -78,8 +90,8 @@ class StreamTokens:
                 raise CapacityError("an operator removed the caller from the queue", limit=0)
             self._queue.asked(call.call_sid)
         self._calls.check_room(promised=len(self._waiting), hears=hears, ticket=call.call_sid)
-        if len(self._waiting) >= self._most_waiting:
-            raise CapacityError("too many calls were answered and have no stream", limit=self._most_waiting)
+        if len(self._waiting) >= MOST_WAITING:
+            raise CapacityError("too many calls were answered and have no stream", limit=MOST_WAITING)
         waited_s = self._queue.leave(call.call_sid) if self._queue is not None else None
         if waited_s is not None:
             self._calls.wake()

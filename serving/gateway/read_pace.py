@@ -14,7 +14,7 @@ from fastapi import Response
 from core.token_bucket import TokenBucket
 from runtime.loop_clock import LoopClock
 from serving.gateway.limits import Place, Places
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import COUNTED_CLIENTS, ServerTuning
 
 # A page of an administrator reads a session or two at once.
 BURST_S = 4
@@ -32,9 +32,9 @@ class ReadPace:
         settings: the share of one client.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerTuning) -> None:
         self._bytes_per_s = settings.read_bytes_per_s
-        self._counted = settings.counted_clients
+        self._counted = COUNTED_CLIENTS
         self._clock = LoopClock()
         self._reads = Places(
             MOST_READS,

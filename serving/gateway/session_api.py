@@ -19,7 +19,7 @@ A typed turn answers 200 once the turn is durable. Its events are ``turn`` (the 
 (more of the answer), ``done`` (the answer is durable) or ``error``. ``Idempotency-Key`` makes a repeated
 request harmless. A reader that goes away ends the turn: what it had been given is committed as cut off.
 
-What an open server can be asked for at a time is bounded (``limits``, ``ServerSettings``): new sessions of
+What an open server can be asked for at a time is bounded (``limits``, ``ServerTuning``): new sessions of
 one address, typed turns and followers, in all and of one session, and what one address reads (``read_pace``).
 A page holds a megabyte at most, and a page of fewer events than asked for may not be the last: ``after`` says
 so. A refused request has changed nothing.
@@ -55,7 +55,7 @@ from serving.gateway.limits import Place, Places
 from serving.gateway.operators import Operators
 from serving.gateway.read_pace import VIEW_COST_BYTES, ReadPace
 from serving.gateway.requests import check_origin, client_of, read_lines
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.gateway.usage import UsageLimits
 from session_store.conversation import Conversations
 from session_store.events import Event, Kind
@@ -121,7 +121,7 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 def session_api(
     conversations: Conversations,
     type_turn: Typing,
-    settings: ServerSettings,
+    settings: ServerTuning,
     usage: UsageLimits,
     access: Access,
     operators: Operators,

@@ -8,6 +8,16 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from serving.gateway.client_settings import ClientsSettings
 from serving.scheduler.call_queue import CallQueueSettings
 
+# Variables of the environment: the operator's token, and the keys, separated by commas, of applications whose
+# users may begin calls (docs/operations.md).
+ADMIN_TOKEN_ENV = "PARLEY_ADMIN_TOKEN"
+CALL_KEYS_ENV = "PARLEY_CALL_KEYS"
+# A socket that sends a longer message is closed (1009); a second of audio and a picture in base64 are some
+# 400 kB.
+MAX_SOCKET_BYTES = 4_000_000
+# Addresses that are counted; the one not seen for longest is forgotten.
+COUNTED_CLIENTS = 10_000
+
 
 class ServerSettings(BaseModel):
     """Where the server listens and what it takes in."""
@@ -15,7 +25,7 @@ class ServerSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for a container")
-    port: int = Field(7860, ge=0, le=65_535)
+    port: int = Field(7860, ge=0, le=65_535, description="port to listen on; 0: one that is free")
     max_calls: int = Field(32, ge=1, le=10_000, description="conversations at a time in this process")
     admission: Literal["auto", "off"] = Field(
         "auto",
@@ -27,20 +37,6 @@ class ServerSettings(BaseModel):
         description="callers for whom there is no line, or whom the machine could not answer, wait for one; "
         "null: they are refused",
     )
-    max_body_bytes: int = Field(200_000, ge=1_000, le=10_000_000, description="larger request bodies get 413")
-    max_socket_bytes: int = Field(
-        4_000_000,
-        ge=10_000,
-        le=100_000_000,
-        description="a socket that sends a longer message is closed (1009); a second of audio and a picture "
-        "in base64 are some 400 kB",
-    )
-    longest_named_call_s: int = Field(
-        1_800,
-        ge=10,
-        le=86_400,
-        description="the longest call of a client that names a length (``timeout_s`` of /ws/half_duplex)",
-    )
     max_connections: int | None = Field(
         None,
         ge=1,
@@ -49,6 +45,72 @@ class ServerSettings(BaseModel):
         "quarter only of clients with a credential; more get 503, but for /health and /ready. None: as the "
         "descriptor limit allows, at most 8,192. Connections without a request make room for others",
     )
+    sessions_per_minute: int = Field(
+        60,
+        ge=1,
+        le=100_000,
+        description="new sessions of one client address, by POST /api/sessions or by a call that names none; "
+        "so many at once, and so many come back in a minute; more get 429",
+    )
+    jitter_buffer: bool = Field(
+        False,
+        description="keep a browser's packets back as aiortc does, 60 to 80 ms, for a listener that needs an "
+        "even stream; a recogniser does not",
+    )
+    drain_s: float = Field(
+        20.0,
+        ge=0,
+        le=3_600,
+        description="how long a stopping server lets running calls go on, and refuses new ones. With "
+        "goodbye_s less than what stops it waits before it kills: Kubernetes 30 s, systemd 90 s, Docker 10 s",
+    )
+    goodbye_s: float = Field(
+        8.0,
+        ge=0,
+        le=60,
+        description="how long the goodbye of a stopping server (bot.shutdown_phrase) may take after drain_s",
+    )
+    keep_alive_s: int = Field(
+        75,
+        ge=1,
+        le=3_600,
+        description="an HTTP connection without a request is kept open so long: longer than whoever is in "
+        "front keeps it (nginx and most balancers: 60 s), or some requests meet a connection being closed",
+    )
+    ice_servers: tuple[str, ...] = Field((), description="STUN urls for browsers behind NAT")
+    allowed_origins: tuple[str, ...] = Field(
+        (), description="pages of other origins that may open calls; the server's own page always may"
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        (),
+        description="names, without port, by which this server may be called, besides localhost, 127.0.0.1 "
+        "and [::1]; when empty: no other on a loopback address, any on another address",
+    )
+    trusted_proxies: tuple[str, ...] = Field(
+        (),
+        description="addresses and networks (10.0.0.0/8) of proxies in front of this server: from them, and "
+        "from nobody else, X-Forwarded-For says who the client is",
+    )
+    clients: ClientsSettings = Field(ClientsSettings(), description="what clients may do, by credential")
+    open: bool = Field(
+        False,
+        description="true: everybody who reaches the server may begin calls, at the deployment's expense. "
+        "Without it a server that others can reach (an address that is not loopback, phone.public_url, "
+        "allowed_hosts, trusted_proxies) does not start without keys",
+    )
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        for proxy in proxies:
+            ipaddress.ip_network(proxy)
+        return proxies
+
+
+class ServerTuning(ServerSettings):
+    """Settings with the values beside them that no deployment sets."""
+
+    max_body_bytes: int = Field(200_000, ge=1_000, le=10_000_000, description="larger request bodies get 413")
     max_head_bytes: int = Field(
         16_384, ge=1_024, le=1_000_000, description="a longer request head gets 431, one of 100 headers 400"
     )
@@ -69,20 +131,7 @@ class ServerSettings(BaseModel):
         ge=1_000,
         le=200_000_000,
         description="an import with a longer line gets 400; a line is one event, so this is "
-        "remembering.store.max_payload_bytes and some 40 kB for what stands beside the payload",
-    )
-    sessions_per_minute: int = Field(
-        60,
-        ge=1,
-        le=100_000,
-        description="new sessions of one client address, by POST /api/sessions or by a call that names none; "
-        "so many at once, and so many come back in a minute; more get 429",
-    )
-    counted_clients: int = Field(
-        10_000,
-        ge=1,
-        le=10_000_000,
-        description="addresses whose new sessions are counted; the one not seen for longest is forgotten",
+        "an event's payload and some 40 kB for what stands beside the payload",
     )
     max_typed_turns: int = Field(
         64, ge=1, le=10_000, description="typed turns under way, those that wait too; more get 503"
@@ -118,32 +167,8 @@ class ServerSettings(BaseModel):
         description="of timelines, exports and events, to one client address after a burst; what is over it "
         "waits",
     )
-    start_body_bytes: int = Field(
-        4_096, ge=2, le=100_000, description="what POST /start may keep for its offer; more gets 413"
-    )
     start_expire_s: float = Field(
         120.0, gt=0, le=86_400, description="a started session without a call is forgotten after this"
-    )
-    jitter_buffer: bool = Field(
-        False,
-        description="keep a browser's packets back as aiortc does, 60 to 80 ms, for a listener that needs an "
-        "even stream; a recogniser does not",
-    )
-    vanish_ms: int = Field(
-        3_500, ge=1_000, le=60_000, description="quiet time after which a peer counts as gone"
-    )
-    drain_s: float = Field(
-        20.0,
-        ge=0,
-        le=3_600,
-        description="how long a stopping server lets running calls go on, and refuses new ones. With "
-        "goodbye_s less than what stops it waits before it kills: Kubernetes 30 s, systemd 90 s, Docker 10 s",
-    )
-    goodbye_s: float = Field(
-        8.0,
-        ge=0,
-        le=60,
-        description="how long the goodbye of a stopping server (bot.shutdown_phrase) may take after drain_s",
     )
     hang_up_s: float = Field(
         3.0, gt=0, le=60, description="how long ending one call may take, then it is cut"
@@ -151,61 +176,9 @@ class ServerSettings(BaseModel):
     stop_requests_s: int = Field(
         2, ge=0, le=600, description="how long a stopping server waits for requests in flight, behind drain_s"
     )
-    keep_alive_s: int = Field(
-        75,
-        ge=1,
-        le=3_600,
-        description="an HTTP connection without a request is kept open so long: longer than whoever is in "
-        "front keeps it (nginx and most balancers: 60 s), or some requests meet a connection being closed",
-    )
     eval_socket: bool = Field(
         True, description="serve /ws, which only Pipecat's evaluation tool (pipecat eval run) can use"
     )
     socket_open_s: float = Field(
         10.0, gt=0, le=600, description="a socket on /ws that has not said eval-connect by then is closed"
     )
-    admin_token_env: str = Field(
-        "PARLEY_ADMIN_TOKEN",
-        description="variable with the operator's token (docs/operations.md); while it is not set one is "
-        "made at the first start, and kept in operations.data_dir",
-    )
-    call_keys_env: str = Field(
-        "PARLEY_CALL_KEYS",
-        description="variable with the keys, separated by commas, of applications whose users may begin "
-        "calls; while it is not set everybody may who reaches the server: see open",
-    )
-    call_token_s: float = Field(
-        120.0, ge=1, le=3_600, description="a token that an application gets for a user is good for so long"
-    )
-    call_token_renewed_s: float = Field(
-        28_800.0, ge=0, le=604_800, description="so long the same user gets another one with every beginning"
-    )
-    ice_servers: tuple[str, ...] = Field((), description="STUN urls for browsers behind NAT")
-    allowed_origins: tuple[str, ...] = Field(
-        (), description="pages of other origins that may open calls; the server's own page always may"
-    )
-    allowed_hosts: tuple[str, ...] = Field(
-        (),
-        description="names, without port, by which this server may be called, besides localhost, 127.0.0.1 "
-        "and [::1]; when empty: no other on a loopback address, any on another address",
-    )
-    trusted_proxies: tuple[str, ...] = Field(
-        (),
-        description="addresses and networks (10.0.0.0/8) of proxies in front of this server: from them, and "
-        "from nobody else, X-Forwarded-For says who the client is",
-    )
-
-    clients: ClientsSettings = Field(ClientsSettings(), description="what clients may do, by credential")
-    open: bool = Field(
-        False,
-        description="true: everybody who reaches the server may begin calls, at the deployment's expense. "
-        "Without it a server that others can reach (an address that is not loopback, phone.public_url, "
-        "allowed_hosts, trusted_proxies) does not start without keys",
-    )
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _are_networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
-        for proxy in proxies:
-            ipaddress.ip_network(proxy)
-        return proxies

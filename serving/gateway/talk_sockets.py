@@ -42,7 +42,7 @@ from serving.gateway.eval_socket import close_socket
 from serving.gateway.limits import ShareError
 from serving.gateway.line_request import Queueing
 from serving.gateway.requests import check_origin
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.gateway.usage import UsageLimits
 
 CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
@@ -54,6 +54,10 @@ SUBPROTOCOLS = (SUBPROTOCOL, "parley")
 AUDIO_PREFIX = "adx_"
 MOST_MODEL_CHARS = 100
 DENY_S = 3.0
+
+
+# The longest call of a client that names a length (``timeout_s`` of /ws/half_duplex).
+LONGEST_NAMED_CALL_S = 1_800
 
 
 @dataclass(kw_only=True)
@@ -90,7 +94,7 @@ class TalkSockets:
 
     def __init__(
         self,
-        settings: ServerSettings,
+        settings: ServerTuning,
         *,
         calls: CallTasks,
         check_body: CheckBody,
@@ -120,7 +124,7 @@ class TalkSockets:
 
         def make() -> Dialect:
             check_name(name)
-            return HalfDuplex(longest_s=self._settings.longest_named_call_s)
+            return HalfDuplex(longest_s=LONGEST_NAMED_CALL_S)
 
         await self.serve(websocket, make, app="half_duplex_audio", mode="cascade")
 

@@ -113,7 +113,7 @@ class TwilioRoutes:
         for rate in self._begun:
             rate.check("")
         call = PhoneCall("", wanted.to, phone.number, "outbound", network=self._carrier.name)
-        within_s = MOST_QUEUED_S + phone.ring_s + phone.token_s
+        within_s = MOST_QUEUED_S + phone.ring_s + self._tokens.token_s
         token = self._tokens.expect(call, within_s=within_s, hears=self._hears())
         for rate in self._begun:
             rate.take("")
@@ -178,4 +178,4 @@ class TwilioRoutes:
         if state in ENDED:
             self._tokens.ended(call_sid)
         elif state == IN_PROGRESS:
-            self._tokens.answered(call_sid, self._phone.token_s)
+            self._tokens.answered(call_sid, self._tokens.token_s)

@@ -16,7 +16,7 @@ from functools import partial
 
 from core.grants import ClientIdentity, Grants
 from serving.gateway.limits import Place, Rate, ShareError
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import COUNTED_CLIENTS, ServerSettings
 
 # Of all lines, those that one address may have whose client shows no key.
 ADDRESS_LINES = 0.75
@@ -39,7 +39,7 @@ class RequestRate:
 
     def __init__(self, settings: ServerSettings, per_minute: int, *, key_per_minute: int, full: str) -> None:
         self._key_per_minute = key_per_minute
-        self._rate = Rate(per_minute, full, clients=settings.counted_clients)
+        self._rate = Rate(per_minute, full, clients=COUNTED_CLIENTS)
 
     def take(self, identity: ClientIdentity) -> None:
         """Count one request; one of the operator is not counted.
@@ -121,7 +121,7 @@ class UsageLimits:
         self._requests = Rate(
             1,
             "over {limit} turns a minute of this client, try again later",
-            clients=settings.counted_clients,
+            clients=COUNTED_CLIENTS,
             burst=REQUESTS_AT_ONCE,
         )
         self._sessions = RequestRate(

@@ -17,7 +17,7 @@ from core.media import ms_to_samples
 from runtime.engine_hosting.supervisor import PASSED_ENVIRONMENT
 from serving.gateway.limits import Places
 from serving.gateway.voice_child import EXIT_NOT_AUDIO, EXIT_TOO_LARGE, EXIT_TOO_LONG
-from serving.gateway.voice_settings import VoiceSettings
+from serving.gateway.voice_settings import VoiceTuning
 
 RATE_HZ = 16_000
 CHILD = Path(__file__).with_name("voice_child.py")
@@ -42,7 +42,7 @@ class VoiceDecoder:
         settings: bounds.
     """
 
-    def __init__(self, settings: VoiceSettings) -> None:
+    def __init__(self, settings: VoiceTuning) -> None:
         self._settings = settings
         self._places = Places(
             settings.decodes, f"{settings.decodes} audio files are being decoded, try again in a moment"

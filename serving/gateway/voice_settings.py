@@ -13,15 +13,20 @@ class VoiceSettings(BaseModel):
     default: Path | None = Field(
         None, description="WAV that clients are given who have none; null: duplex.tts_voice of the deployment"
     )
+
+
+class VoiceTuning(VoiceSettings):
+    """Settings with the values beside them that no deployment sets."""
+
+    max_voices: int = Field(100, ge=0, le=100_000, description="with so many kept another one gets 409")
+    max_total_bytes: int = Field(
+        200_000_000, ge=0, le=10**12, description="the same of their files; 60 s are 1.9 MB"
+    )
     max_upload_bytes: int = Field(
         8 * 1024 * 1024, ge=1_000, le=100_000_000, description="of a file; larger ones get 413"
     )
     min_ms: int = Field(200, ge=0, le=10_000, description="shorter ones say nothing of a voice and get 400")
     max_s: float = Field(60.0, gt=0, le=3_600, description="longer ones get 413")
-    max_voices: int = Field(100, ge=0, le=100_000, description="with so many kept another one gets 409")
-    max_total_bytes: int = Field(
-        200_000_000, ge=0, le=10**12, description="the same of their files; 60 s are 1.9 MB"
-    )
     decodes: int = Field(2, ge=1, le=64, description="at a time; one more gets 503")
     decode_s: float = Field(10.0, gt=0, le=600, description="longest time for one, also of the processor")
     decode_memory_bytes: int = Field(

@@ -23,9 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from audio.wav import decode_wav
 from core.errors import MediaError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float, samples_to_ms
+from core.tuning import tuned
 from runtime.replaced_file import replace_file, sweep
 from serving.gateway.voice_decoder import RATE_HZ, VoiceDecoder, VoiceError
-from serving.gateway.voice_settings import VoiceSettings
+from serving.gateway.voice_settings import VoiceSettings, VoiceTuning
 
 REGISTRY = "registry.json"
 VOICE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -71,7 +72,7 @@ class Voices:
     """
 
     def __init__(self, folder: Path, settings: VoiceSettings | None = None) -> None:
-        self.settings = settings or VoiceSettings()
+        self.settings = tuned(VoiceTuning, settings)
         self._folder = folder
         self._decoder = VoiceDecoder(self.settings)
         self._writing = asyncio.Lock()

@@ -23,7 +23,7 @@ from core.errors import MediaError
 from serving.gateway.operators import Operators
 from serving.gateway.read_pace import ReadPace
 from serving.gateway.requests import check_origin, client_of, read_body
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.gateway.voice_pcm import Pcm, read_pcm
 from serving.gateway.voices import Voice, Voices
 
@@ -60,7 +60,7 @@ class Done(BaseModel):
 
 
 def voices_api(
-    voices: Voices, default: Path | None, operators: Operators, settings: ServerSettings, pace: ReadPace
+    voices: Voices, default: Path | None, operators: Operators, settings: ServerTuning, pace: ReadPace
 ) -> APIRouter:
     """The routes.
 

@@ -26,7 +26,7 @@ from serving.gateway.calls import CallTasks
 from serving.gateway.line_request import Queueing
 from serving.gateway.requests import read_json
 from serving.gateway.sessions import StartedSession, StartedSessions
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.gateway.usage import RequestRate, UsageLimits
 
 OnConnection = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
@@ -39,6 +39,10 @@ TRANSPORT = "webrtc"
 OFFERING: ContextVar[ClientIdentity] = ContextVar("parley.offering")
 # Started sessions that wait for their offer; with the default start_body_bytes they hold some 4 MB.
 MAX_STARTED_SESSIONS = 1_000
+
+
+# What POST /start may keep for its offer; more gets 413.
+START_BODY_BYTES = 4_096
 
 
 @dataclass
@@ -79,7 +83,7 @@ class WebRtcRoutes:
 
     def __init__(
         self,
-        settings: ServerSettings,
+        settings: ServerTuning,
         *,
         door: Door,
         calls: CallTasks,
@@ -128,8 +132,8 @@ class WebRtcRoutes:
         # As text: parsed, a body of empty objects takes twenty times as much.
         text = json.dumps(given if isinstance(given, dict) else {}, ensure_ascii=False)
         kept = text.encode("utf-8", "surrogatepass")
-        if len(kept) > self._settings.start_body_bytes:
-            raise HTTPException(413, f"body: over {self._settings.start_body_bytes} bytes as JSON")
+        if len(kept) > START_BODY_BYTES:
+            raise HTTPException(413, f"body: over {START_BODY_BYTES} bytes as JSON")
         # Last: a token is spent on a call that may begin.
         admitted = await self._access.admit(request, APP)
         session_id = self._sessions.open(kept, client=identity.address, identity=identity)

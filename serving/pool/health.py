@@ -14,7 +14,7 @@ from loguru import logger
 
 from core.errors import PeerError
 from models.omni.minicpm_worker.health import Health
-from serving.pool.settings import PoolSettings
+from serving.pool.settings import PoolTuning
 
 # A process that ends may still take a connection in its last moment.
 BROKEN_S = 0.02
@@ -53,7 +53,7 @@ class HealthWatch:
 
     def __init__(
         self,
-        settings: PoolSettings,
+        settings: PoolTuning,
         worker: Asked,
         *,
         on_health: Callable[[Health, float], None],

@@ -28,6 +28,7 @@ from typing import Any, Self
 from loguru import logger
 
 from core.errors import CapacityError, ConfigError
+from core.tuning import tuned
 from models.omni.minicpm_worker.health import TAKEN, Health
 from protocols.worker_tokens import Claim, sign
 from runtime.engine_hosting.messages import EngineMessage, MessageType
@@ -36,7 +37,7 @@ from runtime.worker_secret import secret_in
 from serving.pool.health import HealthWatch
 from serving.pool.minicpm_server import ServerWorker
 from serving.pool.process import WorkerProcess
-from serving.pool.settings import PoolSettings, WorkerSpec
+from serving.pool.settings import PoolSettings, PoolTuning, WorkerSpec
 from serving.pool.streams import StreamWorkers
 from serving.pool.watch import Watch
 from serving.scheduler.eta import Eta, EtaSettings
@@ -180,7 +181,7 @@ class Pool:
     """
 
     def __init__(self, settings: PoolSettings) -> None:
-        self.settings = settings
+        self.settings = settings = tuned(PoolTuning, settings)
         self._clock = LoopClock()
         self._secret = _secret(settings)
         self.eta = Eta(settings.eta)
@@ -602,7 +603,7 @@ class Pool:
             self._apply(self._scheduler.worker_down(kept.spec.name, self._clock.now_ms()))
 
 
-def _secret(settings: PoolSettings) -> bytes:
+def _secret(settings: PoolTuning) -> bytes:
     given = secret_in(settings.secret_env)
     if not given:
         others = [

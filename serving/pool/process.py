@@ -17,7 +17,7 @@ from contextlib import suppress
 from loguru import logger
 
 from runtime.engine_hosting.supervisor import ROOT, RestartPauses, Supervisor, child_environment
-from serving.pool.settings import PoolSettings, WorkerSpec
+from serving.pool.settings import PoolTuning, WorkerSpec
 
 
 class WorkerProcess(Supervisor):
@@ -33,7 +33,7 @@ class WorkerProcess(Supervisor):
     def __init__(
         self,
         spec: WorkerSpec,
-        settings: PoolSettings,
+        settings: PoolTuning,
         *,
         secret: str,
         on_url: Callable[[str | None], None],

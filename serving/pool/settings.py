@@ -79,7 +79,25 @@ class PoolSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    workers: tuple[WorkerSpec, ...] = Field((), max_length=1_000)
+    workers: tuple[WorkerSpec, ...] = Field((), max_length=1_000, description="none: every engine is here")
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "PoolSettings":
+        names = [worker.name for worker in self.workers]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"workers of the same name: {', '.join(twice)}")
+        return self
+
+
+class PoolTuning(PoolSettings):
+    """Settings with the values beside them that no deployment sets."""
+
+    load_ms: int = Field(
+        600_000,
+        ge=1_000,
+        le=3_600_000,
+        description="a worker that loads its engine, and says nothing for so long, is killed",
+    )
     scheduler: SchedulerSettings = SchedulerSettings()
     eta: EtaSettings = EtaSettings()
     secret_env: str = Field(
@@ -96,12 +114,6 @@ class PoolSettings(BaseModel):
     dead_ms: int = Field(
         5_000, ge=200, le=600_000, description="and behind so long gone: one that was started here is killed"
     )
-    load_ms: int = Field(
-        600_000,
-        ge=1_000,
-        le=3_600_000,
-        description="the same of one that loads its engine, or has not said yet where it listens",
-    )
     load_estimate_ms: int = Field(
         60_000, ge=0, le=3_600_000, description="how long a load is likely to take, for those who wait"
     )
@@ -114,10 +126,7 @@ class PoolSettings(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _names_differ(self) -> "PoolSettings":
-        names = [worker.name for worker in self.workers]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"workers of the same name: {', '.join(twice)}")
+    def _ordered(self) -> "PoolTuning":
         if self.dead_ms <= self.silent_ms:
             raise ValueError("expected silent_ms < dead_ms")
         if self.scheduler.silent_ms is not None:

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from core.errors import PeerError
 from runtime.engine_hosting.codec import decode, encode
 from runtime.engine_hosting.messages import EngineMessage, MessageType
-from serving.pool.settings import PoolSettings
+from serving.pool.settings import PoolTuning
 
 MOST_STATE_BYTES = 1_048_576
 
@@ -37,7 +37,7 @@ class Watch:
 
     def __init__(
         self,
-        settings: PoolSettings,
+        settings: PoolTuning,
         *,
         first: Callable[[], EngineMessage],
         on_state: Callable[[Mapping[str, Any]], None],

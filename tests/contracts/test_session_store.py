@@ -28,7 +28,7 @@ from session_store.conversation import Conversations
 from session_store.database import read_only_database
 from session_store.events import PAYLOAD_VERSION, Draft, Event, Kind
 from session_store.prompt import prompt_view
-from session_store.store import SessionReader, SessionStore, SessionWriter, StoreSettings
+from session_store.store import SessionReader, SessionStore, SessionWriter, StoreTuning
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 
 DAY_US = 86_400_000_000
@@ -64,7 +64,7 @@ async def opening() -> AsyncIterator[Opener]:
             clock: Clock | None = None,
             **settings: Any,
         ):
-            store = await SessionStore.open(StoreSettings(url=url, **settings), now_us=now_us, clock=clock)
+            store = await SessionStore.open(StoreTuning(url=url, **settings), now_us=now_us, clock=clock)
             stack.push_async_callback(store.close)
             return store
 
@@ -508,7 +508,7 @@ class Hands:
 @pytest.mark.parametrize("step_us", [3_600_000_000, -3_600_000_000])
 async def test_a_wall_clock_that_is_set_during_a_call_moves_nothing(url: str, step_us: int) -> None:
     hands = Hands()
-    store = await SessionStore.open(StoreSettings(url=url), clock=hands, now_us=lambda: hands.wall_us)
+    store = await SessionStore.open(StoreTuning(url=url), clock=hands, now_us=lambda: hands.wall_us)
     session = await store.create()
     hands.wall_us += 10
     writer = await store.claim(session.id)
@@ -525,7 +525,7 @@ async def test_a_wall_clock_that_is_set_during_a_call_moves_nothing(url: str, st
 
 async def test_a_session_clock_starts_behind_the_last_event(url: str) -> None:
     hands = Hands()
-    store = await SessionStore.open(StoreSettings(url=url), clock=hands, now_us=lambda: hands.wall_us)
+    store = await SessionStore.open(StoreTuning(url=url), clock=hands, now_us=lambda: hands.wall_us)
     writer = await new_writer(store)
     hands.steady_us += 20
     now_us = writer.clock.now_us()
@@ -669,7 +669,7 @@ async def test_a_conversation_is_read_from_its_newest_summary_on(store: SessionS
 
 async def test_who_only_looks_sees_the_same(store: SessionStore, url: str) -> None:
     writer = await conversation(store)
-    reader = await SessionReader.open(StoreSettings(url=url))
+    reader = await SessionReader.open(StoreTuning(url=url))
     for asked in (
         lambda each: each.info(writer.session_id),
         lambda each: each.sessions(limit=9, tenant="bank"),
@@ -688,7 +688,7 @@ async def test_who_only_looks_sees_the_same(store: SessionStore, url: str) -> No
 
 async def test_who_only_looks_changes_nothing(store: SessionStore, url: str) -> None:
     session = await store.create()
-    looking = read_only_database(StoreSettings(url=url))
+    looking = read_only_database(StoreTuning(url=url))
     await looking.open()
     with pytest.raises(StoreError):
         await looking.read(lambda connection: connection.exec_driver_sql("UPDATE session SET epoch = 9"))
@@ -699,7 +699,7 @@ async def test_who_only_looks_changes_nothing(store: SessionStore, url: str) -> 
 async def test_who_only_looks_does_not_migrate(opening: Opener, url: str) -> None:
     await with_database(url, first_release)
     with pytest.raises(ConfigError, match="older release"):
-        await SessionReader.open(StoreSettings(url=url))
+        await SessionReader.open(StoreTuning(url=url))
     versions: list[object] = []
     await with_database(url, lambda connection: versions.append(migrations.version(connection)))
     assert versions == ["0001"]
@@ -707,7 +707,7 @@ async def test_who_only_looks_does_not_migrate(opening: Opener, url: str) -> Non
 
 async def test_who_only_looks_makes_no_store(url: str) -> None:
     with pytest.raises(ConfigError, match="no session store"):
-        await SessionReader.open(StoreSettings(url=url))
+        await SessionReader.open(StoreTuning(url=url))
     tables: list[str] = []
     await with_database(url, lambda connection: tables.extend(sa.inspect(connection).get_table_names()))
     assert tables == []
@@ -1017,7 +1017,7 @@ async def test_a_store_of_a_newer_release_is_refused(store: SessionStore, url: s
     session = await store.create()
     await execute(url, "UPDATE session_store_version SET version_num = '9999'")
     with pytest.raises(ConfigError, match="newer release"):
-        await SessionStore.open(StoreSettings(url=url))
+        await SessionStore.open(StoreTuning(url=url))
     # Who has it open already goes on.
     assert await store.info(session.id) == session
 
@@ -1025,7 +1025,7 @@ async def test_a_store_of_a_newer_release_is_refused(store: SessionStore, url: s
 async def test_tables_of_another_program_are_left_alone(url: str) -> None:
     await execute(url, "CREATE TABLE event (title TEXT)")
     with pytest.raises(ConfigError, match="event"):
-        await SessionStore.open(StoreSettings(url=url))
+        await SessionStore.open(StoreTuning(url=url))
     await execute(url, "INSERT INTO event (title) VALUES ('party')")
 
 

@@ -17,7 +17,7 @@ from models.omni import Preparation, Vote
 from processors.duplex.contents import Contents
 from processors.duplex.omni import DuplexOmniProcessor
 from processors.duplex.outlet import Outlet
-from processors.duplex.settings import DuplexSettings
+from processors.duplex.settings import DuplexTuning
 from processors.duplex.succession import EngineSource
 from processors.duplex.tick import Tick
 from processors.playout.playout import Playout
@@ -102,7 +102,7 @@ class Call:
                 tells_units=tells_units,
                 on_tick=self.ticks.append,
             ),
-            settings=DuplexSettings.model_validate(changes),
+            settings=DuplexTuning.model_validate(changes),
             apologise=self._apologise,
             hears_pipeline=hears_pipeline,
         )

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from serving.gateway.app import create_app
 from serving.gateway.audit import AuditLog
 from serving.gateway.operations import Operations
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from transports.webrtc.signaling import Signaling
 
 TOKEN = "a token of the tests that is long enough"
@@ -27,7 +27,7 @@ def gateway(
 ) -> FastAPI:
     """The application."""
     return create_app(
-        ServerSettings.model_validate(settings),
+        ServerTuning.model_validate(settings),
         run_call=_no_call,
         describe=lambda: {"deployment": "test", "exposure": "Calls need no key."},
         open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=1),

@@ -21,10 +21,10 @@ from serving.gateway.app import create_app
 from serving.gateway.audit import AuditLog
 from serving.gateway.http_server import http_server
 from serving.gateway.session_api import TurnEvent, Typing
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from session_store.compaction import Compactor
 from session_store.conversation import Conversations
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests.peers.operations_gateway import BEARER, TOKEN
 from transports.webrtc.signaling import Signaling
@@ -77,8 +77,8 @@ async def no_call(_arguments: RunnerArguments) -> None:
 async def application(
     folder: Path, type_turn: Typing, *, audit: AuditLog | None = None, **settings: Any
 ) -> AsyncIterator[tuple[FastAPI, SessionStore]]:
-    bounds = ServerSettings(**{"drain_s": 0, "stop_requests_s": 0, **settings})
-    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{folder}/sessions.db"))
+    bounds = ServerTuning(**{"drain_s": 0, "stop_requests_s": 0, **settings})
+    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
     conversations = Conversations(store, compactor=Compactor())
     try:
         app = create_app(
@@ -162,7 +162,7 @@ class Server:
 
 @asynccontextmanager
 async def served(app: FastAPI) -> AsyncIterator[Server]:
-    server = http_server(app, ServerSettings(stop_requests_s=0))
+    server = http_server(app, ServerTuning(stop_requests_s=0))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         serving = asyncio.create_task(server.serve(sockets=[listener]))

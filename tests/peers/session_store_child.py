@@ -10,7 +10,7 @@ import sys
 
 from core.errors import FencedError
 from session_store.events import Draft, Kind
-from session_store.store import SessionStore, SessionWriter, StoreSettings
+from session_store.store import SessionStore, SessionWriter, StoreTuning
 
 TASKS = 4
 
@@ -40,7 +40,7 @@ async def write(writer: SessionWriter, task: int) -> None:
 
 
 async def main(url: str, session_ids: list[str]) -> None:
-    store = await SessionStore.open(StoreSettings(url=url))
+    store = await SessionStore.open(StoreTuning(url=url))
     session_ids = session_ids or [(await store.create()).id for _ in range(3)]
     writers = [await store.claim(session_id) for session_id in session_ids]
     say(f"claimed {writers[0].epoch}")

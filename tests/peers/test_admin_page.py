@@ -17,9 +17,9 @@ from models.omni import Preparation
 from serving.gateway.apps import AppDisabledError
 from serving.gateway.http_server import http_server
 from serving.gateway.operations import Operations, OperationsSettings
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.pool.pool import NotPlaced, Pool
-from serving.pool.settings import PoolSettings
+from serving.pool.settings import PoolTuning
 from serving.scheduler.wants import Reason, Task, Want
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, worker
@@ -64,13 +64,13 @@ class Site:
 async def site(folder: Path, *workers: str) -> AsyncIterator[Site]:
     async with AsyncExitStack() as exits:
         served = [exits.enter_context(worker(ScriptedOmniHost(), name=name)) for name in workers]
-        chosen = settings(served) if served else PoolSettings()
+        chosen = settings(served) if served else PoolTuning()
         pool = await exits.enter_async_context(Pool(chosen))
         if served:
             await ready(pool, len(served))
         operations = Operations.open(OperationsSettings(data_dir=folder), pool=pool)
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            bounds = ServerSettings(stop_requests_s=1, drain_s=0)
+            bounds = ServerTuning(stop_requests_s=1, drain_s=0)
             app = gateway(operations)
             server = http_server(app, bounds)
             serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -22,7 +22,7 @@ import pytest
 from playwright.async_api import BrowserContext, Locator, Page, async_playwright, expect
 
 from session_store.events import Draft, Kind
-from session_store.store import SessionStore, StoreSettings
+from session_store.store import SessionStore, StoreTuning
 from tests.peers.llm_script import Turn
 from tests.peers.minicpm_server import minicpm_server
 from tests.peers.openai_server import OpenAiServer
@@ -654,7 +654,7 @@ def said_by_voice(text: str) -> tuple[Kind, dict[str, object]]:
 
 async def import_session(address: str, folder: Path, *events: tuple[Kind, dict[str, object]]) -> str:
     """Bring a session to the server that another one recorded."""
-    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{folder}/other.db"))
+    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/other.db"))
     try:
         session = await store.create()
         writer = await store.claim(session.id)

@@ -29,7 +29,7 @@ from models.llm.llamacpp.settings import LlamaCppSettings, has_chat_template
 from pipelines.answering import Answering, plan_answering
 from pipelines.sessions import open_conversations
 from processors.dialogue.reply_guard import ReplyGuard
-from processors.dialogue.reply_watch import GuardSettings
+from processors.dialogue.reply_watch import GuardTuning
 from processors.dialogue.services import LlamaCpp, LlamaCppRowSettings
 from processors.service_rows import Shared
 from session_store.events import Kind
@@ -42,7 +42,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOAD_S = 60
 FALLBACK = ("We open at nine.",)
 # A busy machine is no failure here.
-PATIENT = GuardSettings(
+PATIENT = GuardTuning(
     first_token_ms=20_000, token_gap_ms=20_000, silence_budget_ms=20_000, silent_gap_ms=20_000
 )
 

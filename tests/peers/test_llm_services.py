@@ -18,7 +18,7 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import FunctionCallParams, LLMService
 
 from processors.dialogue.reply_guard import Failover, ReplyGuard
-from processors.dialogue.reply_watch import FailureReason, GuardSettings
+from processors.dialogue.reply_watch import FailureReason, GuardTuning
 from processors.dialogue.services import (
     Anthropic,
     AnthropicSettings,
@@ -32,7 +32,7 @@ from tests.peers.llm_script import ModelServer, Turn
 from tests.peers.openai_server import OpenAiServer
 
 # Half of the product's deadlines: the relations between them stay.
-LIMITS = GuardSettings(
+LIMITS = GuardTuning(
     first_token_ms=600,
     token_gap_ms=750,
     silence_budget_ms=700,
@@ -94,7 +94,7 @@ class Call:
 
 @asynccontextmanager
 async def guarded(
-    provider: Provider, *turns: Turn, sdk_retries: int = 0, limits: GuardSettings = LIMITS
+    provider: Provider, *turns: Turn, sdk_retries: int = 0, limits: GuardTuning = LIMITS
 ) -> AsyncIterator[Call]:
     failovers: list[Failover] = []
     async with provider.server_type(turns) as server:

@@ -17,7 +17,7 @@ from models.omni import OmniEngine, Preparation
 from serving.gateway.operations import Operations
 from serving.pool.omni import PooledConversation, PooledOmni, PoolOmniSettings
 from serving.pool.pool import Pool
-from serving.pool.settings import PoolSettings, WorkerSpec
+from serving.pool.settings import PoolTuning, WorkerSpec
 from serving.scheduler.wants import Standing, Task
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, worker
@@ -43,8 +43,8 @@ def far(name: str, url: str, **settings: Any) -> WorkerSpec:
     return WorkerSpec(name=name, url=url, kind="minicpm_o_server", settings=settings)
 
 
-def chosen(*specs: WorkerSpec, **more: Any) -> PoolSettings:
-    return PoolSettings.model_validate({"workers": specs, **SOON, **more})
+def chosen(*specs: WorkerSpec, **more: Any) -> PoolTuning:
+    return PoolTuning.model_validate({"workers": specs, **SOON, **more})
 
 
 def conversation(pool: Pool, session: str = "session") -> PooledConversation:

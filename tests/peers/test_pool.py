@@ -19,7 +19,7 @@ from models.omni.hosted.engine import WorkerOmniEngine, WorkerSettings
 from runtime.engine_hosting.messages import EngineMessage
 from serving.pool.pool import NotPlaced, Placed, Pool
 from serving.pool.process import WorkerProcess
-from serving.pool.settings import PoolSettings, WorkerSpec
+from serving.pool.settings import PoolTuning, WorkerSpec
 from serving.scheduler.scheduler import SchedulerSettings
 from serving.scheduler.wants import Place, Reason, Standing, Task, Want
 from tests.fakes.omni import ScriptedOmniHost
@@ -43,9 +43,9 @@ def two() -> Iterator[list[Served]]:
         yield [exits.enter_context(worker(ScriptedOmniHost(), name=name)) for name in ("v", "w")]
 
 
-def settings(served: list[Served], **more: Any) -> PoolSettings:
+def settings(served: list[Served], **more: Any) -> PoolTuning:
     workers = [WorkerSpec(name=each.server.settings.name, url=each.url) for each in served]
-    return PoolSettings.model_validate({"workers": workers, "secret_env": SECRET_ENV, **more})
+    return PoolTuning.model_validate({"workers": workers, "secret_env": SECRET_ENV, **more})
 
 
 def want(session: str = "", **more: Any) -> Want:
@@ -236,12 +236,12 @@ def minicpm() -> Iterator[str]:
         yield server.url
 
 
-def started(url: str, count: int = 1, **more: Any) -> PoolSettings:
+def started(url: str, count: int = 1, **more: Any) -> PoolTuning:
     workers = [
         WorkerSpec(name=f"w{number}", engine="minicpm_worker", settings={"url": url})
         for number in range(count)
     ]
-    return PoolSettings.model_validate({"workers": workers, **more})
+    return PoolTuning.model_validate({"workers": workers, **more})
 
 
 async def test_a_worker_that_is_killed_is_told_and_the_conversation_goes_on_at_another(minicpm: str) -> None:
@@ -343,7 +343,7 @@ async def test_a_pool_that_closes_tells_those_who_lost_a_worker(two: list[Served
 
 async def test_a_worker_that_cannot_load_is_no_storm() -> None:
     spec = WorkerSpec(name="w", engine="minicpm_worker", python="/bin/false")
-    chosen = PoolSettings(workers=(spec,), retry_ms=200, scheduler=SchedulerSettings(no_worker_ms=300))
+    chosen = PoolTuning(workers=(spec,), retry_ms=200, scheduler=SchedulerSettings(no_worker_ms=300))
     began_s = time.monotonic()
     async with Pool(chosen) as pool:
         with pytest.raises(NotPlaced, match="no worker is there"):

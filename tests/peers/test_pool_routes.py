@@ -17,7 +17,7 @@ from serving.gateway.operations import Operations
 from serving.gateway.pool_view import PoolView
 from serving.pool.omni import PooledOmni, PoolOmniSettings
 from serving.pool.pool import NotPlaced, Placed, Pool
-from serving.pool.settings import PoolSettings, WorkerSpec
+from serving.pool.settings import PoolTuning, WorkerSpec
 from serving.scheduler.wants import Place, Reason, Task, Want
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
@@ -64,7 +64,7 @@ class Site:
 
 
 @asynccontextmanager
-async def site(chosen: PoolSettings, *, operator: bool = True) -> AsyncIterator[Site]:
+async def site(chosen: PoolTuning, *, operator: bool = True) -> AsyncIterator[Site]:
     headers = BEARER if operator else {}
     async with Pool(chosen) as pool, asking(gateway(Operations(pool=pool)), headers=headers) as client:
         yield Site(pool, client)
@@ -158,7 +158,7 @@ async def test_a_worker_that_is_not_there_is_offline_and_one_that_loads_is_loadi
             WorkerSpec(name="slow", url=slow.url),
             WorkerSpec(name="gone", url="ws://127.0.0.1:9"),
         )
-        async with site(PoolSettings(workers=specs, secret_env=SECRET_ENV)) as here:
+        async with site(PoolTuning(workers=specs, secret_env=SECRET_ENV)) as here:
             await until(lambda: here.pool.workers()["slow"].get("state") == "loading")
             shown = await here.workers()
             assert (shown["slow"]["status"], shown["gone"]["status"]) == ("loading", "offline")
@@ -194,7 +194,7 @@ async def test_the_number_of_a_device_is_that_of_its_setting() -> None:
             "odd": {"device": 3},
         }.items()
     )
-    pool = Pool(PoolSettings(workers=specs))
+    pool = Pool(PoolTuning(workers=specs))
     shown = {each.worker_id: each.gpu_id for each in PoolView(pool).workers(whole=True).workers}
     assert shown == {"one": 1, "first": 0, "none": None, "unsaid": None, "odd": None}
 
@@ -247,7 +247,7 @@ async def test_whoever_knows_a_ticket_sees_it_alone(served: list[Served]) -> Non
 
 async def test_a_place_that_no_worker_may_free_has_no_estimate() -> None:
     gone = WorkerSpec(name="gone", url="ws://127.0.0.1:9")
-    async with site(PoolSettings(workers=(gone,), secret_env=SECRET_ENV)) as here:
+    async with site(PoolTuning(workers=(gone,), secret_env=SECRET_ENV)) as here:
         waits = asyncio.create_task(here.pool.acquire(want()))
         await until(here.pool.places)
         [item] = (await here.json("/api/queue"))["items"]

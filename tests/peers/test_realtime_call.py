@@ -26,10 +26,10 @@ from pipelines.duplex import run_duplex
 from pipelines.engines import Engines, Executors, Loaded, plan_realtime
 from pipelines.lifetime import EXPIRED, LIMITED, OVER_LIMIT
 from pipelines.sessions import open_conversations
-from processors.dialogue.reply_watch import GuardSettings
+from processors.dialogue.reply_watch import GuardTuning
 from processors.dialogue.services import Documents, DocumentsSettings
 from session_store.events import Event, Kind
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from telemetry.turns import TurnRecord
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.scripted_llm import ScriptedLanguageModel
@@ -87,8 +87,8 @@ async def hold(
         choice = Choice(name="openai_live", settings={"base_url": server.url})
     deployment = Deployment(
         bot=Bot(greeting=greeting, greeting_again="", system_prompt="Be brief."),
-        thinking=Thinking(guard=GuardSettings(apology=APOLOGY)),
-        remembering=Remembering(store=StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db")),
+        thinking=Thinking(guard=GuardTuning(apology=APOLOGY)),
+        remembering=Remembering(store=StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db")),
         duplex=Duplex(engine=choice, tick_log=None, **(duplex or {})),
     )
     answering = Answering(

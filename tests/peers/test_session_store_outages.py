@@ -23,7 +23,7 @@ from core.errors import (
 )
 from session_store.database import database
 from session_store.events import Draft, Kind
-from session_store.store import SessionStore, SessionWriter, StoreSettings
+from session_store.store import SessionStore, SessionWriter, StoreTuning
 from tests.peers.postgres import (  # noqa: F401
     PostgresServer,
     own_postgres,
@@ -43,7 +43,7 @@ def said(text: str) -> Draft:
 
 @asynccontextmanager
 async def opened(url: str, **settings: float) -> AsyncIterator[SessionStore]:
-    store = await SessionStore.open(StoreSettings(url=url, **settings))  # type: ignore[arg-type]
+    store = await SessionStore.open(StoreTuning(url=url, **settings))  # type: ignore[arg-type]
     try:
         yield store
     finally:
@@ -217,7 +217,7 @@ async def test_closing_does_not_wait_for_a_frozen_server(
     own_postgres: PostgresServer,  # noqa: F811
     own_postgres_url: str,  # noqa: F811
 ) -> None:
-    store = await SessionStore.open(StoreSettings(url=own_postgres_url, close_s=1))
+    store = await SessionStore.open(StoreTuning(url=own_postgres_url, close_s=1))
     writer = await store.claim((await store.create()).id)
     await writer.append(said("a"))
     # A connection of the pool too.
@@ -273,7 +273,7 @@ async def test_what_is_acknowledged_is_on_disk_whatever_the_server_does_by_defau
     name = make_url(postgres_url).database
     await connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = {default}')
     await connection.close()
-    file = database(StoreSettings(url=postgres_url))
+    file = database(StoreTuning(url=postgres_url))
     await file.open()
     try:
         asked = sa.text("SHOW synchronous_commit")
@@ -409,7 +409,7 @@ async def hang_up_on_everybody_else(url: str) -> None:
 async def test_a_server_that_is_not_there_is_not_waited_for_forever() -> None:
     with pytest.raises(StoreUnavailableError, match="127.0.0.1"):
         await SessionStore.open(
-            StoreSettings(url=f"postgresql://me:secret@127.0.0.1:{free_port()}/x", open_deadline_s=0.3)
+            StoreTuning(url=f"postgresql://me:secret@127.0.0.1:{free_port()}/x", open_deadline_s=0.3)
         )
 
 
@@ -417,7 +417,7 @@ async def test_a_server_that_is_not_there_is_not_waited_for_forever() -> None:
 async def test_a_wrong_address_is_said_in_one_line(postgres_url: str, wrong: str) -> None:  # noqa: F811
     url = f"{postgres_url}x" if wrong == "database" else postgres_url.replace("parley@", "stranger:secret@")
     with pytest.raises(ConfigError) as error:
-        await SessionStore.open(StoreSettings(url=url))
+        await SessionStore.open(StoreTuning(url=url))
     assert "\n" not in str(error.value) and "secret" not in str(error.value)
 
 

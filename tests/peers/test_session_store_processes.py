@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from session_store.events import Draft, Kind
-from session_store.store import SessionStore, StoreSettings
+from session_store.store import SessionStore, StoreTuning
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 from tests.peers.server import ROOT
 
@@ -67,7 +67,7 @@ async def test_what_a_killed_process_was_acknowledged_is_stored_once_and_without
         for line in lines[1:]:
             session_id, seq, key = line.split()
             acknowledged.add((session_id, int(seq), key))
-    store = await SessionStore.open(StoreSettings(url=url))
+    store = await SessionStore.open(StoreTuning(url=url))
     stored: set[tuple[str, int, str]] = set()
     infos = await store.sessions(limit=1_000)
     for info in infos:
@@ -81,7 +81,7 @@ async def test_what_a_killed_process_was_acknowledged_is_stored_once_and_without
 
 
 async def test_of_two_processes_that_claim_one_session_the_first_is_fenced(url: str) -> None:
-    store = await SessionStore.open(StoreSettings(url=url))
+    store = await SessionStore.open(StoreTuning(url=url))
     session_id = (await store.create()).id
     async with child(url, session_id) as first:
         old = await lines_until(first, 50)
@@ -104,7 +104,7 @@ async def test_of_two_processes_that_claim_one_session_the_first_is_fenced(url: 
 
 
 async def test_a_frozen_process_that_was_superseded_writes_nothing_when_it_thaws(url: str) -> None:
-    store = await SessionStore.open(StoreSettings(url=url, append_deadline_s=TIMEOUT_S))
+    store = await SessionStore.open(StoreTuning(url=url, append_deadline_s=TIMEOUT_S))
     session_id = (await store.create()).id
     async with child(url, session_id) as frozen:
         await lines_until(frozen, 50)

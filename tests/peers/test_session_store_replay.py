@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from session_store.events import Draft, Kind
-from session_store.store import SessionStore, StoreSettings
+from session_store.store import SessionStore, StoreTuning
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 from tests.peers.server import ROOT
 
@@ -23,7 +23,7 @@ def looks(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 async def test_a_file_that_a_server_has_open_is_read_with_its_log_and_left_as_it_is(tmp_path: Path) -> None:
-    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/a.db"))
+    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/a.db"))
     writer = await store.claim((await store.create()).id)
     for _ in range(3):
         await writer.append(Draft(Kind.JOURNAL, JOURNAL, 1, 1, "test"))
@@ -40,7 +40,7 @@ async def test_a_file_that_a_server_has_open_is_read_with_its_log_and_left_as_it
 
 
 async def test_a_server_s_database_is_read(postgres_url: str) -> None:  # noqa: F811
-    store = await SessionStore.open(StoreSettings(url=postgres_url))
+    store = await SessionStore.open(StoreTuning(url=postgres_url))
     writer = await store.claim((await store.create()).id)
     await writer.append(Draft(Kind.JOURNAL, JOURNAL, 1, 1, "test"))
     done = replay(writer.session_id, postgres_url)

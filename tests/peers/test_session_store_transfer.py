@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from session_store.events import Draft, Kind
-from session_store.store import SessionStore, StoreSettings
+from session_store.store import SessionStore, StoreTuning
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 from tests.peers.server import ROOT
 
@@ -22,7 +22,7 @@ def transfer(*arguments: str, lines: str = "") -> subprocess.CompletedProcess[st
 
 
 async def filled(url: str) -> str:
-    store = await SessionStore.open(StoreSettings(url=url))
+    store = await SessionStore.open(StoreTuning(url=url))
     writer = await store.claim((await store.create()).id)
     await writer.append(
         *[Draft(Kind.USER_TURN, {"text": f"žluť \u2028 {n}"}, n, n, "user") for n in range(50)]
@@ -32,7 +32,7 @@ async def filled(url: str) -> str:
 
 
 async def events(url: str, session_id: str) -> list[object]:
-    store = await SessionStore.open(StoreSettings(url=url))
+    store = await SessionStore.open(StoreTuning(url=url))
     found = await store.events(session_id, limit=1_000)
     await store.close()
     return list(found)

@@ -24,7 +24,7 @@ from configs.deployment import Choice, Deployment, Hearing, Speaking
 from core.errors import ConfigError
 from pipelines.engines import Engines
 from pipelines.engines import plan as plan_of
-from serving.pool.settings import PoolSettings, WorkerSpec
+from serving.pool.settings import PoolTuning, WorkerSpec
 from tests.voices import say, silence
 
 pytestmark = pytest.mark.alone
@@ -44,7 +44,7 @@ def deployment(*workers: WorkerSpec, **speaking: Any) -> Deployment:
     return Deployment(
         hearing=Hearing(stt=POOL),
         speaking=Speaking(tts=POOL, **speaking),
-        workers=PoolSettings(workers=workers, silent_ms=400, dead_ms=2_000, retry_ms=50),
+        workers=PoolTuning(workers=workers, silent_ms=400, dead_ms=2_000, retry_ms=50),
     )
 
 
@@ -182,6 +182,6 @@ async def test_a_call_has_its_answer_from_the_voice_behind_while_its_worker_is_g
 def test_a_deployment_that_is_wrong_is_told(
     choice: Choice, workers: tuple[WorkerSpec, ...], message: str
 ) -> None:
-    wrong = Deployment(hearing=Hearing(stt=choice), workers=PoolSettings(workers=workers))
+    wrong = Deployment(hearing=Hearing(stt=choice), workers=PoolTuning(workers=workers))
     with pytest.raises(ConfigError, match=message):
         plan_of(wrong)

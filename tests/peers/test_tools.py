@@ -35,7 +35,7 @@ from processors.dialogue.services import (
 from session_store.compaction import Compactor
 from session_store.conversation import Conversation, Conversations
 from session_store.events import Kind
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.tools import ORDER
@@ -164,7 +164,7 @@ def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @asynccontextmanager
 async def opened(file: Path, session_id: str | None = None) -> AsyncIterator[Conversation]:
     """A session, as one process holds it."""
-    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{file}", busy_timeout_ms=0))
+    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{file}", busy_timeout_ms=0))
     try:
         async with Conversations(store, compactor=Compactor()).open(session_id) as conversation:
             yield conversation

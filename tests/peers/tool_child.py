@@ -12,12 +12,12 @@ from models.tools.webhook import WebhookSettings, WebhookTool
 from processors.dialogue.durable_tools import DurableTools
 from session_store.compaction import Compactor
 from session_store.conversation import Conversations
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 
 
 async def main(file: str, session_id: str, url: str, kind: str) -> None:
-    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{file}"))
+    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{file}"))
     settings = WebhookSettings(
         name="order",
         description="Orders something.",

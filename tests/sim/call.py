@@ -17,7 +17,7 @@ from core.media import float_to_pcm16
 from models.echo import EchoCanceller
 from models.llm import LanguageModel
 from models.omni import OmniHost
-from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
+from models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
 from models.stt import Transcript
 from models.tools import Tool
 from models.tts import TextToSpeech
@@ -29,11 +29,11 @@ from pipelines.duplex import run_duplex
 from pipelines.engines import Engines, Executors, Loaded
 from pipelines.sessions import open_conversations
 from processors.dialogue.durable_tools import SharedTools
-from processors.dialogue.reply_watch import GuardSettings
+from processors.dialogue.reply_watch import GuardTuning
 from processors.dialogue.services import Documents, DocumentsSettings, LlmRow
 from session_store.conversation import Conversations
 from session_store.events import Event
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from telemetry.turns import TurnRecord
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
@@ -47,12 +47,12 @@ from tests.fakes.vad import EnergyVad
 from tests.in_place_engine import InPlaceEngine
 from tests.sim.room import Room, RoomTransport
 from transports.local.file import FileCall, FileTransport
-from turn_taking.asking_back import AskBackSettings
-from turn_taking.backchannel import BackchannelSettings
-from turn_taking.barge_in_settings import BargeInSettings
-from turn_taking.endpointing import EndpointSettings
+from turn_taking.asking_back import AskBackTuning
+from turn_taking.backchannel import BackchannelTuning
+from turn_taking.barge_in_settings import BargeInTuning
+from turn_taking.endpointing import EndpointTuning
 from turn_taking.speculation import SpeculationSettings
-from turn_taking.voicemail import VoicemailSettings
+from turn_taking.voicemail import VoicemailTuning
 
 RATE_HZ = 16_000
 # The model is asked when the turn is over, and not before.
@@ -177,23 +177,23 @@ def simulate(
 
     async def scenario() -> tuple[Call, list[Event]]:
         # No waiting for a locked file inside of SQLite: it would be real time.
-        store = StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db", busy_timeout_ms=0)
+        store = StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db", busy_timeout_ms=0)
         deployment = Deployment(
             bot=Bot(greeting=greeting, **bot),
             hearing=Hearing(
-                endpoint=EndpointSettings.model_validate(dict(endpoint)),
-                barge_in=None if barge_in is None else BargeInSettings.model_validate(dict(barge_in)),
+                endpoint=EndpointTuning.model_validate(dict(endpoint)),
+                barge_in=None if barge_in is None else BargeInTuning.model_validate(dict(barge_in)),
                 echo_mode=echo_mode,
-                ask_back=None if ask_back is None else AskBackSettings.model_validate(dict(ask_back)),
+                ask_back=None if ask_back is None else AskBackTuning.model_validate(dict(ask_back)),
             ),
             thinking=Thinking(
-                guard=GuardSettings.model_validate(dict(guard)),
+                guard=GuardTuning.model_validate(dict(guard)),
                 speculation=SpeculationSettings.model_validate(dict(speculation)),
             ),
             speaking=Speaking(
                 backchannel=None
                 if backchannel is None
-                else BackchannelSettings.model_validate(dict(backchannel))
+                else BackchannelTuning.model_validate(dict(backchannel))
             ),
             remembering=Remembering(store=store),
             duplex=Duplex.model_validate({"tick_log": tmp_path / "ticks", **duplex}),
@@ -222,7 +222,7 @@ def simulate(
         vad, inline = EnergyVad(quietest), InlineExecutor()
         hosts: Sequence[OmniHost] = ()
         if omni is not None:
-            settings = TwoTierSettings.model_validate(
+            settings = TwoTierTuning.model_validate(
                 {
                     "policy": {
                         "endpoint": dict(endpoint),
@@ -248,9 +248,7 @@ def simulate(
                     transport,
                     peer_cancels_echo=peer_cancels_echo,
                     rules=rules,
-                    voicemail=None
-                    if voicemail is None
-                    else VoicemailSettings.model_validate(dict(voicemail)),
+                    voicemail=None if voicemail is None else VoicemailTuning.model_validate(dict(voicemail)),
                 )
                 other = (
                     asyncio.create_task(beside(Beside(call, conversations, model, engines)))

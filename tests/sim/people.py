@@ -33,7 +33,7 @@ from pipelines.cascade import run_conversation
 from pipelines.engines import Engines, Executors, Loaded, Plan, plan
 from pipelines.sessions import open_conversations
 from session_store.events import Event, Kind
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from telemetry.turns import TurnRecord
 from tests import human_speech, virtual_time
 from tests.fakes.executor import InlineExecutor
@@ -153,7 +153,7 @@ def hold(
     output = tmp_path / "call.wav"
     pcm = float_to_pcm16(np.clip(np.concatenate(caller), -1.0, 1.0))
     chosen = deployment()
-    store = StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db", busy_timeout_ms=0)
+    store = StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db", busy_timeout_ms=0)
     chosen = chosen.model_copy(
         update={
             "bot": chosen.bot.model_copy(update={"greeting": "", "idle": None}),

@@ -76,7 +76,7 @@ def test_the_volume_changes_without_a_click(tmp_path: Path):
 def test_a_voice_that_sounds_like_an_interruption_cuts_at_the_first_look(tmp_path: Path):
     caller = [*QUESTION, voice(1_400), silence(2_000)]
     call = simulate(
-        caller, tmp_path, scripts=[ANSWER, ("Sure.",)], barge_in={"looks": {}}, looks=[SURE] * len(LOOKS_MS)
+        caller, tmp_path, scripts=[ANSWER, ("Sure.",)], barge_in={"looks": True}, looks=[SURE] * len(LOOKS_MS)
     )
     _, end_ms = call.bot_spans_ms()[0]
     assert LOOKS_MS[0] <= end_ms - OVER_MS <= LOOKS_MS[0] + 120
@@ -94,7 +94,7 @@ def test_a_voice_that_sounds_like_a_listener_brings_the_volume_back_without_a_se
         tmp_path,
         scripts=[ANSWER],
         words=("mhm",) * 3,
-        barge_in={"looks": {}},
+        barge_in={"looks": True},
         looks=[-SURE] * len(LOOKS_MS),
     )
     assert [(turn.bot_text, turn.interrupted) for turn in call.turns] == [(LONG, False)]
@@ -110,7 +110,7 @@ def test_a_voice_that_sounds_like_a_listener_brings_the_volume_back_without_a_se
 def test_looks_that_are_never_sure_leave_everything_to_words_and_length(tmp_path: Path):
     caller = [*QUESTION, voice(1_400), silence(2_000)]
     call = simulate(
-        caller, tmp_path, scripts=[ANSWER, ("Sure.",)], barge_in={"looks": {}}, looks=[0.0] * len(LOOKS_MS)
+        caller, tmp_path, scripts=[ANSWER, ("Sure.",)], barge_in={"looks": True}, looks=[0.0] * len(LOOKS_MS)
     )
     _, end_ms = call.bot_spans_ms()[0]
     assert 790 <= end_ms - OVER_MS <= 900

@@ -14,7 +14,7 @@ from core.errors import EngineError
 from core.grants import ClientIdentity, Grants
 from evals.ticks.reading import read_ticks
 from models.omni import Vote
-from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
+from models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
 from models.tts import SpeechPiece
 from pipelines.lifetime import LIMITED, OVER_LIMIT
 from session_store.events import Kind
@@ -332,7 +332,7 @@ def test_a_call_that_ends_in_good_order_has_its_answer_said_to_the_end(tmp_path:
 
 
 def tier(**policy: Any) -> TwoTierHost:
-    settings = TwoTierSettings.model_validate({"policy": {"speculation": OFF, **policy}})
+    settings = TwoTierTuning.model_validate({"policy": {"speculation": OFF, **policy}})
     return TwoTierHost(settings, vad=EnergyVad(), turn=ScriptedTurn([0.95]), executor=InlineExecutor())
 
 

@@ -12,9 +12,9 @@ from session_store.events import Kind
 from tests.fakes.scripted_llm import TOOL, ScriptedRow
 from tests.fakes.tools import FakeTool
 from tests.sim.call import OFF, RATE_HZ, Beside, SimulatedCall, silence, simulate, voice
-from turn_taking.idle import IdleSettings
+from turn_taking.idle import IdleTuning
 
-CHOSEN = IdleSettings()
+CHOSEN = IdleTuning()
 # A person is at the other end: a file is not asked whether it is there.
 PERSON: dict[str, Any] = {"transport": "webrtc", "tail_ms": 120_000, "speculation": OFF}
 QUESTION = [silence(500), voice(1_000)]

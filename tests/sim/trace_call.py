@@ -53,9 +53,8 @@ from tests.fakes.late_engine import LateEngine
 from tests.fakes.stt import ScriptedStream, ScriptedStt
 from tests.in_place_engine import InPlaceEngine
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInSettings
-from turn_taking.endpointing import EndpointSettings
-from turn_taking.looks import LookSettings
+from turn_taking.barge_in_settings import BargeInTuning
+from turn_taking.endpointing import EndpointTuning
 from turn_taking.policies import endpoint_policy
 
 CALL_S = 40.0
@@ -250,20 +249,20 @@ class _Call:
         self.level_db: float | None = None
         self.late_ms = 0
         self.bot = _Bot(rng, self.events, self.later)
-        settings = BargeInSettings(
+        settings = BargeInTuning(
             warm_up_ms=rng.choice((0, 0, 3_000)),
             early_ms=rng.choice((0, 0, 1_000)),
             protected_yields_to_stop=rng.random() < 0.7,
             duck_longest_ms=rng.choice((500, 3_000)),
-            looks=LookSettings() if rng.random() < 0.5 else None,
+            looks=rng.random() < 0.5,
         )
         self.machine = BargeIn(settings)
         ears = _RandomEars(random.Random(rng.random()))
         spotter = LateEngine(ears, _transcript, rng.choice((20, 120, 300, 700, 1_600)))
         self.stop_words = StopWords(spotter) if rng.random() < 0.7 else None
-        self.looks = VoiceLooks(InPlaceEngine(ears, _transcript)) if settings.looks is not None else None
+        self.looks = VoiceLooks(InPlaceEngine(ears, _transcript)) if settings.looks else None
         self.endpoint = EndpointStopStrategy(
-            endpoint_policy(EndpointSettings(kind="adaptive")),
+            endpoint_policy(EndpointTuning(kind="adaptive")),
             completeness=None,
             executor=InlineExecutor(),
             events=self.events,

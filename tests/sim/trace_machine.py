@@ -4,8 +4,7 @@ import random
 from collections.abc import Callable
 
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInSettings
-from turn_taking.looks import LookSettings
+from turn_taking.barge_in_settings import BargeInTuning
 
 STEPS = 160
 TEXTS = (
@@ -95,14 +94,14 @@ STEPS_OF: dict[str, tuple[int, Step]] = {
 }
 
 
-def _settings(rng: random.Random) -> BargeInSettings:
-    return BargeInSettings(
+def _settings(rng: random.Random) -> BargeInTuning:
+    return BargeInTuning(
         warm_up_ms=rng.choice((0, 0, 3_000)),
         early_ms=rng.choice((0, 1_000)),
         maybe_ms=rng.choice((0, 200, 200)),
         protected_yields_to_stop=rng.random() < 0.7,
         duck_longest_ms=rng.choice((500, 3_000)),
-        looks=rng.choice((None, LookSettings())),
+        looks=rng.choice((False, True)),
     )
 
 

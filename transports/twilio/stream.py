@@ -31,6 +31,7 @@ from typing import Protocol
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.tuning import tuned
 from protocols.surface import Refusal
 from protocols.twilio_media import (
     MOST_REFUSED,
@@ -65,14 +66,10 @@ MOST_PRESSED_US = 20 * _US_PER_S
 
 
 class PhoneSettings(BaseModel):
-    """Bounds and times of one telephone line."""
+    """How the bot sounds on a telephone line."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    lead_ms: int = Field(60, ge=0, le=500, description="a packet leaves so long before it is to be played")
-    start_s: float = Field(5.0, gt=0, le=60, description="a stream that has not started by then is over")
-    silent_s: float = Field(10.0, gt=0, le=120, description="a stream without audio for so long is over")
-    send_s: float = Field(5.0, gt=0, le=60, description="one message may take so long to be taken")
     comfort_noise: bool = Field(
         True, description="a soft noise while the bot is silent, so that nobody takes the line for dead"
     )
@@ -82,6 +79,15 @@ class PhoneSettings(BaseModel):
         le=-6,
         description="active level of the bot's speech on the line; null: as loud as its voice is made",
     )
+
+
+class PhoneTuning(PhoneSettings):
+    """Settings with the values beside them that no deployment sets."""
+
+    lead_ms: int = Field(60, ge=0, le=500, description="a packet leaves so long before it is to be played")
+    start_s: float = Field(5.0, gt=0, le=60, description="a stream that has not started by then is over")
+    silent_s: float = Field(10.0, gt=0, le=120, description="a stream without audio for so long is over")
+    send_s: float = Field(5.0, gt=0, le=60, description="one message may take so long to be taken")
     mark_ms: int = Field(1_000, ge=100, le=10_000, description="a mark so often at least, in speech")
 
 
@@ -147,7 +153,7 @@ class PhoneStream:
         call_sid: str = "",
         protocol: StreamProtocol | None = None,
     ) -> None:
-        self.settings = settings or PhoneSettings()
+        self.settings = tuned(PhoneTuning, settings)
         self.started: Started | None = None
         self.gone = asyncio.Event()
         self.end = "", ""

@@ -25,7 +25,7 @@ from protocols.surface import Message, Refusal, written
 from runtime.busy_time import Metered
 from runtime.loop_clock import LoopClock
 from transports.client_budget import ClientBudget, ClientShare
-from transports.websocket.session import Peer
+from transports.websocket.session import Peer, SocketSettings
 
 # Of that, JSON and base64 take a third of a millisecond.
 LARGE_BYTES = 100_000
@@ -33,15 +33,14 @@ LARGE_BYTES = 100_000
 T = TypeVar("T")
 
 
-class ChatSocketSettings(ClientShare):
-    """Bounds of one client of ``/ws/chat`` and ``/ws/streaming``."""
+class ChatSocketTuning(SocketSettings, ClientShare):
+    """Bounds of one client of ``/ws/chat`` and ``/ws/streaming``, beside those that a deployment sets."""
 
     messages_per_s: float = Field(10.0, ge=0.1, le=10_000)
     burst_messages: int = Field(40, ge=1, le=100_000)
     most_refusals: int = Field(20, ge=1, le=10_000, description="in a row, and the client is given up")
     most_waiting: int = Field(8, ge=1, le=1_000, description="messages behind the one that is dealt with")
     send_s: float = Field(10.0, gt=0, le=120)
-    open_s: float = Field(30.0, gt=0, le=600, description="a client that has asked nothing by then")
     idle_s: float = Field(
         300.0, gt=0, le=86_400, description="/ws/streaming: a client that asks nothing more"
     )
@@ -49,7 +48,7 @@ class ChatSocketSettings(ClientShare):
         120.0,
         gt=0,
         le=3_600,
-        description="recordings in one request; server.max_socket_bytes bounds it before",
+        description="recordings in one request; the longest message of a socket bounds it before",
     )
     hear_s: float = Field(30.0, gt=0, le=600, description="longest wait for what a recording says")
     prefill_s: float = Field(60.0, gt=0, le=600, description="longest reading of a question")
@@ -78,7 +77,7 @@ class MessageSocket(Generic[T]):
         read: Callable[[str], T],
         *,
         is_stop: Callable[[T], bool],
-        settings: ChatSocketSettings,
+        settings: ChatSocketTuning,
         on_first_message: Callable[[], None] | None = None,
     ) -> None:
         self.has_spoken = False

@@ -26,11 +26,12 @@ from contextlib import suppress
 from typing import Protocol
 
 from loguru import logger
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE
 from core.token_bucket import TokenBucket
+from core.tuning import tuned
 from protocols.surface import (
     Action,
     Begin,
@@ -96,8 +97,25 @@ class Peer(Protocol):
         ...
 
 
-class SocketSettings(ClientShare):
-    """Bounds of one client."""
+class SocketSettings(BaseModel):
+    """How long a client of a socket may take. What it may send is bounded too (docs/sockets.md)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prepare_s: float = Field(
+        30.0, gt=0, le=600, description="a client that has an engine prepares the conversation within this"
+    )
+    open_s: float = Field(
+        30.0,
+        gt=0,
+        le=3_600,
+        description="a client that has sent nothing that is taken by then is given up; one that waits for an "
+        "engine has prepare_s from the moment of an engine instead",
+    )
+
+
+class SocketTuning(SocketSettings, ClientShare):
+    """Settings with the values beside them that no deployment sets."""
 
     most_refusals: int = Field(50, ge=1, le=10_000, description="in a row, and the client is given up")
     audio_s_per_s: float = Field(
@@ -114,16 +132,6 @@ class SocketSettings(ClientShare):
     send_s: float = Field(10.0, gt=0, le=120)
     begin_s: float = Field(
         1.0, gt=0, le=30, description="a client that has said nothing by then is taken as it is"
-    )
-    prepare_s: float = Field(
-        30.0, gt=0, le=600, description="a client that has an engine prepares the conversation within this"
-    )
-    open_s: float = Field(
-        30.0,
-        gt=0,
-        le=3_600,
-        description="a client that has sent nothing that is taken by then is given up; one that waits for an "
-        "engine has prepare_s from the moment of an engine instead",
     )
     idle_s: float = Field(
         300.0, gt=0, le=86_400, description="a client that sends nothing more for so long is given up"
@@ -159,7 +167,7 @@ class SurfaceSession:
         check: Check | None = None,
         on_first_word: Callable[[], None] | None = None,
     ) -> None:
-        self.settings = settings or SocketSettings()
+        self.settings = tuned(SocketTuning, settings)
         self.dialect = dialect
         self.line = SpeechLine(rate_hz, ahead_ms=self.settings.ahead_ms, most_ms=self.settings.line_ms)
         self.lead_ms = self.settings.lead_ms

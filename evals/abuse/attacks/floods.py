@@ -28,7 +28,7 @@ FILLS_S = 10.0
 # 190 are refused for their number before anything else is read; 8 are the most that a server takes.
 LINES_OF_OFFERS = (190, 8)
 NOT_FOUND, REFUSALS = 404, frozenset({400, 404, 429, 503})
-# Three characters each, below ``server.max_socket_bytes``.
+# Three characters each, below ``MAX_SOCKET_BYTES`` of the server.
 PARTS = 1_200_000
 HEADER_BYTES_A_S = 4_000_000
 RTVI_MESSAGES = 10_000

@@ -22,7 +22,7 @@ WRONG_S, AHEAD_DAYS = 12.0, 40.0
 SECONDS_A_DAY = 86_400.0
 # ``session_store.retention`` reports a jump of the wall clock so.
 JUMP = "days from where it was expected"
-# ``remembering.store.turn_deadline_s``, and 1.5 s for the request itself.
+# ``StoreTuning.turn_deadline_s``, and 1.5 s for the request itself.
 REFUSED_S = 6.5
 # Every probe of ``/ready`` reads the store again after 2 s.
 NOTICED_S, BACK_S, LOOK_S = 8.0, 15.0, 0.5

@@ -21,6 +21,7 @@ from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.errors import ConfigError
+from core.tuning import tuned
 from models.omni import Preparation, UnitResult, Vote
 from models.omni.phases import Call, Phases
 from models.omni.two_tier.content import Content, ContentMaker
@@ -50,12 +51,10 @@ SETTLED_MS = 3_000
 
 
 class TwoTierSettings(BaseModel):
-    """How the small tier decides, and what is said when the large one fails."""
+    """What is said beside the answers of the large tier."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ears: EarSettings = EarSettings()
-    policy: DuplexPolicySettings = DuplexPolicySettings()
     apology: str = Field(
         "Sorry, something went wrong. Please say that again.", description="in place of an answer that fails"
     )
@@ -63,6 +62,14 @@ class TwoTierSettings(BaseModel):
         "Sorry, I did not catch that.",
         description="said once when something cut the bot off and no word was understood; empty for nothing",
     )
+    greeting: str = Field("", description="said when the conversation begins; empty: the caller begins")
+
+
+class TwoTierTuning(TwoTierSettings):
+    """Settings with the values beside them that no deployment sets."""
+
+    ears: EarSettings = EarSettings()
+    policy: DuplexPolicySettings = DuplexPolicySettings()
     unheard_ms: int = Field(
         160,
         ge=0,
@@ -70,7 +77,6 @@ class TwoTierSettings(BaseModel):
         description="of what was said last, so much is taken for unheard when it is cut: a unit, and what "
         "waits behind it",
     )
-    greeting: str = Field("", description="said when the conversation begins; empty: the caller begins")
     dialogue: int = Field(40, ge=2, le=1_000, description="messages of the dialogue that the model is given")
 
 
@@ -98,15 +104,15 @@ class TwoTierHost:
         executor: Executor,
     ) -> None:
         self._vad, self._turn, self._maker, self._executor = vad, turn, maker, executor
-        self._settings = settings or TwoTierSettings()
+        self._settings = tuned(TwoTierTuning, settings)
 
     @property
-    def settings(self) -> TwoTierSettings:
+    def settings(self) -> TwoTierTuning:
         """Of conversations that bring none of their own."""
         return self._settings
 
     def open_engine(
-        self, dialogue: Dialogue | None = None, settings: TwoTierSettings | None = None
+        self, dialogue: Dialogue | None = None, settings: TwoTierTuning | None = None
     ) -> "TwoTierEngine":
         """An engine for one conversation.
 
@@ -152,7 +158,7 @@ class TwoTierEngine:
         turn: TurnCompleteness | None,
         dialogue: Dialogue,
         executor: Executor,
-        settings: TwoTierSettings,
+        settings: TwoTierTuning,
     ) -> None:
         self.input_rate_hz = vad.rate_hz
         self.output_rate_hz = dialogue.rate_hz
@@ -184,9 +190,9 @@ class TwoTierEngine:
         self._is_settled.clear()
 
     def prepare(self, preparation: Preparation) -> None:
-        """See ``OmniEngine``; the settings are those of ``TwoTierSettings``."""
+        """See ``OmniEngine``; the settings are those of ``TwoTierTuning``."""
         try:
-            settings = TwoTierSettings.model_validate(self._defaults.model_dump() | preparation.settings)
+            settings = TwoTierTuning.model_validate(self._defaults.model_dump() | preparation.settings)
         except ValidationError as error:
             raise ConfigError(f"two_tier: {error.error_count()} settings are wrong: {error}") from error
         self._phases.enter(Call.PREPARE)

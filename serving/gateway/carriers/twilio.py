@@ -33,6 +33,10 @@ from serving.gateway.phone_settings import PhoneRoutesSettings
 
 SIGNATURE, SIGNATURE_SETTINGS = "x-twilio-signature", "x-twilio-webhooks-signature-settings"
 IN_PROGRESS = "in-progress"
+# Variables of the environment: the account's auth token, and the secret of a shared key (SHA-256), where
+# there is one.
+AUTH_TOKEN_ENV = "TWILIO_AUTH_TOKEN"
+SHARED_KEY_ENV = "TWILIO_WEBHOOK_KEY"
 
 
 class TwilioCarrier(Carrier):
@@ -40,7 +44,7 @@ class TwilioCarrier(Carrier):
 
     Args:
         phone: settings of telephone calls.
-        secrets: none; the variables of Twilio's are named by the settings.
+        secrets: none; one of two variables of Twilio's is enough.
 
     Raises:
         ConfigError: signatures are to be checked, and there is no secret.
@@ -52,12 +56,12 @@ class TwilioCarrier(Carrier):
     def __init__(self, phone: PhoneRoutesSettings, secrets: Sequence[str] = ()) -> None:
         self._phone = phone
         self._secrets = {
-            Algorithm.SHA1: os.environ.get(phone.auth_token_env, ""),
-            Algorithm.SHA256: os.environ.get(phone.shared_key_env, ""),
+            Algorithm.SHA1: os.environ.get(AUTH_TOKEN_ENV, ""),
+            Algorithm.SHA256: os.environ.get(SHARED_KEY_ENV, ""),
         }
         if phone.signatures and not any(self._secrets.values()):
             raise ConfigError(
-                f"phone: set phone.public_url and {phone.auth_token_env}, or phone.signatures: false for a "
+                f"phone: set phone.public_url and {AUTH_TOKEN_ENV}, or phone.signatures: false for a "
                 "local run"
             )
 

@@ -29,10 +29,10 @@ from processors.perception.engine_stt import EngineSttService
 from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared
 from processors.speech.engine_tts import EngineTtsService
 from protocols.surface import Refusal, written
-from session_store.compaction import CompactionSettings, Compactor
-from session_store.conversation import Conversations, ConversationSettings
+from session_store.compaction import CompactionTuning, Compactor
+from session_store.conversation import Conversations, ConversationTuning
 from session_store.events import Event, Kind
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
@@ -42,7 +42,7 @@ from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
 from tests.in_place_engine import InPlaceEngine
-from transports.websocket.messages import LARGE_BYTES, ChatSocketSettings, MessageSocket
+from transports.websocket.messages import LARGE_BYTES, ChatSocketTuning, MessageSocket
 
 ANSWER: Script = ("We open ", "at ten. ", "We close at two.")
 HELLO = {"role": "user", "content": "When do you open?"}
@@ -131,17 +131,15 @@ async def world(
     voice: TextToSpeech | ServiceRow[Any] | None = None,
     ears: ScriptedSttSettings | None = None,
     ears_are_service: bool = False,
-    remembers: ConversationSettings | None = None,
+    remembers: ConversationTuning | None = None,
     rules: ClientRules | None = None,
     facts: dict[str, str] | None = None,
     **settings: Any,
 ) -> AsyncIterator[World]:
     deployment = Deployment(
         bot=Bot(system_prompt="Be brief."),
-        remembering=Remembering(
-            store=StoreSettings(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0)
-        ),
-        chat_sockets=ChatSocketSettings(**settings),
+        remembering=Remembering(store=StoreTuning(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0)),
+        sockets=ChatSocketTuning(**settings),
     )
     model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
     answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
@@ -151,7 +149,7 @@ async def world(
     inline = InlineExecutor()
     before = asyncio.all_tasks()
     store = await SessionStore.open(deployment.remembering.store)
-    chosen = remembers or ConversationSettings(linger_ms=0)
+    chosen = remembers or ConversationTuning(linger_ms=0)
     compactor = Compactor(chosen.compaction, budget_tokens=chosen.budget_tokens)
     conversations = Conversations(store, chosen, compactor=compactor)
     try:
@@ -374,10 +372,10 @@ async def test_instructions_of_a_client_are_not_those_of_the_next_one_of_the_ses
 
 
 async def test_an_edit_of_what_is_kept_in_short_only_is_refused(tmp_path: Path):
-    short = ConversationSettings(
+    short = ConversationTuning(
         linger_ms=0,
         budget_tokens=200,
-        compaction=CompactionSettings(keep_turns=1, summary_tokens=50),
+        compaction=CompactionTuning(keep_turns=1, summary_tokens=50),
     )
     long = "This is a long sentence about nothing in particular, said to fill the room that there is. " * 3
     async with world(tmp_path, (long,), remembers=short) as run:
@@ -449,7 +447,7 @@ async def test_a_large_message_is_read_beside_the_loop(size: int):
         return text
 
     client = Client()
-    socket = MessageSocket(client, read, is_stop=lambda _text: False, settings=ChatSocketSettings())
+    socket = MessageSocket(client, read, is_stop=lambda _text: False, settings=ChatSocketTuning())
     socket.open()
     client.say_text("x" * size)
     assert await socket.next(5) == "x" * size

@@ -22,7 +22,7 @@ from processors.dialogue.services import Documents, DocumentsSettings
 from protocols.half_duplex import HalfDuplex
 from protocols.surface import Dialect, written
 from session_store.events import Event, Kind
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
@@ -73,7 +73,7 @@ async def call(
     deployment = Deployment(
         bot=Bot(greeting="", greeting_again=""),
         hearing=Hearing(echo=None, stop_words=None),
-        remembering=Remembering(store=StoreSettings(url=f"sqlite:///{folder}/sessions.db")),
+        remembering=Remembering(store=StoreTuning(url=f"sqlite:///{folder}/sessions.db")),
     )
     model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
     answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)

@@ -23,10 +23,10 @@ from models.stt.moonshine_tiny import MoonshineTinySettings
 from models.stt.pocketsphinx import PocketsphinxSettings
 from pipelines.engines import Engines, plan
 from processors.dialogue.services import Documents, DocumentsSettings
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from tests import human_speech
 from tests.tiny_whisper import install_whisper
-from turn_taking.endpointing import EndpointSettings
+from turn_taking.endpointing import EndpointTuning
 
 
 @contextmanager
@@ -131,10 +131,10 @@ def test_a_deployment_may_suppress_noise_for_any_recogniser(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("endpoint", "expected"),
-    [(EndpointSettings(), ("them",)), (EndpointSettings(heard_for_fillers=("hum",)), ("hum",))],
+    [(EndpointTuning(), ("them",)), (EndpointTuning(heard_for_fillers=("hum",)), ("hum",))],
 )
 def test_fillers_are_those_of_the_recogniser_unless_the_deployment_has_its_own(
-    endpoint: EndpointSettings, expected: tuple[str, ...]
+    endpoint: EndpointTuning, expected: tuple[str, ...]
 ):
     planned = plan(Deployment(hearing=Hearing(stt=Choice(name="pocketsphinx"), endpoint=endpoint)))
     assert planned.hearing.endpoint.heard_for_fillers == expected
@@ -143,7 +143,7 @@ def test_fillers_are_those_of_the_recogniser_unless_the_deployment_has_its_own(
 @pytest.mark.parametrize(("max_calls", "decoders"), [(1, 64), (32, 64), (300, 300), (10_000, 10_000)])
 def test_every_call_has_a_decoder(max_calls: int, decoders: int):
     hearing = Hearing(stt=Choice(name="pocketsphinx"))
-    planned = plan(Deployment(hearing=hearing, server=ServerSettings(max_calls=max_calls, admission="off")))
+    planned = plan(Deployment(hearing=hearing, server=ServerTuning(max_calls=max_calls, admission="off")))
     assert isinstance(planned.stt, PocketsphinxSettings)
     assert planned.stt.max_decoders == decoders
 
@@ -152,7 +152,7 @@ def test_every_call_has_a_decoder(max_calls: int, decoders: int):
 def test_fewer_decoders_than_calls_are_refused(processes: int, is_enough: bool):
     choice = Choice(name="pocketsphinx", settings={"max_decoders": 16})
     deployment = Deployment(
-        hearing=Hearing(stt=choice, stt_processes=processes), server=ServerSettings(max_calls=32)
+        hearing=Hearing(stt=choice, stt_processes=processes), server=ServerTuning(max_calls=32)
     )
     if is_enough:
         plan(deployment)

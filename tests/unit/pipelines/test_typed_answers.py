@@ -24,19 +24,17 @@ from pipelines.text import _print_answer
 from processors.dialogue.services import Documents, DocumentsSettings
 from serving.gateway.limits import ShareError
 from serving.gateway.session_api import TurnEvent, on_store_error
-from session_store.compaction import CompactionSettings, Compactor
-from session_store.conversation import Conversation, Conversations, ConversationSettings
+from session_store.compaction import CompactionTuning, Compactor
+from session_store.conversation import Conversation, Conversations, ConversationTuning
 from session_store.events import Event, Kind
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests import virtual_time
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel
 
 OPEN = "When do you open?"
 FEE = "What does it cost?"
-SMALL = ConversationSettings(
-    budget_tokens=400, compaction=CompactionSettings(keep_turns=2, summary_tokens=100)
-)
+SMALL = ConversationTuning(budget_tokens=400, compaction=CompactionTuning(keep_turns=2, summary_tokens=100))
 
 
 @dataclass
@@ -84,13 +82,13 @@ def play(
     folder: Path,
     model: LanguageModel,
     scenario: Callable[[World], Coroutine[Any, Any, None]],
-    settings: ConversationSettings | None = None,
+    settings: ConversationTuning | None = None,
 ) -> None:
     @asynccontextmanager
     async def world() -> AsyncIterator[World]:
         url = f"sqlite:///{folder}/sessions.db"
-        store = await SessionStore.open(StoreSettings(url=url, busy_timeout_ms=0))
-        chosen = settings or ConversationSettings()
+        store = await SessionStore.open(StoreTuning(url=url, busy_timeout_ms=0))
+        chosen = settings or ConversationTuning()
         compactor = Compactor(chosen.compaction, budget_tokens=chosen.budget_tokens)
         conversations = Conversations(store, chosen, compactor=compactor)
         plan = AnsweringPlan(Documents(DocumentsSettings()), None, guarded=False)
@@ -584,7 +582,7 @@ def test_only_turns_that_the_model_is_asked_are_counted(tmp_path: Path):
             with pytest.raises(ShareError, match="over 8"):
                 await say("And on Sunday?", "c")
 
-    settings = ConversationSettings(typed_bytes_per_minute=1_900)
+    settings = ConversationTuning(typed_bytes_per_minute=1_900)
     play(tmp_path, model, scenario, settings)
 
 

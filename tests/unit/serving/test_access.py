@@ -16,7 +16,7 @@ from serving.gateway.app import create_app
 from serving.gateway.auth_failures import FREE, LONGEST_S
 from serving.gateway.client_keys import MOST_TOKEN_CHARS, ClientKeys, TokenError
 from serving.gateway.operators import Operators
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from tests import virtual_time
 from tests.peers.operations_gateway import TOKEN
 from transports.webrtc.signaling import Signaling
@@ -57,12 +57,12 @@ def clock() -> Clock:
 @pytest.fixture
 def keys(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> ClientKeys:
     monkeypatch.setenv("PARLEY_CALL_KEYS", f"{KEY}, {OTHER}")
-    return ClientKeys(ServerSettings(), wall_s=clock)
+    return ClientKeys(ServerTuning(), wall_s=clock)
 
 
 @pytest.fixture
 def access(keys: ClientKeys) -> Access:
-    return Access(ServerSettings(), keys=keys)
+    return Access(ServerTuning(), keys=keys)
 
 
 def mint(keys: ClientKeys, key: str = KEY, **wanted: Any) -> str:
@@ -84,7 +84,7 @@ async def begun(access: Access, *shown: str) -> str | None:
 
 async def test_without_keys_everybody_may(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
-    access = Access(ServerSettings())
+    access = Access(ServerTuning())
     assert access.is_open
     admitted = await access.admit(connection("a key of another server"))
     assert admitted.next_token is None and admitted.identity.owner == ""
@@ -162,7 +162,7 @@ async def test_another_servers_token_is_none_of_ours(
     access: Access, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ):
     monkeypatch.setenv("PARLEY_CALL_KEYS", "z" * 32)
-    await refused(access.admit(connection(mint(ClientKeys(ServerSettings(), wall_s=clock), "z" * 32))))
+    await refused(access.admit(connection(mint(ClientKeys(ServerTuning(), wall_s=clock), "z" * 32))))
 
 
 async def test_a_key_that_is_taken_away_takes_its_tokens_with_it(
@@ -170,7 +170,7 @@ async def test_a_key_that_is_taken_away_takes_its_tokens_with_it(
 ):
     of_key, of_other = mint(keys), mint(keys, OTHER)
     monkeypatch.setenv("PARLEY_CALL_KEYS", OTHER)
-    after = Access(ServerSettings(), wall_s=clock)
+    after = Access(ServerTuning(), wall_s=clock)
     await refused(after.admit(connection(of_key)))
     assert await begun(after, of_other)
 
@@ -178,7 +178,7 @@ async def test_a_key_that_is_taken_away_takes_its_tokens_with_it(
 def test_a_short_key_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PARLEY_CALL_KEYS", "short")
     with pytest.raises(ConfigError, match="PARLEY_CALL_KEYS"):
-        Access(ServerSettings())
+        Access(ServerTuning())
 
 
 async def test_looking_at_a_token_does_not_spend_it(access: Access, keys: ClientKeys):
@@ -218,7 +218,7 @@ async def test_a_used_or_old_token_is_no_guess(access: Access, keys: ClientKeys)
 
 
 async def test_the_operator_needs_no_key(keys: ClientKeys):
-    settings = ServerSettings()
+    settings = ServerTuning()
     access = Access(settings, keys=keys, operators=Operators(settings, token=TOKEN))
     identity = (await access.admit(connection(TOKEN))).identity
     assert identity.is_operator and access.may_use(identity, SESSION, None)
@@ -228,7 +228,7 @@ async def test_without_keys_the_operator_is_the_operator_and_a_wrong_token_is_no
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
-    settings = ServerSettings()
+    settings = ServerTuning()
     access = Access(settings, operators=Operators(settings, token=TOKEN))
     assert (await access.admit(connection(TOKEN))).identity.is_operator
     assert (await access.identify(connection(TOKEN))).is_operator
@@ -245,7 +245,7 @@ async def test_without_keys_the_operator_is_the_operator_and_a_wrong_token_is_no
 async def test_a_token_may_neither_instruct_nor_bring_tools_by_default(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PARLEY_CALL_KEYS", KEY)
     generous = {"clients": {"key": {"instructions": True, "client_tools": True}}}
-    settings = ServerSettings.model_validate(generous)
+    settings = ServerTuning.model_validate(generous)
     keys = ClientKeys(settings)
     access = Access(settings, keys=keys)
     assert (await access.check(connection(KEY))).grants.instructions
@@ -264,10 +264,10 @@ async def test_a_token_never_has_more_than_its_key(keys: ClientKeys, access: Acc
 
 async def test_a_stricter_deployment_holds_for_tokens_of_before(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PARLEY_CALL_KEYS", KEY)
-    generous = ServerSettings.model_validate({"clients": {"key": {"instructions": True}}})
+    generous = ServerTuning.model_validate({"clients": {"key": {"instructions": True}}})
     token = mint(ClientKeys(generous), grants=Grants(instructions=True))
     assert (await Access(generous).check(connection(token))).grants.instructions
-    assert not (await Access(ServerSettings()).check(connection(token))).grants.instructions
+    assert not (await Access(ServerTuning()).check(connection(token))).grants.instructions
 
 
 async def test_a_token_names_what_its_user_may(keys: ClientKeys, access: Access, clock: Clock):
@@ -280,7 +280,7 @@ async def test_a_token_names_what_its_user_may(keys: ClientKeys, access: Access,
         max_calls=1,
         expires_s=60,
     )
-    grants = wanted.grants(ServerSettings().clients.user.grants())
+    grants = wanted.grants(ServerTuning().clients.user.grants())
     token = mint(keys, user=wanted.user, grants=grants, for_s=wanted.expires_s)
     identity = await access.check(connection(token), "browser")
     assert identity.grants == Grants(
@@ -299,7 +299,7 @@ async def test_a_token_names_what_its_user_may(keys: ClientKeys, access: Access,
 
 async def test_the_tokens_that_renew_one_share_its_total(keys: ClientKeys, access: Access):
     wanted = TokenRequest(user="ann", max_requests=7)
-    grants = wanted.grants(ServerSettings().clients.user.grants())
+    grants = wanted.grants(ServerTuning().clients.user.grants())
     admission = await access.admit(connection(mint(keys, user="ann", grants=grants)))
     assert admission.identity.grants.max_requests == 7 and admission.identity.grants.budget
     assert admission.next_token is not None
@@ -371,7 +371,7 @@ async def test_a_used_token_and_its_cookie_read_until_it_is_renewed_no_more(
 
 async def test_without_keys_a_cookie_owns_what_it_begins(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
-    access = Access(ServerSettings())
+    access = Access(ServerTuning())
     cookie = "c" * 43
     owner = (await access.identify(connection(cookie=cookie))).session_owner
     assert owner is not None and cookie not in owner
@@ -393,7 +393,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> FastAPI:
         return
 
     return create_app(
-        ServerSettings(),
+        ServerTuning(),
         run_call=run_call,
         describe=lambda: {"name": "test"},
         open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=0.2),

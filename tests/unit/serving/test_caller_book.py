@@ -8,13 +8,13 @@ from serving.gateway.access import Access
 from serving.gateway.app import add_error_answers
 from serving.gateway.caller_api import caller_api
 from serving.gateway.caller_book import CallerBook
-from serving.gateway.caller_settings import CallCodeSettings, CallerSettings
+from serving.gateway.caller_settings import CallCodeTuning, CallerSettings
 from serving.gateway.client_keys import ClientKeys
 from serving.gateway.operators import Operators
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from session_store.compaction import Compactor
 from session_store.conversation import Conversations
-from session_store.store import SessionStore, StoreSettings
+from session_store.store import SessionStore, StoreTuning
 from tests.peers.session_gateway import client_of
 
 KEY = "k" * 32
@@ -23,7 +23,7 @@ NUMBER, CALLED = "+15550100", "+15550199"
 
 @pytest.fixture
 async def store(tmp_path):
-    opened = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
+    opened = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/s.db"))
     yield opened
     await opened.close()
 
@@ -38,7 +38,7 @@ async def test_numbers_need_a_key(store: SessionStore, monkeypatch: pytest.Monke
     monkeypatch.setenv("PARLEY_CALLER_KEY", given)
     with pytest.raises(ConfigError, match="PARLEY_CALLER_KEY"):
         CallerBook(store, CallerSettings(trust="any"))
-    CallerBook(store, None, CallCodeSettings())
+    CallerBook(store, None, CallCodeTuning())
 
 
 async def test_where_it_is_asked_for_a_carrier_has_to_vouch(store: SessionStore):
@@ -66,28 +66,28 @@ async def test_a_number_is_linked_for_the_number_that_is_called(store: SessionSt
 
 async def test_a_code_that_another_session_has_is_drawn_again(store: SessionStore):
     drawn = iter(["1111", "1111", "2222"])
-    book = CallerBook(store, None, CallCodeSettings(digits=4), draw=lambda _digits: next(drawn))
+    book = CallerBook(store, None, CallCodeTuning(digits=4), draw=lambda _digits: next(drawn))
     first, second = await store.create(), await store.create()
     assert [await book.new_code(first.id), await book.new_code(second.id)] == ["1111", "2222"]
-    full = CallerBook(store, None, CallCodeSettings(most=1))
+    full = CallerBook(store, None, CallCodeTuning(most=1))
     with pytest.raises(CapacityError):
         await full.new_code((await store.create()).id)
 
 
 async def test_who_guesses_too_much_keeps_everybody_out_for_a_while(store: SessionStore):
-    book = CallerBook(store, None, CallCodeSettings(wrong_per_minute=2))
+    book = CallerBook(store, None, CallCodeTuning(wrong_per_minute=2))
     session = await store.create()
     code = await book.new_code(session.id)
     wrong = "x"
     assert [await book.take_code(wrong) for _ in range(2)] == [None, None]
     assert await book.take_code(code) is None
     # It has not been used by that.
-    assert await CallerBook(store, None, CallCodeSettings()).take_code(code) == session.id
+    assert await CallerBook(store, None, CallCodeTuning()).take_code(code) == session.id
 
 
 async def test_a_code_is_open_until_its_time_is_over(store: SessionStore):
     now_s = 100.0
-    book = CallerBook(store, None, CallCodeSettings(expires_s=60), clock_s=lambda: now_s)
+    book = CallerBook(store, None, CallCodeTuning(expires_s=60), clock_s=lambda: now_s)
     assert not book.has_open_code
     await book.new_code((await store.create()).id)
     assert book.has_open_code
@@ -101,7 +101,7 @@ async def test_codes_for_a_back_end_with_a_key_are_not_held_to_the_rate_of_an_ad
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("PARLEY_CALL_KEYS", KEY)
-    settings = ServerSettings()
+    settings = ServerTuning()
     keys = ClientKeys(settings)
     application = keys.application_of(KEY)
     assert application is not None
@@ -109,7 +109,7 @@ async def test_codes_for_a_back_end_with_a_key_are_not_held_to_the_rate_of_an_ad
     add_error_answers(app)
     app.include_router(
         caller_api(
-            CallerBook(store, None, CallCodeSettings(per_minute=1)),
+            CallerBook(store, None, CallCodeTuning(per_minute=1)),
             Conversations(store, compactor=Compactor()),
             settings,
             Access(settings, keys=keys),

@@ -14,7 +14,7 @@ from core.grants import ClientIdentity
 from serving.gateway.app import create_app
 from serving.gateway.calls import CallTasks
 from serving.gateway.limits import ShareError
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.gateway.usage import CallShares
 from serving.scheduler.admission import Admitted
 from transports.webrtc.signaling import Signaling
@@ -129,7 +129,7 @@ async def test_calls_that_the_recogniser_does_not_hear_take_none_of_its_room():
 
 
 async def test_typed_conversations_of_an_address_leave_it_its_share_of_what_is_heard():
-    async with holding(shares=CallShares(ServerSettings(max_calls=8))) as calls:
+    async with holding(shares=CallShares(ServerTuning(max_calls=8))) as calls:
         calls.admitted = lambda hears: Admitted(3 if hears else 8, "the recogniser is busy")
         for number in range(3):
             begin(calls, f"typed.{number}", hears=False, address="192.0.2.1")
@@ -163,7 +163,7 @@ def test_a_client_is_counted_by_what_hears_it(path: str, is_heard: bool):
         return Admitted(1, "this machine hears 1 at once") if hears else Admitted(32, "every line is taken")
 
     url = f"ws://localhost{path}"
-    settings = ServerSettings(max_calls=32, drain_s=0, hang_up_s=0.2)
+    settings = ServerTuning(max_calls=32, drain_s=0, hang_up_s=0.2)
     app = create_app(
         settings,
         run_call=hold,

@@ -6,7 +6,7 @@ import pytest
 
 from core.errors import ConfigError
 from serving.gateway.exposure import check_exposure, describe_exposure
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 
 EXPOSED: tuple[tuple[dict[str, Any], str | None, str], ...] = (
     ({"host": "0.0.0.0"}, None, "server.host 0.0.0.0"),
@@ -24,17 +24,17 @@ def test_it_has_keys_or_is_open_on_purpose(
 ):
     monkeypatch.setenv("PARLEY_CALL_KEYS", " , ")
     with pytest.raises(ConfigError, match=f"{named}.*PARLEY_CALL_KEYS.*server.open: true") as refused:
-        check_exposure(ServerSettings(**settings), public_url=public_url)
+        check_exposure(ServerTuning(**settings), public_url=public_url)
     assert "\n" not in str(refused.value)
-    check_exposure(ServerSettings(**settings, open=True), public_url=public_url)
+    check_exposure(ServerTuning(**settings, open=True), public_url=public_url)
     monkeypatch.setenv("PARLEY_CALL_KEYS", "k" * 32)
-    check_exposure(ServerSettings(**settings), public_url=public_url)
+    check_exposure(ServerTuning(**settings), public_url=public_url)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.0.0.2"])
 def test_on_this_machine_alone_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, host: str):
     monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
-    check_exposure(ServerSettings(host=host), public_url=None)
+    check_exposure(ServerTuning(host=host), public_url=None)
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_people_read_who_may_begin_calls(
     monkeypatch: pytest.MonkeyPatch, keys: str, settings: dict[str, Any], says: str
 ):
     monkeypatch.setenv("PARLEY_CALL_KEYS", keys)
-    assert says in describe_exposure(ServerSettings(**settings), public_url=None)
+    assert says in describe_exposure(ServerTuning(**settings), public_url=None)

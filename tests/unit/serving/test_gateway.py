@@ -14,7 +14,7 @@ from pipecat.runner.types import RunnerArguments
 
 from protocols.surface import InQueue
 from serving.gateway.app import create_app
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.scheduler.admission import Admitted
 from tests.peers.webrtc_caller import Caller, until_state
 from tests.virtual_time import run
@@ -77,7 +77,7 @@ async def until_over(app: Any, pc_id: str) -> None:
 
 
 def make(calls: Calls, *, admitted: Callable[[bool], Admitted] | None = None, **settings: Any) -> Any:
-    bounds = ServerSettings(**{"drain_s": 0.05, "hang_up_s": 0.2, **settings})
+    bounds = ServerTuning(**{"drain_s": 0.05, "hang_up_s": 0.2, **settings})
     return create_app(
         bounds,
         run_call=calls.run,

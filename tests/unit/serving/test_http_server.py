@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from serving.gateway.app import create_app
 from serving.gateway.http_server import http_server
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from tests.peers.webrtc_caller import Caller
 from transports.webrtc.signaling import Signaling
 
@@ -57,7 +57,7 @@ class Gateway:
 
 @asynccontextmanager
 async def running(**settings: Any) -> AsyncIterator[Gateway]:
-    bounds = ServerSettings(
+    bounds = ServerTuning(
         **{"drain_s": 0.05, "hang_up_s": 0.2, "stop_requests_s": 0, "max_calls": 1, **settings}
     )
     arguments: list[RunnerArguments] = []
@@ -147,7 +147,7 @@ async def test_a_connection_without_a_request_is_closed_behind_its_time():
 
 
 def test_a_connection_outlives_the_one_to_the_balancer_in_front():
-    assert ServerSettings().keep_alive_s > 60
+    assert ServerTuning().keep_alive_s > 60
 
 
 async def test_a_silent_socket_takes_no_line_and_is_closed():

@@ -12,10 +12,10 @@ from pipecat.transports.smallwebrtc import connection as smallwebrtc
 
 from core.errors import CapacityError, PeerError
 from serving.gateway.app import create_app
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from session_store.compaction import Compactor
 from session_store.conversation import Conversations
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests.peers.session_gateway import client_of, no_call
 from tests.peers.webrtc_caller import Caller
@@ -43,10 +43,10 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RTCPeerConnection]]:
 
 @asynccontextmanager
 async def application(folder: Path, **settings: Any) -> AsyncIterator[Any]:
-    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{folder}/sessions.db"))
+    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
     conversations = Conversations(store, compactor=Compactor())
     app = create_app(
-        ServerSettings(**{"drain_s": 0, **settings}),
+        ServerTuning(**{"drain_s": 0, **settings}),
         run_call=no_call,
         describe=dict,
         open_door=lambda on_call: Signaling(on_call, max_calls=4, hang_up_s=0.2),

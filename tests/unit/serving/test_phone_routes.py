@@ -22,9 +22,9 @@ from protocols.twilio_signature import Algorithm, signature
 from serving.gateway.app import add_error_answers
 from serving.gateway.calls import CallTasks
 from serving.gateway.phone_desk import PhoneDesk
-from serving.gateway.phone_routes import PhoneArguments, PhoneRoutes
+from serving.gateway.phone_routes import TOKEN_S, PhoneArguments, PhoneRoutes
 from serving.gateway.phone_settings import PhoneRoutesSettings
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.scheduler.admission import Admitted
 from serving.scheduler.call_queue import CallQueue, CallQueueSettings
 from tests.unit.serving.test_phone_desk import Posts
@@ -37,7 +37,13 @@ class Line:
     """Routes of telephone calls with conversations that last until their caller is gone."""
 
     def __init__(
-        self, *, most_calls: int = 2, desk: PhoneDesk | None = None, bounds: Any = None, **settings: Any
+        self,
+        *,
+        most_calls: int = 2,
+        desk: PhoneDesk | None = None,
+        bounds: Any = None,
+        token_s: float = TOKEN_S,
+        **settings: Any,
     ) -> None:
         self.now_s = 100.0
         self.calls: list[PhoneArguments] = []
@@ -46,13 +52,14 @@ class Line:
         self.waiting = CallQueue(CallQueueSettings(**(bounds or {})), lambda: self.now_s)
         self.routes = PhoneRoutes(
             PhoneRoutesSettings(**given),
-            ServerSettings(),
+            ServerTuning(),
             calls=CallTasks(self._hold, max_calls=most_calls, drain_s=0.0, hang_up_s=0.1, queue=self.waiting),
             check_body=self._check,
             default_mode="cascade",
             desk=desk,
             check=self._operator,
             clock_s=lambda: self.now_s,
+            token_s=token_s,
         )
         app = FastAPI()
         app.include_router(self.routes.router())
@@ -500,7 +507,7 @@ def test_without_signatures_nobody_but_this_machine_may_ask(host: str, settings:
 
         return PhoneRoutes(
             PhoneRoutesSettings(signatures=False, **settings),
-            ServerSettings(host=host),
+            ServerTuning(host=host),
             calls=CallTasks(hold, max_calls=1, drain_s=0.0, hang_up_s=0.1),
             check_body=check,
             default_mode="cascade",

@@ -6,7 +6,7 @@ import pytest
 
 from serving.gateway.limits import ShareError
 from serving.gateway.read_pace import ReadPace
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from tests.virtual_time import run
 
 MB = 1_000_000
@@ -16,7 +16,7 @@ def test_a_client_over_its_share_waits_and_another_does_not():
     waits: dict[str, float] = {}
 
     async def scene() -> None:
-        pace = ReadPace(ServerSettings(read_bytes_per_s=MB))
+        pace = ReadPace(ServerTuning(read_bytes_per_s=MB))
         loop = asyncio.get_running_loop()
         for client, size in (("a", 4 * MB), ("a", 2 * MB), ("b", MB), ("a", MB)):
             began_s = loop.time()
@@ -31,7 +31,7 @@ def test_a_client_over_its_share_waits_and_another_does_not():
 
 def test_all_clients_together_have_a_share_too():
     async def scene() -> float:
-        pace = ReadPace(ServerSettings(read_bytes_per_s=MB))
+        pace = ReadPace(ServerTuning(read_bytes_per_s=MB))
         began_s = asyncio.get_running_loop().time()
         await asyncio.gather(*(pace.read(f"client-{number}", 4 * MB) for number in range(10)))
         return asyncio.get_running_loop().time() - began_s
@@ -47,7 +47,7 @@ def test_all_clients_together_have_a_share_too():
 
 
 def test_a_client_has_so_many_reads_at_a_time():
-    pace = ReadPace(ServerSettings(max_client_reads=2))
+    pace = ReadPace(ServerTuning(max_client_reads=2))
     first, second = pace.take("a"), pace.take("a")
     with pytest.raises(ShareError):
         pace.take("a")

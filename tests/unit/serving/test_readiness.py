@@ -8,7 +8,7 @@ from pipecat.runner.types import RunnerArguments
 
 from serving.gateway.app import create_app
 from serving.gateway.readiness import FULL_S
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from tests import virtual_time
 from tests.peers.session_gateway import Turns, application, client_of
 from transports.webrtc.signaling import Signaling
@@ -31,7 +31,7 @@ def test_a_full_server_is_not_ready_behind_a_while_and_lives():
 
         deaf: list[str] = []
         app = create_app(
-            ServerSettings(max_calls=1),
+            ServerTuning(max_calls=1),
             run_call=run_call,
             describe=dict,
             open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=0.2),

@@ -9,7 +9,7 @@ from starlette.types import Message
 
 from core.errors import PeerError
 from serving.gateway.requests import BodyError, client_of, read_lines
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from tests.virtual_time import run
 
 PROXIES = ("10.0.0.0/8", "2001:db8:f::1")
@@ -52,13 +52,13 @@ def test_who_asks_is_whom_the_trusted_proxies_saw(peer: str | None, forwarded: t
 
 def test_no_proxy_is_trusted_unless_the_settings_name_it():
     asked = connection("127.0.0.1", "198.51.100.1")
-    assert client_of(asked, trusted_proxies=ServerSettings().trusted_proxies) == "127.0.0.1"
+    assert client_of(asked, trusted_proxies=ServerTuning().trusted_proxies) == "127.0.0.1"
 
 
 @pytest.mark.parametrize("proxy", ["proxy.example", "10.0.0.1/8", "", "10.0.0.0/33"])
 def test_a_proxy_is_named_by_its_address_or_network(proxy: str):
     with pytest.raises(ValidationError, match="trusted_proxies"):
-        ServerSettings(trusted_proxies=(proxy,))
+        ServerTuning(trusted_proxies=(proxy,))
 
 
 def request(pieces: AsyncIterator[bytes], **headers: str) -> Request:

@@ -29,10 +29,10 @@ from serving.gateway.route_access import (
     permits,
 )
 from serving.gateway.session_api import TurnEvent
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from session_store.compaction import Compactor
 from session_store.conversation import Conversations
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests.peers.operations_gateway import TOKEN
 from tests.peers.session_gateway import client_of, no_call
@@ -70,7 +70,7 @@ async def whole(folder: Path, store: SessionStore) -> FastAPI:
     )
     conversations = Conversations(store, compactor=Compactor())
     return create_app(
-        ServerSettings(sessions_per_minute=10_000),
+        ServerTuning(sessions_per_minute=10_000),
         run_call=no_call,
         describe=dict,
         open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=0.2),
@@ -88,7 +88,7 @@ async def whole(folder: Path, store: SessionStore) -> FastAPI:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> Any:
-    opened = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db"))
+    opened = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db"))
     yield opened
     await opened.close()
 

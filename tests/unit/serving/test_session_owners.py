@@ -10,7 +10,7 @@ import pytest
 from core.grants import ClientIdentity
 from serving.gateway.access import COOKIE
 from serving.gateway.session_api import TurnEvent
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.gateway.usage import UsageLimits
 from tests.peers.operations_gateway import BEARER
 from tests.peers.session_gateway import application, client_of
@@ -138,7 +138,7 @@ async def test_a_program_owns_what_it_begins_by_the_cookie_that_it_is_given(tmp_
 
 async def test_typed_turns_have_a_rate_that_another_session_does_not_renew(tmp_path: Path):
     limits = {"clients": {"anonymous": {"turns_per_minute": 8}}}
-    typed = Typed(UsageLimits(ServerSettings(**limits)))
+    typed = Typed(UsageLimits(ServerTuning(**limits)))
     async with application(tmp_path, typed, **limits) as (app, _), client_of(app) as client:
         statuses = []
         for _ in range(4):
@@ -188,7 +188,7 @@ async def test_a_token_that_names_sessions_begins_no_other(tmp_path: Path, keys:
 
 
 async def test_a_turn_over_the_total_of_a_token_is_refused_for_good(tmp_path: Path, keys: None):
-    typed = Typed(UsageLimits(ServerSettings()))
+    typed = Typed(UsageLimits(ServerTuning()))
     async with application(tmp_path, typed) as (app, _), client_of(app) as client:
         headers = await token(client, user="ann", max_requests=1)
         session = (await client.post("/api/sessions", headers=headers)).json()["id"]

@@ -9,11 +9,11 @@ import httpx
 
 from serving.gateway.app import create_app
 from serving.gateway.session_api import TurnEvent
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from session_store.compaction import Compactor
 from session_store.conversation import Conversations
 from session_store.events import Kind
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests import virtual_time
 from transports.webrtc.signaling import Signaling
@@ -33,10 +33,10 @@ async def no_turn(
 def test_a_call_is_refused_while_the_store_is_away_and_taken_when_it_is_back(tmp_path: Path):
     async def scenario() -> list[int]:
         url = f"sqlite:///{tmp_path}/sessions.db"
-        store = await SessionStore.open(StoreSettings(url=url, busy_timeout_ms=0))
+        store = await SessionStore.open(StoreTuning(url=url, busy_timeout_ms=0))
         conversations = Conversations(store, compactor=Compactor())
         app = create_app(
-            ServerSettings(),
+            ServerTuning(),
             run_call=no_call,
             describe=dict,
             open_door=lambda on_call: Signaling(on_call, max_calls=1, ice_servers=[], hang_up_s=1),

@@ -12,7 +12,7 @@ from starlette.websockets import WebSocketDisconnect
 from serving.gateway.app import create_app
 from serving.gateway.apps import Apps
 from serving.gateway.operations import Operations
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from transports.webrtc.signaling import Signaling
 
 KEY = "k" * 32
@@ -33,7 +33,7 @@ class Gateway:
             self.begun.put(arguments)
 
         app = create_app(
-            ServerSettings(**settings),
+            ServerTuning(**settings),
             run_call=converse,
             describe=dict,
             open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=0.2),

@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 
 from serving.gateway.guarded_protocols import MOST_FRAGMENTS
 from serving.gateway.http_server import http_server
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 
 # Masked with zeros.
 PING, PONG = b"\x89\x80\x00\x00\x00\x00", b"\x8a\x00"
@@ -40,7 +40,7 @@ async def echoing() -> AsyncIterator[int]:
         except WebSocketDisconnect:
             return
 
-    server = http_server(app, ServerSettings(stop_requests_s=0))
+    server = http_server(app, ServerTuning(stop_requests_s=0))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -8,10 +8,10 @@ import pytest
 
 from serving.gateway.app import create_app
 from serving.gateway.phone_settings import PhoneRoutesSettings
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from session_store.compaction import Compactor
 from session_store.conversation import Conversations
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from transports.registry import TRANSPORTS
 from transports.webrtc.signaling import Signaling
@@ -26,9 +26,9 @@ async def no_turn(*_arguments: object, **_named: object):
 
 
 async def status(folder: Path, *, modes: tuple[str, ...], phone: bool, text: bool) -> dict[str, object]:
-    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{folder}/sessions.db"))
+    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
     app = create_app(
-        ServerSettings(),
+        ServerTuning(),
         run_call=no_call,
         describe=dict,
         open_door=lambda on_call: Signaling(on_call, max_calls=1, ice_servers=[], hang_up_s=1),

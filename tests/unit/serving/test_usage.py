@@ -6,7 +6,7 @@ import pytest
 
 from core.grants import ClientIdentity, Grants
 from serving.gateway.limits import ShareError
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.gateway.usage import BUDGET_S, CallShares, RequestBudgets, UsageLimits
 from tests.virtual_time import run
 
@@ -28,7 +28,7 @@ def taken(usage: UsageLimits, identity: ClientIdentity, *, most: int = 10_000) -
 
 def test_an_address_makes_a_quarter_of_its_requests_at_once_and_the_rest_over_a_minute():
     async def scenario() -> None:
-        usage = UsageLimits(ServerSettings())
+        usage = UsageLimits(ServerTuning())
         assert taken(usage, STRANGER) == 60
         assert taken(usage, NEIGHBOUR) == 60
         await asyncio.sleep(10)
@@ -40,7 +40,7 @@ def test_an_address_makes_a_quarter_of_its_requests_at_once_and_the_rest_over_a_
 
 def test_a_grant_replaces_the_limit_of_the_deployment():
     async def scenario() -> None:
-        usage = UsageLimits(ServerSettings())
+        usage = UsageLimits(ServerTuning())
         narrow = ClientIdentity(owner=USER.owner, grants=Grants(turns_per_minute=8))
         assert taken(usage, narrow) == 2
 
@@ -50,7 +50,7 @@ def test_a_grant_replaces_the_limit_of_the_deployment():
 def test_users_of_a_key_have_limits_of_their_own_within_that_of_the_key():
     async def scenario() -> None:
         usage = UsageLimits(
-            ServerSettings.model_validate(
+            ServerTuning.model_validate(
                 {"clients": {"key": {"turns_per_minute": 80}, "user": {"turns_per_minute": 60}}}
             )
         )
@@ -64,7 +64,7 @@ def test_users_of_a_key_have_limits_of_their_own_within_that_of_the_key():
 def test_what_the_limit_of_a_key_refuses_is_taken_from_none_of_its_users():
     async def scenario() -> None:
         usage = UsageLimits(
-            ServerSettings.model_validate(
+            ServerTuning.model_validate(
                 {"clients": {"key": {"turns_per_minute": 60}, "user": {"turns_per_minute": 4}}}
             )
         )
@@ -80,7 +80,7 @@ def test_what_the_limit_of_a_key_refuses_is_taken_from_none_of_its_users():
 
 def test_a_turn_that_is_given_back_is_not_counted():
     async def scenario() -> None:
-        usage = UsageLimits(ServerSettings())
+        usage = UsageLimits(ServerTuning())
         for _ in range(1_000):
             usage.take(USER).give_back()
         assert taken(usage, USER) == 15
@@ -90,7 +90,7 @@ def test_a_turn_that_is_given_back_is_not_counted():
 
 def test_the_operator_and_a_call_on_this_machine_are_not_counted():
     async def scenario() -> None:
-        usage = UsageLimits(ServerSettings())
+        usage = UsageLimits(ServerTuning())
         for identity in (OPERATOR, ClientIdentity()):
             assert taken(usage, identity, most=1_000) == 1_000
 
@@ -99,7 +99,7 @@ def test_the_operator_and_a_call_on_this_machine_are_not_counted():
 
 def test_a_key_begins_more_sessions_than_a_stranger():
     async def scenario() -> None:
-        usage = UsageLimits(ServerSettings(sessions_per_minute=2))
+        usage = UsageLimits(ServerTuning(sessions_per_minute=2))
         for _ in range(100):
             usage.take_session(KEY)
         for identity in (STRANGER, NEIGHBOUR):
@@ -115,7 +115,7 @@ def test_a_key_begins_more_sessions_than_a_stranger():
 
 
 def test_one_address_never_holds_every_line():
-    shares = CallShares(ServerSettings(max_calls=8))
+    shares = CallShares(ServerTuning(max_calls=8))
     held = [shares.take(STRANGER) for _ in range(6)]
     with pytest.raises(ShareError, match="this client has 6 calls"):
         shares.take(STRANGER)
@@ -130,7 +130,7 @@ def test_one_address_never_holds_every_line():
 
 @pytest.mark.parametrize(("lines", "of_one_address"), [(1, 1), (2, 2), (3, 2), (4, 3), (6, 4), (32, 24)])
 def test_one_address_has_its_share_of_the_calls_that_there_may_be_now(lines: int, of_one_address: int):
-    shares = CallShares(ServerSettings(max_calls=32))
+    shares = CallShares(ServerTuning(max_calls=32))
     for _ in range(of_one_address):
         shares.take(STRANGER, lines=lines)
     with pytest.raises(ShareError):
@@ -140,7 +140,7 @@ def test_one_address_has_its_share_of_the_calls_that_there_may_be_now(lines: int
 
 
 def test_the_calls_of_users_are_calls_of_their_key():
-    shares = CallShares(ServerSettings.model_validate({"clients": {"key": {"max_calls": 2}}}))
+    shares = CallShares(ServerTuning.model_validate({"clients": {"key": {"max_calls": 2}}}))
     shares.take(USER)
     shares.take(KEY)
     for identity in (USER, KEY):
@@ -149,7 +149,7 @@ def test_the_calls_of_users_are_calls_of_their_key():
 
 
 def test_a_token_may_allow_fewer_calls_than_its_key():
-    shares = CallShares(ServerSettings())
+    shares = CallShares(ServerTuning())
     narrow = ClientIdentity(owner=USER.owner, address="203.0.113.7", grants=Grants(max_calls=1))
     place = shares.take(narrow)
     with pytest.raises(ShareError):
@@ -159,12 +159,12 @@ def test_a_token_may_allow_fewer_calls_than_its_key():
 
 
 def test_a_server_with_one_line_gives_it_to_any_address():
-    CallShares(ServerSettings(max_calls=1)).take(STRANGER)
+    CallShares(ServerTuning(max_calls=1)).take(STRANGER)
 
 
 def test_looking_counts_nothing_and_what_is_refused_is_not_counted():
     async def scenario() -> None:
-        usage = UsageLimits(ServerSettings())
+        usage = UsageLimits(ServerTuning())
         assert all(usage.has_request(STRANGER) for _ in range(1_000))
         assert sum(usage.try_take(STRANGER) for _ in range(1_000)) == 60
         assert not usage.has_request(STRANGER) and usage.has_request(NEIGHBOUR)
@@ -177,7 +177,7 @@ def test_looking_counts_nothing_and_what_is_refused_is_not_counted():
 def test_grants_end_in_a_call_too():
     async def scenario() -> None:
         now_s = 1_000.0
-        usage = UsageLimits(ServerSettings(), wall_s=lambda: now_s)
+        usage = UsageLimits(ServerTuning(), wall_s=lambda: now_s)
         identity = ClientIdentity(owner=USER.owner, grants=Grants(expires_s=1_001.0))
         usage.take(identity)
         now_s = 1_001.0
@@ -193,7 +193,7 @@ def spender(budget: str, total: int) -> ClientIdentity:
 
 def test_a_total_ends_the_turns_of_its_token_and_of_no_other():
     async def scenario() -> None:
-        usage = UsageLimits(ServerSettings())
+        usage = UsageLimits(ServerTuning())
         assert taken(usage, spender("a", 5)) == 5
         assert not usage.has_request(spender("a", 5))
         # The rate has given all of them back by now; the total gives none.
@@ -206,7 +206,7 @@ def test_a_total_ends_the_turns_of_its_token_and_of_no_other():
 
 def test_requests_after_tool_results_are_part_of_a_total_and_of_no_rate():
     async def scenario() -> None:
-        usage = UsageLimits(ServerSettings())
+        usage = UsageLimits(ServerTuning())
         client = spender("a", 3)
         usage.take(client)
         assert [usage.try_take_further(client) for _ in range(3)] == [True, True, False]
@@ -219,7 +219,7 @@ def test_requests_after_tool_results_are_part_of_a_total_and_of_no_rate():
 
 def test_a_turn_that_no_model_was_asked_for_is_given_back_to_its_total():
     async def scenario() -> None:
-        usage = UsageLimits(ServerSettings())
+        usage = UsageLimits(ServerTuning())
         usage.take(spender("a", 1)).give_back()
         assert usage.has_request(spender("a", 1))
         # What the rate refuses is taken from no total.

@@ -23,7 +23,7 @@ from core.errors import CapacityError
 from serving.gateway.operations import Operations, OperationsSettings
 from serving.gateway.voice_child import EXIT_NOT_AUDIO, EXIT_TOO_LARGE
 from serving.gateway.voice_decoder import CHILD, RATE_HZ, VoiceDecoder, VoiceError
-from serving.gateway.voice_settings import VoiceSettings
+from serving.gateway.voice_settings import VoiceTuning
 from serving.gateway.voices import ORPHAN_S, REGISTRY, Voices
 from tests.peers.operations_gateway import BEARER, TOKEN, TOKEN_ENV, asking, gateway
 from tests.sounds import FORMATS, encoded, sound
@@ -37,11 +37,11 @@ def as_json(name: str, data: bytes) -> dict[str, str]:
 
 
 def decoder(**bounds: Any) -> VoiceDecoder:
-    return VoiceDecoder(VoiceSettings(**bounds))
+    return VoiceDecoder(VoiceTuning(**bounds))
 
 
 def voices(folder: Path, **bounds: Any) -> Voices:
-    return Voices(folder, VoiceSettings(**bounds))
+    return Voices(folder, VoiceTuning(**bounds))
 
 
 @pytest.fixture(autouse=True)
@@ -341,7 +341,7 @@ async def test_a_link_that_leads_out_of_the_folder_is_followed_by_nobody(tmp_pat
 
 
 def operations(folder: Path, **bounds: Any) -> Operations:
-    chosen = OperationsSettings(data_dir=folder, voices=VoiceSettings(**bounds))
+    chosen = OperationsSettings(data_dir=folder, voices=VoiceTuning(**bounds))
     return Operations.open(chosen, pool=None)
 
 

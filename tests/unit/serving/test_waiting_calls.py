@@ -14,7 +14,7 @@ from core.grants import ClientIdentity
 from protocols.surface import InQueue
 from serving.gateway.calls import CallTasks
 from serving.gateway.line_request import Queueing
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.gateway.usage import CallShares
 from serving.scheduler.admission import Admitted
 from serving.scheduler.call_queue import CallQueue, CallQueueSettings
@@ -90,7 +90,7 @@ class House:
             drain_s=20,
             hang_up_s=1,
             queue=self.queue,
-            shares=CallShares(ServerSettings(max_calls=8)) if shares else None,
+            shares=CallShares(ServerTuning(max_calls=8)) if shares else None,
         )
         self.admitted = Admitted(lines, f"this machine hears {lines} at once")
         self.calls.admitted = lambda hears: self.admitted if hears else Admitted(8, "every line is taken")

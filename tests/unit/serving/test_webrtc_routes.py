@@ -15,7 +15,7 @@ from serving.gateway.access import Access
 from serving.gateway.app import add_error_answers
 from serving.gateway.calls import CallTasks
 from serving.gateway.client_keys import ClientKeys
-from serving.gateway.settings import ServerSettings
+from serving.gateway.settings import ServerTuning
 from serving.gateway.usage import UsageLimits
 from serving.gateway.webrtc_routes import WebRtcRoutes
 from tests.peers.session_gateway import client_of
@@ -42,7 +42,7 @@ class Gateway:
     """
 
     def __init__(self, **settings: Any) -> None:
-        bounds = ServerSettings(**{"drain_s": 0, "hang_up_s": 0.2, **settings})
+        bounds = ServerTuning(**{"drain_s": 0, "hang_up_s": 0.2, **settings})
         self.clock = Clock()
         self._keys = ClientKeys(bounds, wall_s=self.clock)
         self._end = asyncio.Event()

@@ -12,7 +12,7 @@ from core.notes import split_notes
 from models.llm import Message
 from runtime.loop_clock import LoopClock
 from session_store.compaction import (
-    CompactionSettings,
+    CompactionTuning,
     Compactor,
     ExtractiveSummarizer,
     Line,
@@ -28,7 +28,7 @@ from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel, Step
 from tests.fakes.timeline import Timeline
 from tests.virtual_time import run
 
-SMALL = CompactionSettings(keep_turns=2, summary_tokens=200, timeout_s=5.0)
+SMALL = CompactionTuning(keep_turns=2, summary_tokens=200, timeout_s=5.0)
 
 
 def talk(turns: int) -> Timeline:
@@ -230,9 +230,9 @@ def test_a_late_event_is_not_torn_from_its_turn() -> None:
 
 def test_settings_are_checked() -> None:
     with pytest.raises(ValidationError):
-        CompactionSettings.model_validate({"keep_turns": 0})
+        CompactionTuning.model_validate({"keep_turns": 0})
     with pytest.raises(ValidationError):
-        CompactionSettings.model_validate({"keep": 3})
+        CompactionTuning.model_validate({"keep": 3})
 
 
 def request(*lines: Line, previous: str = "", max_tokens: int = 100, **slots: str) -> SummaryRequest:
@@ -374,7 +374,7 @@ def test_facts_and_intent_survive_when_no_sentence_fits(filler: str) -> None:
     for _ in range(3):
         line.said(filler * 200)
         line.replied(filler * 200)
-    chosen = CompactionSettings(keep_turns=1, summary_tokens=50)
+    chosen = CompactionTuning(keep_turns=1, summary_tokens=50)
     draft = due(Compactor(chosen, budget_tokens=300), line)
     assert draft.payload["text"]
     assert approximate_tokens(draft.payload["text"]) <= 50

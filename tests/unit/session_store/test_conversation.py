@@ -9,10 +9,10 @@ import pytest
 from loguru import logger
 
 from core.errors import CapacityError, FencedError, StoreClosedError, StoreError, UnknownSessionError
-from session_store.compaction import CompactionSettings, Compactor
-from session_store.conversation import Conversation, Conversations, ConversationSettings
+from session_store.compaction import CompactionTuning, Compactor
+from session_store.conversation import Conversation, Conversations, ConversationTuning
 from session_store.events import Draft, Kind
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests import virtual_time
 
@@ -21,11 +21,11 @@ NO_SESSION = "00000000-0000-4000-8000-000000000000"
 
 @asynccontextmanager
 async def conversations(
-    folder: Path, settings: ConversationSettings | None = None
+    folder: Path, settings: ConversationTuning | None = None
 ) -> AsyncIterator[Conversations]:
     url = f"sqlite:///{folder}/sessions.db"
-    store = await SessionStore.open(StoreSettings(url=url, busy_timeout_ms=0, append_deadline_s=3))
-    chosen = settings or ConversationSettings()
+    store = await SessionStore.open(StoreTuning(url=url, busy_timeout_ms=0, append_deadline_s=3))
+    chosen = settings or ConversationTuning()
     try:
         compactor = Compactor(chosen.compaction, budget_tokens=chosen.budget_tokens)
         yield Conversations(store, chosen, compactor=compactor)
@@ -36,7 +36,7 @@ async def conversations(
 def play(
     folder: Path,
     scenario: Callable[[Conversations], Coroutine[Any, Any, None]],
-    settings: ConversationSettings | None = None,
+    settings: ConversationTuning | None = None,
 ) -> None:
     async def whole() -> None:
         async with conversations(folder, settings) as opened:
@@ -225,7 +225,7 @@ def test_too_much_for_a_database_that_is_away_is_refused_and_what_was_taken_is_k
             await conversation.user_turn("room again", transport="text")
             assert len(conversation.events) == 11
 
-    play(tmp_path, scenario, ConversationSettings(max_pending=10))
+    play(tmp_path, scenario, ConversationTuning(max_pending=10))
 
 
 def test_an_event_that_cannot_be_stored_hurts_nobody_else(tmp_path: Path):
@@ -245,8 +245,8 @@ def test_an_event_that_cannot_be_stored_hurts_nobody_else(tmp_path: Path):
 
 
 def test_older_turns_are_summarised_beside_the_conversation_and_the_log_stays(tmp_path: Path):
-    settings = ConversationSettings(
-        budget_tokens=400, compaction=CompactionSettings(keep_turns=2, summary_tokens=100)
+    settings = ConversationTuning(
+        budget_tokens=400, compaction=CompactionTuning(keep_turns=2, summary_tokens=100)
     )
 
     async def scenario(opened: Conversations) -> None:
@@ -300,9 +300,7 @@ def test_the_session_clock_does_not_follow_a_wall_clock_that_is_set_back(tmp_pat
             first = await conversation.user_turn("Hello.", transport="text")
         url = f"sqlite:///{tmp_path}/sessions.db"
         # An hour earlier, by the wall of the next process.
-        earlier = await SessionStore.open(
-            StoreSettings(url=url), now_us=lambda: first.event_us - 3_600_000_000
-        )
+        earlier = await SessionStore.open(StoreTuning(url=url), now_us=lambda: first.event_us - 3_600_000_000)
         try:
             writer = await earlier.claim(conversation.session_id)
             assert writer.clock.now_us() > first.arrival_us
@@ -351,8 +349,8 @@ def test_a_store_that_is_closed_ends_the_conversation_and_the_loop_goes_on(tmp_p
 
 
 def test_a_summary_that_breaks_is_tried_again_with_the_next_turn(tmp_path: Path):
-    settings = ConversationSettings(
-        budget_tokens=300, compaction=CompactionSettings(keep_turns=1, summary_tokens=60)
+    settings = ConversationTuning(
+        budget_tokens=300, compaction=CompactionTuning(keep_turns=1, summary_tokens=60)
     )
 
     class Breaks:
@@ -365,7 +363,7 @@ def test_a_summary_that_breaks_is_tried_again_with_the_next_turn(tmp_path: Path)
             return "They asked about fees."
 
     async def whole() -> None:
-        store = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db"))
+        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db"))
         compactor = Compactor(settings.compaction, Breaks(), budget_tokens=300)
         opened = Conversations(store, settings, compactor=compactor)
         async with opened.open() as conversation:
@@ -384,8 +382,8 @@ def test_a_summary_that_breaks_is_tried_again_with_the_next_turn(tmp_path: Path)
 
 
 def test_a_summary_is_written_also_when_nobody_holds_the_session_any_more(tmp_path: Path):
-    settings = ConversationSettings(
-        budget_tokens=300, compaction=CompactionSettings(keep_turns=1, summary_tokens=60)
+    settings = ConversationTuning(
+        budget_tokens=300, compaction=CompactionTuning(keep_turns=1, summary_tokens=60)
     )
 
     class Slow:
@@ -394,7 +392,7 @@ def test_a_summary_is_written_also_when_nobody_holds_the_session_any_more(tmp_pa
             return "They asked about fees."
 
     async def whole() -> None:
-        store = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db"))
+        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db"))
         compactor = Compactor(settings.compaction, Slow(), budget_tokens=300)
         opened = Conversations(store, settings, compactor=compactor)
         session_id = (await store.create()).id
@@ -416,8 +414,8 @@ def test_a_summary_is_written_also_when_nobody_holds_the_session_any_more(tmp_pa
 
 
 def test_turns_that_nothing_answers_are_summarised_too(tmp_path: Path):
-    settings = ConversationSettings(
-        budget_tokens=300, compaction=CompactionSettings(keep_turns=1, summary_tokens=60)
+    settings = ConversationTuning(
+        budget_tokens=300, compaction=CompactionTuning(keep_turns=1, summary_tokens=60)
     )
 
     async def scenario(opened: Conversations) -> None:
@@ -435,8 +433,8 @@ def test_turns_that_nothing_answers_are_summarised_too(tmp_path: Path):
 
 
 def test_a_summary_of_a_session_that_was_lost_meanwhile_is_no_failure(tmp_path: Path):
-    settings = ConversationSettings(
-        budget_tokens=300, compaction=CompactionSettings(keep_turns=1, summary_tokens=60)
+    settings = ConversationTuning(
+        budget_tokens=300, compaction=CompactionTuning(keep_turns=1, summary_tokens=60)
     )
     log: list[str] = []
 
@@ -450,7 +448,7 @@ def test_a_summary_of_a_session_that_was_lost_meanwhile_is_no_failure(tmp_path: 
             return "They asked about fees."
 
     async def whole() -> None:
-        store = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db"))
+        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db"))
         held = Held()
         compactor = Compactor(settings.compaction, held, budget_tokens=300)
         opened = Conversations(store, settings, compactor=compactor)

@@ -22,7 +22,7 @@ from session_store.conversation import Conversations
 from session_store.events import Draft, Event, Kind
 from session_store.memory import fold_state, odd_events
 from session_store.prompt import prompt_view, turns_of
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests import virtual_time
 from tests.fakes.timeline import Timeline
@@ -234,7 +234,7 @@ def test_a_session_with_odd_events_opens_with_one_warning_and_goes_on(tmp_path: 
     warnings: list[str] = []
 
     async def scenario() -> None:
-        store = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db"))
+        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db"))
         conversations = Conversations(store, compactor=Compactor())
         session_id = (await store.create()).id
         writer = await store.claim(session_id)

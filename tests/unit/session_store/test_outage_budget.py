@@ -12,19 +12,19 @@ from loguru import logger
 
 from core.errors import CapacityError
 from session_store.compaction import Compactor
-from session_store.conversation import Conversation, Conversations, ConversationSettings
+from session_store.conversation import Conversation, Conversations, ConversationTuning
 from session_store.events import Draft, Event, Kind
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests import virtual_time
 
-SETTINGS = ConversationSettings(max_pending=100, max_pending_records=200)
+SETTINGS = ConversationTuning(max_pending=100, max_pending_records=200)
 
 
 @asynccontextmanager
-async def opened(folder: Path, settings: ConversationSettings) -> AsyncIterator[Conversations]:
+async def opened(folder: Path, settings: ConversationTuning) -> AsyncIterator[Conversations]:
     url = f"sqlite:///{folder}/sessions.db"
-    store = await SessionStore.open(StoreSettings(url=url, busy_timeout_ms=0, append_deadline_s=3))
+    store = await SessionStore.open(StoreTuning(url=url, busy_timeout_ms=0, append_deadline_s=3))
     conversations = Conversations(store, settings, compactor=Compactor())
     try:
         yield conversations
@@ -36,7 +36,7 @@ async def opened(folder: Path, settings: ConversationSettings) -> AsyncIterator[
 def play(
     folder: Path,
     scenario: Callable[[Conversations], Coroutine[Any, Any, None]],
-    settings: ConversationSettings = SETTINGS,
+    settings: ConversationTuning = SETTINGS,
 ) -> None:
     async def whole() -> None:
         async with opened(folder, settings) as conversations:
@@ -157,7 +157,7 @@ def test_a_record_of_many_kinds_loses_only_what_may_be_lost(tmp_path: Path):
 
 
 def test_turns_that_fill_their_own_budget_leave_that_of_the_reports_alone(tmp_path: Path):
-    settings = ConversationSettings(max_pending=10, max_pending_records=10)
+    settings = ConversationTuning(max_pending=10, max_pending_records=10)
 
     async def scenario(conversations: Conversations) -> None:
         async with conversations.open() as conversation:
@@ -200,7 +200,7 @@ def test_what_is_recorded_when_the_session_is_closed_here_is_said_to_be_lost(tmp
 
 
 def test_what_still_waits_when_the_process_ends_is_said_to_be_lost(tmp_path: Path):
-    settings = ConversationSettings(close_s=1.0)
+    settings = ConversationTuning(close_s=1.0)
 
     async def scenario(conversations: Conversations) -> None:
         with logged("ERROR") as lines:

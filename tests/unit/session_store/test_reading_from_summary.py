@@ -13,12 +13,12 @@ from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from session_store.compaction import CompactionSettings, Compactor, covered_until
-from session_store.conversation import Conversations, ConversationSettings
+from session_store.compaction import CompactionTuning, Compactor, covered_until
+from session_store.conversation import Conversations, ConversationTuning
 from session_store.events import Draft, Event, Kind
 from session_store.memory import current_events, fold_state, newest_summary, state_payload
 from session_store.prompt import prompt_view, turns_of
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests.fakes.timeline import Timeline
 
@@ -188,9 +188,7 @@ class Bench:
 
         return self.runner.run(store())
 
-    def read(
-        self, session_id: str, chosen: ConversationSettings
-    ) -> tuple[Any, Any, list[Event], list[Event]]:
+    def read(self, session_id: str, chosen: ConversationTuning) -> tuple[Any, Any, list[Event], list[Event]]:
         """The view while nobody has it open and when it is opened, its events then, and all of them."""
 
         async def read() -> tuple[Any, Any, list[Event], list[Event]]:
@@ -211,7 +209,7 @@ class Bench:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     url = f"sqlite:///{tmp_path_factory.mktemp('bench')}/a.db"
     with asyncio.Runner() as runner:
-        store = runner.run(SessionStore.open(StoreSettings(url=url)))
+        store = runner.run(SessionStore.open(StoreTuning(url=url)))
         yield Bench(runner, store)
         runner.run(store.close())
 
@@ -222,7 +220,7 @@ def test_the_view_from_the_newest_summary_on_is_that_of_the_whole_timeline(
     bench: Bench, steps: list[Step], budget_tokens: int
 ) -> None:
     session_id = bench.stored(Teller(anywhere=False).tell(steps))
-    apart, held, events, whole = bench.read(session_id, ConversationSettings(budget_tokens=budget_tokens))
+    apart, held, events, whole = bench.read(session_id, ConversationTuning(budget_tokens=budget_tokens))
     note(f"events left out: {len(events) < len(whole)}")
     expected = prompt_view(whole, budget_tokens=budget_tokens)
     assert apart == expected
@@ -234,14 +232,14 @@ def test_the_view_from_the_newest_summary_on_is_that_of_the_whole_timeline(
 @given(timelines)
 def test_a_summary_that_ends_anywhere_is_read_from_there_on(bench: Bench, steps: list[Step]) -> None:
     session_id = bench.stored(Teller(anywhere=True).tell(steps))
-    apart, held, events, whole = bench.read(session_id, ConversationSettings())
+    apart, held, events, whole = bench.read(session_id, ConversationTuning())
     note(f"events left out: {len(events) < len(whole)}")
     assert events == from_newest_summary(whole)
     assert apart == held == prompt_view(from_newest_summary(whole), budget_tokens=6_000)
 
 
 def told(bench: Bench, line: Timeline) -> tuple[str, list[Event]]:
-    apart, held, events, whole = bench.read(bench.stored(line.events), ConversationSettings())
+    apart, held, events, whole = bench.read(bench.stored(line.events), ConversationTuning())
     assert apart == held == prompt_view(whole, budget_tokens=6_000)
     return str(held.messages[0]["content"]), events
 
@@ -319,7 +317,7 @@ def turn(number: int) -> list[Draft]:
 async def test_ten_thousand_turns_behind_a_summary_are_not_read(tmp_path: Path) -> None:
     turns, kept = 10_000, 10
     with rows_counted() as rows:
-        store = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/a.db"))
+        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/a.db"))
         writer = await store.claim((await store.create()).id)
         for first in range(0, turns, 250):
             await writer.append(*(draft for number in range(first, first + 250) for draft in turn(number)))
@@ -331,7 +329,7 @@ async def test_ten_thousand_turns_behind_a_summary_are_not_read(tmp_path: Path) 
         whole = await store.events(writer.session_id, limit=100_000)
         assert rows[0] >= len(whole) == 2 * turns + 501
 
-        chosen = ConversationSettings(compaction=CompactionSettings(keep_turns=kept))
+        chosen = ConversationTuning(compaction=CompactionTuning(keep_turns=kept))
         opened = Conversations(store, chosen, compactor=Compactor(chosen.compaction))
         # The summary comes twice: to know from where on to read, and among what is behind there. A claim
         # reads the row of the session.

@@ -9,7 +9,7 @@ from sequencer.merge import Sequencer, SequencerSettings
 from sequencer.operations import Advance, Heartbeat, Join, Journal, Learn, Leave, Operation, Report, to_json
 from session_store.events import Draft, Event, Kind
 from session_store.replay import main, recorded_calls, replay
-from session_store.store import SessionStore, StoreSettings
+from session_store.store import SessionStore, StoreTuning
 
 OPERATIONS: list[Operation[None]] = [
     Join("stt", 80_000, 0),
@@ -139,7 +139,7 @@ def test_an_unknown_session_is_one_line(session: str, tmp_path, capsys: pytest.C
 
 async def stored(path: Path, events: list[Event]) -> str:
     """A closed store with one session; its id."""
-    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{path}"))
+    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{path}"))
     writer = await store.claim((await store.create()).id)
     await writer.append(
         *[

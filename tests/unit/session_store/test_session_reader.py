@@ -15,13 +15,13 @@ from core.errors import ConfigError, StoreError
 from session_store import migrations
 from session_store.database import read_only_database
 from session_store.events import Draft, Event, Kind
-from session_store.store import SessionReader, SessionStore, StoreSettings
+from session_store.store import SessionReader, SessionStore, StoreTuning
 
 Looks = dict[str, tuple[int, int, int, bytes]]
 
 
-def settings(path: Path) -> StoreSettings:
-    return StoreSettings(url=f"sqlite:///{path}", read_deadline_s=0.5)
+def settings(path: Path) -> StoreTuning:
+    return StoreTuning(url=f"sqlite:///{path}", read_deadline_s=0.5)
 
 
 def looks(folder: Path) -> Looks:

@@ -13,7 +13,7 @@ from session_store import migrations
 from session_store.committing import Append, commit_appends, insert_session
 from session_store.events import Draft, Kind, new_key
 from session_store.rows import SessionInfo, draft_row
-from session_store.store import SessionStore, StoreSettings
+from session_store.store import SessionStore, StoreTuning
 
 PAGE_BYTES = 4_096
 # Of SQLite's write-ahead log, in front of each page and of the whole.
@@ -26,7 +26,7 @@ async def test_a_commit_of_many_sessions_writes_no_page_of_keys_for_each_of_them
     path = tmp_path / "a.db"
     sessions, rounds, counted = 20, 60, 20
     log = Path(f"{path}-wal")
-    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{path}"))
+    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{path}"))
     try:
         writers = [await store.claim((await store.create()).id) for _ in range(sessions)]
         written: list[float] = []

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from core.errors import StoreUnavailableError
 from session_store.database import READERS, Database, database
-from session_store.store import SessionStore, StoreSettings
+from session_store.store import SessionStore, StoreTuning
 
 TIMEOUT_S = 20
 # Half a minute or more; not endless, so that a failing test does not keep its process alive.
@@ -23,7 +23,7 @@ WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000000
 
 @asynccontextmanager
 async def opened(path: Path, **settings: float) -> AsyncIterator[Database]:
-    file = database(StoreSettings(url=f"sqlite:///{path}", **settings))  # type: ignore[arg-type]
+    file = database(StoreTuning(url=f"sqlite:///{path}", **settings))  # type: ignore[arg-type]
     await file.open()
     try:
         yield file
@@ -86,9 +86,7 @@ async def test_a_read_waits_for_a_locked_file_no_longer_than_it_may_take(tmp_pat
 
 async def test_a_read_of_the_store_ends_at_the_deadline_of_reads(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
-    store = await SessionStore.open(
-        StoreSettings(url=f"sqlite:///{path}", attempt_s=600, read_deadline_s=0.5)
-    )
+    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{path}", attempt_s=600, read_deadline_s=0.5))
     session = await store.create()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         # From now on, looking for a session takes very long.
@@ -104,7 +102,7 @@ async def test_a_read_of_the_store_ends_at_the_deadline_of_reads(tmp_path: Path)
 
 
 async def test_closing_does_not_wait_for_a_write_that_hangs(tmp_path: Path) -> None:
-    file = database(StoreSettings(url=f"sqlite:///{tmp_path}/a.db", close_s=0.2))
+    file = database(StoreTuning(url=f"sqlite:///{tmp_path}/a.db", close_s=0.2))
     await file.open()
     begun, disk = threading.Event(), threading.Event()
 

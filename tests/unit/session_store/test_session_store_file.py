@@ -14,13 +14,13 @@ import pytest
 
 from core.errors import AgentError, ConfigError, StoreUnavailableError
 from session_store.events import Draft, Kind
-from session_store.store import SessionStore, StoreSettings
+from session_store.store import SessionStore, StoreTuning
 
 NOBODY = 65534
 
 
 async def opened(path: Path, **settings: float) -> SessionStore:
-    return await SessionStore.open(StoreSettings(url=f"sqlite:///{path}", **settings))  # type: ignore[arg-type]
+    return await SessionStore.open(StoreTuning(url=f"sqlite:///{path}", **settings))  # type: ignore[arg-type]
 
 
 async def refusal(path: Path, **settings: float) -> str:
@@ -193,11 +193,11 @@ async def test_a_file_that_somebody_else_reads_and_writes_alone_is_waited_for(tm
 
 OPENER = """
 import asyncio, sys
-from session_store.store import SessionStore, StoreSettings
+from session_store.store import SessionStore, StoreTuning
 
 async def main():
     sys.stdin.readline()
-    store = await SessionStore.open(StoreSettings(url=sys.argv[1]))
+    store = await SessionStore.open(StoreTuning(url=sys.argv[1]))
     await store.create()
     await store.close()
 

@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 from core.errors import ConfigError
 from session_store import migrations
 from session_store.schema import HEAD, VERSION_TABLE, metadata
-from session_store.store import SessionStore, StoreSettings
+from session_store.store import SessionStore, StoreTuning
 
 
 def migrate(url: str, revision: str) -> None:
@@ -51,7 +51,7 @@ async def test_a_migration_that_fails_leaves_everything_as_it_was(tmp_path: Path
         connection.exec_driver_sql("CREATE TABLE _alembic_tmp_event (x)")
     content = dump(tmp_path / "a.db")
     with pytest.raises(ConfigError, match="_alembic_tmp_event"):
-        await SessionStore.open(StoreSettings(url=url))
+        await SessionStore.open(StoreTuning(url=url))
     assert dump(tmp_path / "a.db") == content
 
 
@@ -69,7 +69,7 @@ async def test_a_session_of_before_there_were_owners_is_the_operators(tmp_path: 
             "INSERT INTO session (id, tenant, epoch, next_seq, created_us, last_us) "
             f"VALUES ('{session_id}', 'default', 0, 1, 1, 1)"
         )
-    store = await SessionStore.open(StoreSettings(url=url))
+    store = await SessionStore.open(StoreTuning(url=url))
     try:
         assert (await store.info(session_id)).owner is None
         owned = await store.create(owner="k:ann")

@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from core.errors import ConfigError
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from session_store.settings import StoreSettings
     ],
 )
 def test_an_address_names_its_database(url: str, driver: str, database: str) -> None:
-    address = StoreSettings(url=url).address()
+    address = StoreTuning(url=url).address()
     assert (address.drivername, address.database) == (driver, database)
 
 
@@ -30,19 +30,19 @@ def test_an_address_names_its_database(url: str, driver: str, database: str) -> 
 )
 def test_an_address_that_the_store_cannot_use_is_refused_with_examples(url: str) -> None:
     with pytest.raises(ConfigError) as error:
-        StoreSettings(url=url).address()
+        StoreTuning(url=url).address()
     assert any("sqlite:///" in example for example in error.value.known)
 
 
 def test_a_password_is_in_no_text() -> None:
-    settings = StoreSettings(url="postgresql://me:secret@host/calls")
+    settings = StoreTuning(url="postgresql://me:secret@host/calls")
     assert "secret" not in repr(settings) and "secret" not in str(settings.address())
     with pytest.raises(ConfigError) as error:
-        StoreSettings(url="mysql://me:secret@host/calls").address()
+        StoreTuning(url="mysql://me:secret@host/calls").address()
     assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize("field", ["append_deadline_s", "close_s", "poll_s", "max_queue", "retention_days"])
 def test_waits_and_sizes_are_positive(field: str) -> None:
     with pytest.raises(ValidationError):
-        StoreSettings(**{field: 0})
+        StoreTuning(**{field: 0})

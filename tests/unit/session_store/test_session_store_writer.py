@@ -16,7 +16,7 @@ from session_store.committing import Append, insert_session
 from session_store.database import SqliteDatabase, Work
 from session_store.events import Draft, Kind
 from session_store.rows import SessionInfo, draft_row
-from session_store.store import SessionStore, SessionWriter, StoreSettings
+from session_store.store import SessionStore, SessionWriter, StoreTuning
 from session_store.writer import GroupCommit
 from tests import virtual_time
 
@@ -41,7 +41,7 @@ def play(tmp_path: Path) -> Callable[..., None]:
 
         async def whole() -> None:
             # No wait inside SQLite: it would be a real one.
-            chosen = StoreSettings(url=f"sqlite:///{path}", busy_timeout_ms=0, **settings)  # type: ignore[arg-type]
+            chosen = StoreTuning(url=f"sqlite:///{path}", busy_timeout_ms=0, **settings)  # type: ignore[arg-type]
             store = await SessionStore.open(chosen)
             writer = await store.claim((await store.create()).id)
             with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -262,7 +262,7 @@ def test_a_follower_lives_through_an_outage(play: Callable[..., None]) -> None:
 
 def test_the_writer_outlives_a_driver_that_breaks_in_an_unknown_way(tmp_path: Path) -> None:
     async def scenario() -> None:
-        settings = StoreSettings(url=f"sqlite:///{tmp_path}/a.db", busy_timeout_ms=0)
+        settings = StoreTuning(url=f"sqlite:///{tmp_path}/a.db", busy_timeout_ms=0)
         file = Breaking(settings)
         await file.open()
         session = SessionInfo("a" * 36, "default", 1, 0, 1, 1)
@@ -289,7 +289,7 @@ def test_the_writer_outlives_a_driver_that_breaks_in_an_unknown_way(tmp_path: Pa
 class Breaking(SqliteDatabase):
     """A file whose driver raises at chosen moments, before anything is done."""
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: StoreTuning) -> None:
         super().__init__(settings)
         self.errors: list[Exception] = []
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
 
 # How late the voice activity detector of the front end notices things.
@@ -26,7 +26,7 @@ class Floor:
         settings: of the machine.
     """
 
-    def __init__(self, settings: BargeInSettings | None = None) -> None:
+    def __init__(self, settings: BargeInTuning | None = None) -> None:
         self.machine = BargeIn(settings)
         self.decisions: list[Decision] = []
         self.states: list[tuple[int, State]] = [(0, State.LISTENING)]

@@ -1,6 +1,6 @@
 import pytest
 
-from turn_taking.asking_back import AskBack, AskBackSettings, AskingBack, Confirmed, is_made_of
+from turn_taking.asking_back import AskBack, AskBackTuning, AskingBack, Confirmed, is_made_of
 from turn_taking.utterances import ENGLISH
 
 QUESTION = "what is the daily limit"
@@ -19,7 +19,7 @@ def test_a_turn_that_was_hardly_understood_is_repeated_and_asked_about():
 
 
 def test_the_mean_of_the_words_counts():
-    asking = AskingBack(AskBackSettings(below=0.5))
+    asking = AskingBack(AskBackTuning(below=0.5))
     asking.on_words("one two three four", [0.9, 0.9, 0.1, 0.1])
     assert asking.on_turn("one two three four") is None
     asking.on_words("one two three four", [0.9, 0.8, 0.1, 0.1])
@@ -27,7 +27,7 @@ def test_the_mean_of_the_words_counts():
 
 
 def test_words_of_several_utterances_are_one_turn():
-    asking = AskingBack(AskBackSettings(below=0.5))
+    asking = AskingBack(AskBackTuning(below=0.5))
     asking.on_words("what is", [0.9, 0.9])
     asking.on_words("the daily limit", [0.1, 0.1, 0.1])
     assert isinstance(asking.on_turn(QUESTION), AskBack)
@@ -97,27 +97,27 @@ def test_a_short_answer_to_a_question_is_not_asked_back_and_a_long_one_is():
 
 def test_too_few_words_are_not_repeated_and_too_many_are_asked_for_again():
     assert doubtful(AskingBack(), "the limit") is None
-    settings = AskBackSettings(most_words=5)
+    settings = AskBackTuning(most_words=5)
     outcome = doubtful(AskingBack(settings), "one two three four five six")
     assert isinstance(outcome, AskBack) and outcome.text == settings.again
 
 
 def test_a_yes_to_what_was_not_repeated_confirms_nothing():
-    asking = AskingBack(AskBackSettings(most_words=5))
+    asking = AskingBack(AskBackTuning(most_words=5))
     doubtful(asking, "one two three four five six")
     assert asking.on_turn("yes") is None
 
 
 def test_a_turn_of_which_nothing_was_understood_is_asked_for_again_each_time():
-    asking = AskingBack(AskBackSettings(below=0.6, lost_below=0.4))
+    asking = AskingBack(AskBackTuning(below=0.6, lost_below=0.4))
     for _ in range(3):
         outcome = doubtful(asking, "mode of the granny shun", 0.3)
-        assert isinstance(outcome, AskBack) and outcome.text == AskBackSettings().again
+        assert isinstance(outcome, AskBack) and outcome.text == AskBackTuning().again
     assert doubtful(asking, "yes that is right", 0.9) is None
 
 
 def test_what_is_lost_is_asked_for_again_behind_a_question_that_repeats_words():
-    asking = AskingBack(AskBackSettings(below=0.6, lost_below=0.4))
+    asking = AskingBack(AskBackTuning(below=0.6, lost_below=0.4))
     assert isinstance(doubtful(asking, QUESTION, 0.5), AskBack)
     assert isinstance(doubtful(asking, "mode of the granny shun", 0.3), AskBack)
     assert doubtful(asking, QUESTION, 0.5) is None

@@ -3,13 +3,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from turn_taking.backchannel import Backchannel, BackchannelPolicy, BackchannelSettings, Profile
+from turn_taking.backchannel import Backchannel, BackchannelPolicy, BackchannelTuning
 
-CHOSEN = BackchannelSettings()
+CHOSEN = BackchannelTuning()
 
 
 def telling(
-    settings: BackchannelSettings | None = None,
+    settings: BackchannelTuning | None = None,
     *,
     talk_ms: int = 5_000,
     completeness: float | None = 0.1,
@@ -46,20 +46,12 @@ def test_one_pause_has_one_backchannel():
         telling(completeness=None),
         telling(text="so i went to the"),
         telling(text="so i went to um"),
-        telling(BackchannelSettings(profile=Profile.IVR)),
-        telling(BackchannelSettings(enabled=False)),
     ],
-    ids=["short", "complete", "not known", "inside a phrase", "searching", "ivr", "off"],
+    ids=["short", "complete", "not known", "inside a phrase", "searching"],
 )
 def test_where_it_does_not_fit_there_is_none(policy: BackchannelPolicy):
     assert policy.next_deadline_ms() is None
     assert policy.on_deadline(9_000) is None
-
-
-def test_an_ivr_has_them_when_it_asks_for_them():
-    assert BackchannelSettings(profile=Profile.IVR, enabled=True).is_on
-    assert not BackchannelSettings(profile=Profile.IVR).is_on
-    assert BackchannelSettings().is_on
 
 
 def test_a_caller_who_goes_on_is_not_hummed_at():
@@ -105,7 +97,7 @@ def test_a_new_turn_begins_with_no_talk():
     assert policy.next_deadline_ms() is None
 
 
-def story(spans: list[tuple[int, int]], chosen: BackchannelSettings = CHOSEN) -> list[Backchannel]:
+def story(spans: list[tuple[int, int]], chosen: BackchannelTuning = CHOSEN) -> list[Backchannel]:
     """One turn of talk and pauses, in ms; what the bot hums."""
     policy, at_ms, hums = BackchannelPolicy(chosen), 0, []
     for talk_ms, pause_ms in spans:
@@ -131,14 +123,14 @@ def test_tokens_come_in_turn_and_their_number_is_limited():
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(200, 12_000), st.integers(200, 3_000)), max_size=30))
 def test_there_is_always_enough_time_and_talk_between_two(spans: list[tuple[int, int]]):
-    hums = story(spans, BackchannelSettings(most_in_turn=20))
+    hums = story(spans, BackchannelTuning(most_in_turn=20))
     for one, next_one in zip(hums, hums[1:], strict=False):
         assert next_one.at_ms - one.at_ms >= CHOSEN.gap_ms
-    chatty = story(spans, BackchannelSettings(most_in_turn=20, gap_ms=1_000))
+    chatty = story(spans, BackchannelTuning(most_in_turn=20, gap_ms=1_000))
     talked_ms = sum(talk_ms for talk_ms, _ in spans)
     assert len(chatty) * CHOSEN.talk_ms <= talked_ms
 
 
 def test_settings_out_of_order_are_refused():
     with pytest.raises(ValidationError, match="pause_ms"):
-        BackchannelSettings(pause_ms=1_000, latest_ms=500)
+        BackchannelTuning(pause_ms=1_000, latest_ms=500)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from scripts.draw_turn_taking import DOCUMENT, drawn
 from tests.unit.turn_taking.floor import STOP_LAG_MS, Floor, check_invariants
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.barge_in_table import (
     IGNORED,
     TRANSITIONS,
@@ -24,12 +24,12 @@ from turn_taking.barge_in_table import (
 )
 from turn_taking.utterances import Kind
 
-CHOSEN = BargeInSettings()
+CHOSEN = BargeInTuning()
 QUESTION = ((300, "what", 0.9), (520, "what about", 0.9), (760, "what about the fees", 0.9))
 BACKCHANNELS = ("mhm", "yeah", "okay", "uh huh", "right", "yeah okay", "i see", "them")
 
 
-def speaking(length_ms: int = 60_000, settings: BargeInSettings | None = None) -> Floor:
+def speaking(length_ms: int = 60_000, settings: BargeInTuning | None = None) -> Floor:
     """The bot has been speaking since 0 ms."""
     floor = Floor(settings)
     floor.reply("r1", 0, length_ms)
@@ -98,7 +98,7 @@ def test_a_maybe_that_nobody_follows_is_forgotten():
 
 
 def test_ducking_on_a_maybe_can_be_switched_off():
-    floor = speaking(settings=BargeInSettings(maybe_ms=0))
+    floor = speaking(settings=BargeInTuning(maybe_ms=0))
     floor.voice(5_000, 2_000)
     floor.run(5_200)
     assert floor.decisions == [Duck(5_128, CHOSEN.duck_db)]
@@ -217,7 +217,7 @@ def test_who_is_surely_understood_to_listen_does_however_it_sounds(final_ms: int
 
 
 def test_before_the_canceller_knows_the_room_no_sound_wants_the_floor():
-    floor = speaking(settings=BargeInSettings(warm_up_ms=8_000))
+    floor = speaking(settings=BargeInTuning(warm_up_ms=8_000))
     floor.machine.on_echo_path_changed(0)
     floor.voice(5_000, 400)
     floor.at(5_640, lambda now: floor.machine.on_spotted(now, "", floor_log_odds=3.0))
@@ -922,7 +922,7 @@ def test_a_stop_word_ends_a_protected_reply():
 
 
 def test_protection_can_be_absolute():
-    floor = Floor(BargeInSettings(protected_yields_to_stop=False))
+    floor = Floor(BargeInTuning(protected_yields_to_stop=False))
     floor.reply("r1", 0, 20_000, protected=True)
     floor.voice(5_000, 500, partials=((400, "stop", 0.9),))
     floor.run(15_000)
@@ -968,7 +968,7 @@ def test_the_bots_own_voice_restores_and_its_words_are_not_believed():
 
 
 def saying(text: str, at_ms: int = 0, **chosen: int) -> Floor:
-    floor = speaking(settings=BargeInSettings(**chosen))
+    floor = speaking(settings=BargeInTuning(**chosen))
     floor.machine.on_echo_path_changed(0)
     floor.at(at_ms, lambda _: floor.machine.on_saying("r1", text))
     return floor
@@ -1057,7 +1057,7 @@ def test_after_an_echo_the_next_voice_counts_again():
 
 
 def test_no_voice_alone_cuts_while_the_canceller_converges():
-    floor = speaking(settings=BargeInSettings(warm_up_ms=3_000))
+    floor = speaking(settings=BargeInTuning(warm_up_ms=3_000))
     floor.machine.on_echo_path_changed(0)
     floor.voice(400, 2_000)
     floor.run(20_000)
@@ -1065,12 +1065,12 @@ def test_no_voice_alone_cuts_while_the_canceller_converges():
 
 
 def test_words_cut_while_the_canceller_converges_and_so_does_a_voice_that_is_surely_the_callers():
-    by_words = speaking(settings=BargeInSettings(warm_up_ms=3_000))
+    by_words = speaking(settings=BargeInTuning(warm_up_ms=3_000))
     by_words.machine.on_echo_path_changed(0)
     by_words.voice(400, 2_000, partials=QUESTION)
     by_words.run(2_000)
     assert [cut.at_ms for cut in by_words.cuts] == [920]
-    by_verdict = speaking(settings=BargeInSettings(warm_up_ms=3_000))
+    by_verdict = speaking(settings=BargeInTuning(warm_up_ms=3_000))
     by_verdict.machine.on_echo_path_changed(0)
     by_verdict.voice(400, 2_000)
     for at_ms in (650, 700):
@@ -1084,9 +1084,9 @@ def test_words_cut_while_the_canceller_converges_and_so_does_a_voice_that_is_sur
 
 def test_settings_out_of_order_are_refused():
     with pytest.raises(ValidationError, match="confirm_ms"):
-        BargeInSettings(confirm_ms=200, early_confirm_ms=300)
+        BargeInTuning(confirm_ms=200, early_confirm_ms=300)
     with pytest.raises(ValidationError, match="undecided_ms"):
-        BargeInSettings(undecided_ms=1_000)
+        BargeInTuning(undecided_ms=1_000)
 
 
 # Whatever happens.
@@ -1189,7 +1189,7 @@ def take(machine: BargeIn, at_ms: int, step: tuple) -> object:
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1_500), STEPS), max_size=60), st.integers(0, 3_000))
 def test_in_whatever_order_events_come_no_rule_is_broken_and_rest_is_found(steps: list, warm_up_ms: int):
-    machine = BargeIn(BargeInSettings(warm_up_ms=warm_up_ms))
+    machine = BargeIn(BargeInTuning(warm_up_ms=warm_up_ms))
     decisions: list = []
     at_ms = now_ms = 0
 

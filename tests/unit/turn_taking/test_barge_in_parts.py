@@ -8,7 +8,7 @@ import pytest
 
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_reply import ReplyTracker
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.barge_in_table import (
     TRANSITIONS,
     Act,
@@ -32,8 +32,8 @@ from turn_taking.barge_in_voice import (
 from turn_taking.barge_in_words import SpotVerdict, WordArbiter
 from turn_taking.utterances import ENGLISH, Kind, Utterance
 
-CHOSEN = BargeInSettings()
-FAR_DB = CHOSEN.utterances.quiet_db
+CHOSEN = BargeInTuning()
+FAR_DB = CHOSEN.sounds.quiet_db
 # How a voice gets into each state.
 WAYS: dict[VoiceState, tuple[VoiceEvent, ...]] = {
     VoiceState.SILENT: (),

@@ -9,7 +9,6 @@ from turn_taking.duplex_policy import (
     Ask,
     Close,
     DuplexPolicy,
-    DuplexPolicySettings,
     Forget,
     GoOn,
     Guess,
@@ -249,9 +248,3 @@ def test_who_interrupts_is_not_waited_for_as_who_tells_something_is() -> None:
     talk.run(9_000)
     [asked_ms] = [at_ms for at_ms, act in talk.acts if isinstance(act, Ask)]
     assert asked_ms - 5_800 <= 640 + 2 * TICK_MS
-
-
-def test_a_deployment_that_says_one_thing_of_the_end_of_turn_keeps_its_kind() -> None:
-    assert DuplexPolicySettings.model_validate({"endpoint": {"learn": True}}).endpoint.kind == "adaptive"
-    chosen = DuplexPolicySettings.model_validate({"endpoint": {"kind": "predictive"}})
-    assert chosen.endpoint.kind == "predictive"

@@ -3,13 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from turn_taking.endpointing import Endpointer, EndpointKind, EndpointSettings, ends_hanging
+from turn_taking.endpointing import Endpointer, EndpointKind, EndpointTuning, ends_hanging
 
-SETTINGS = EndpointSettings()
+SETTINGS = EndpointTuning()
 
 
 def said(
-    text: str, completeness: float | None, *, at_ms: int = 1_000, settings: EndpointSettings = SETTINGS
+    text: str, completeness: float | None, *, at_ms: int = 1_000, settings: EndpointTuning = SETTINGS
 ) -> Endpointer:
     """A turn whose voice ended 200 ms before ``at_ms`` and whose words and completeness are known."""
     endpointer = Endpointer(settings)
@@ -44,7 +44,7 @@ def test_a_word_that_may_trail_off_hangs_only_when_the_turn_sounds_unfinished():
 
 
 def test_a_word_that_the_recogniser_writes_for_um_is_waited_for():
-    chosen = EndpointSettings(heard_for_fillers=("them",))
+    chosen = EndpointTuning(heard_for_fillers=("them",))
     assert said("how long does it take them", 0.9, settings=chosen).wait_ms() == chosen.max_silence_ms
     assert said("how long does it take them", 0.9).wait_ms() == SETTINGS.min_silence_ms
     assert said("how long does it take", 0.9, settings=chosen).wait_ms() == chosen.min_silence_ms
@@ -53,7 +53,7 @@ def test_a_word_that_the_recogniser_writes_for_um_is_waited_for():
 
 
 def test_what_sounds_like_a_filler_is_waited_for_however_complete_it_seems_and_reads():
-    def waits(odds: float | None, settings: EndpointSettings = SETTINGS) -> int:
+    def waits(odds: float | None, settings: EndpointTuning = SETTINGS) -> int:
         endpointer = said("how long does it take stone", None, settings=settings)
         endpointer.on_completeness(0.95, filler_log_odds=odds)
         return endpointer.wait_ms()
@@ -62,7 +62,7 @@ def test_what_sounds_like_a_filler_is_waited_for_however_complete_it_seems_and_r
     assert least is not None
     assert waits(least) == SETTINGS.hanging_silence_ms
     assert waits(least - 0.1) == waits(None) == SETTINGS.min_silence_ms
-    assert waits(least, EndpointSettings(filler_log_odds=None)) == SETTINGS.min_silence_ms
+    assert waits(least, EndpointTuning(filler_log_odds=None)) == SETTINGS.min_silence_ms
 
 
 def test_whoever_is_known_not_to_have_stopped_on_a_filler_is_believed_sooner():
@@ -71,7 +71,7 @@ def test_whoever_is_known_not_to_have_stopped_on_a_filler_is_believed_sooner():
     assert endpointer.wait_ms() == SETTINGS.min_silence_ms
     endpointer.on_completeness(SETTINGS.complete_without_filler)
     assert endpointer.wait_ms() > 2 * SETTINGS.min_silence_ms
-    deaf = said("what are your opening hours", None, settings=EndpointSettings(filler_log_odds=None))
+    deaf = said("what are your opening hours", None, settings=EndpointTuning(filler_log_odds=None))
     deaf.on_completeness(SETTINGS.complete_without_filler, filler_log_odds=-3.0)
     assert deaf.wait_ms() > 2 * SETTINGS.min_silence_ms
 
@@ -196,11 +196,4 @@ def test_whole_clauses_do_not_hang(text: str):
 
 def test_waits_out_of_order_are_refused():
     with pytest.raises(ValidationError, match="min_silence_ms"):
-        EndpointSettings(min_silence_ms=900, max_silence_ms=500)
-
-
-def test_patience_and_a_wait_of_another_policy_are_refused_unless_the_kind_is_said():
-    with pytest.raises(ValidationError, match="say which `kind`"):
-        EndpointSettings(patience=0.3, min_silence_ms=200)
-    assert EndpointSettings(kind="predictive", patience=0.3, min_silence_ms=200).patience == 0.3
-    assert EndpointSettings(min_silence_ms=200).kind == "adaptive"
+        EndpointTuning(min_silence_ms=900, max_silence_ms=500)

@@ -11,7 +11,7 @@ from turn_taking.idle import (
     Event,
     Goodbye,
     HangUp,
-    IdleSettings,
+    IdleTuning,
     IdleWatch,
     Prompt,
     State,
@@ -19,14 +19,14 @@ from turn_taking.idle import (
     says_goodbye,
 )
 
-CHOSEN = IdleSettings()
+CHOSEN = IdleTuning()
 SPEECH_MS = 1_500
 
 
 class Line:
     """A call in which the bot says what it decides to say, for 1.5 s each time."""
 
-    def __init__(self, settings: IdleSettings | None = None) -> None:
+    def __init__(self, settings: IdleTuning | None = None) -> None:
         self.watch = IdleWatch(settings)
         self.decisions: list[Decision] = []
         self.now_ms = 0
@@ -194,7 +194,7 @@ def test_a_cough_after_the_goodbye_does_not_keep_it():
 
 
 def test_a_goodbye_that_is_never_spoken_closes_the_call_too():
-    watch = IdleWatch(IdleSettings(prompts=("Hello?",)))
+    watch = IdleWatch(IdleTuning(prompts=("Hello?",)))
     decisions = []
     while (due_ms := watch.next_deadline_ms()) is not None:
         decisions.append(watch.on_deadline(due_ms))
@@ -203,18 +203,10 @@ def test_a_goodbye_that_is_never_spoken_closes_the_call_too():
 
 
 def test_farewells_can_be_left_to_the_caller():
-    line = Line(IdleSettings(hang_up_on_farewell=False))
+    line = Line(IdleTuning(hang_up_on_farewell=False))
     line.asks("goodbye", "Goodbye!")
     line.run(line.now_ms + 6_000)
     assert line.decisions == []
-
-
-def test_prompts_can_be_switched_off():
-    line = Line(IdleSettings(enabled=False)).run(600_000)
-    assert line.decisions == []
-    line.asks("goodbye", "Goodbye!")
-    line.run(line.now_ms + 10_000)
-    assert [type(decision) for decision in line.decisions] == [HangUp]
 
 
 def test_a_voice_that_never_ends_is_reported_again_and_again():

@@ -3,18 +3,18 @@ from pydantic import ValidationError
 
 from tests.unit.turn_taking.floor import Floor, check_invariants
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.barge_in_table import Cut, Duck, Reason, Restore, State
 from turn_taking.looks import LookSettings, LookVerdict
 
 TAKE, LEAVE = 2.0, -1.0
 LOOKS = LookSettings(take_log_odds=(3.0, TAKE), leave_log_odds=(-3.0, LEAVE), left_confirm_ms=1_200)
-CHOSEN = BargeInSettings(looks=LOOKS)
+CHOSEN = BargeInTuning(looks=True, look_bounds=LOOKS)
 LOOK_MS = (224, 320)
 BEGAN_MS = 5_000
 
 
-def looked_at(odds: tuple[float, ...], length_ms: int, settings: BargeInSettings = CHOSEN, **voice: object):
+def looked_at(odds: tuple[float, ...], length_ms: int, settings: BargeInTuning = CHOSEN, **voice: object):
     """A bot that has been speaking since 0 ms, and a voice over it with an early look for each odds."""
     floor = Floor(settings)
     floor.reply("r1", 0, 60_000)
@@ -126,7 +126,7 @@ def test_a_voice_from_far_away_takes_no_floor_by_its_sound():
 
 
 def test_looks_can_be_switched_off():
-    floor = looked_at((9.0,), 2_000, BargeInSettings(looks=None))
+    floor = looked_at((9.0,), 2_000, BargeInTuning(looks=False))
     floor.run(BEGAN_MS + 400)
     assert not floor.cuts
 

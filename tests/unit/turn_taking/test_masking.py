@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turn_taking.masking import Masking, MaskSettings, is_question
+from turn_taking.masking import Masking, MaskTuning, is_question
 
 
 def seen(*answers_ms: int) -> Masking:
@@ -51,7 +51,7 @@ def test_the_expectation_follows_the_last_answers():
 def test_nothing_is_said_before_the_end_of_the_turn_nor_before_the_silence_is_long(
     answers_ms: list[int], quiet_since_ms: int, silence_ms: int, after_ms: int
 ):
-    masking = Masking(MaskSettings(after_ms=after_ms))
+    masking = Masking(MaskTuning(after_ms=after_ms))
     for took_ms in answers_ms:
         masking.on_answer(took_ms)
     asked_ms = quiet_since_ms + silence_ms
@@ -67,7 +67,7 @@ def test_the_phrase_fits_and_changes():
     said = [masking.phrase("what is the fee") for _ in range(4)]
     assert said == ["Let me see.", "Let me check.", "One moment.", "Let me see."]
     assert masking.phrase("my number is four one five") in ("Okay.", "All right.")
-    silent = Masking(MaskSettings(statements=()))
+    silent = Masking(MaskTuning(statements=()))
     assert (silent.phrase("thank you"), silent.covers("thank you")) == ("", False)
     assert silent.covers("what is it")
 

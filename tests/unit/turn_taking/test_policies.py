@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointSettings
+from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointTuning
 from turn_taking.policies import LOOKS_MS, PredictivePolicy, SilenceTimer, endpoint_policy, price_of
 
 KINDS = ("timer", "adaptive", "predictive")
@@ -45,18 +45,15 @@ def wait_ms(policy: EndpointPolicy, since_ms: int) -> int:
     ],
 )
 def test_the_configuration_chooses(kind: str, policy: type):
-    assert type(endpoint_policy(EndpointSettings.model_validate({"kind": kind}))) is policy
+    assert type(endpoint_policy(EndpointTuning.model_validate({"kind": kind}))) is policy
 
 
-def test_the_default_is_predictive_and_the_waits_of_adaptive_choose_that():
-    assert type(endpoint_policy(EndpointSettings())) is PredictivePolicy
-    assert type(endpoint_policy(EndpointSettings(min_silence_ms=250))) is Endpointer
-    chosen = EndpointSettings(kind="timer", min_silence_ms=250)
-    assert type(endpoint_policy(chosen)) is SilenceTimer
+def test_the_default_is_predictive():
+    assert type(endpoint_policy(EndpointTuning())) is PredictivePolicy
 
 
 def test_the_adaptive_wait_learns_nothing_by_default():
-    policy = endpoint_policy(EndpointSettings(kind="adaptive"))
+    policy = endpoint_policy(EndpointTuning(kind="adaptive"))
     assert wait_ms(policy, turn(policy)) == 190
     for call_ms in range(10_000, 200_000, 10_000):
         # A caller with long pauses, again and again: the waits stay.
@@ -70,7 +67,7 @@ def test_the_adaptive_wait_learns_nothing_by_default():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_policy_ends_a_turn_once_and_not_while_somebody_speaks(kind: str):
-    policy = endpoint_policy(EndpointSettings.model_validate({"kind": kind}))
+    policy = endpoint_policy(EndpointTuning.model_validate({"kind": kind}))
     assert policy.next_deadline_ms() is None
     since_ms = turn(policy)
     deadline_ms = policy.next_deadline_ms()
@@ -86,13 +83,13 @@ def test_every_policy_ends_a_turn_once_and_not_while_somebody_speaks(kind: str):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_turn_of_noise_ends_empty_with_every_policy(kind: str):
-    policy = endpoint_policy(EndpointSettings.model_validate({"kind": kind}))
+    policy = endpoint_policy(EndpointTuning.model_validate({"kind": kind}))
     since_ms = turn(policy, "", None)
     assert wait_ms(policy, since_ms) == 1_500
 
 
 def test_a_timer_hears_nothing():
-    policy = SilenceTimer(EndpointSettings(kind="timer", timer_ms=700))
+    policy = SilenceTimer(EndpointTuning(kind="timer", timer_ms=700))
     assert wait_ms(policy, turn(policy, "and um", 0.01)) == 700
     policy.reset()
     assert wait_ms(policy, turn(policy, at_ms=9_000)) == 700
@@ -109,7 +106,7 @@ def holds(policy: EndpointPolicy, lengths_ms: list[int]) -> int:
 @pytest.mark.parametrize("kind", ["adaptive", "predictive"])
 def test_who_pauses_long_is_waited_for_longer(kind: str):
     def learnt(lengths_ms: list[int]) -> int:
-        policy = endpoint_policy(EndpointSettings.model_validate({"kind": kind, "learn": True}))
+        policy = endpoint_policy(EndpointTuning.model_validate({"kind": kind, "learn": True}))
         since_ms = holds(policy, lengths_ms)
         policy.on_completeness(0.3)
         return wait_ms(policy, since_ms)
@@ -121,16 +118,16 @@ def test_who_pauses_long_is_waited_for_longer(kind: str):
 
 def test_who_tells_something_is_waited_for_where_that_is_set_and_not_for_an_answer():
     told = "we went down to the market"
-    for chosen, expected in ((EndpointSettings(), 190), (EndpointSettings(told_silence_ms=1_000), 1_000)):
+    for chosen, expected in ((EndpointTuning(), 190), (EndpointTuning(told_silence_ms=1_000), 1_000)):
         policy = Endpointer(chosen)
         assert wait_ms(policy, turn(policy, told, 0.9)) == expected
-    policy = Endpointer(EndpointSettings(told_silence_ms=1_000))
+    policy = Endpointer(EndpointTuning(told_silence_ms=1_000))
     policy.on_bot_said("What did you do yesterday?")
     assert wait_ms(policy, turn(policy, told, 0.9)) == 190
 
 
 def predictive(patience: float = 0.4) -> PredictivePolicy:
-    return PredictivePolicy(EndpointSettings(kind="predictive", patience=patience))
+    return PredictivePolicy(EndpointTuning(kind="predictive", patience=patience))
 
 
 @given(

@@ -10,7 +10,7 @@ from turn_taking.utterances import (
     Classifier,
     Kind,
     Utterance,
-    UtteranceSettings,
+    UtteranceTuning,
     Vocabulary,
     asks,
     plain,
@@ -87,7 +87,7 @@ def test_a_stop_word_has_to_be_understood():
 
 
 def test_further_stop_words_and_backchannels_can_be_configured():
-    classifier = Classifier(UtteranceSettings(more_stops=("Basta!",), more_backchannels=("va bene",)))
+    classifier = Classifier(UtteranceTuning(more_stops=("Basta!",), more_backchannels=("va bene",)))
     assert classifier.kind(Utterance("basta")) is Kind.STOP
     assert classifier.kind(Utterance("va bene")) is Kind.BACKCHANNEL
 
@@ -248,7 +248,7 @@ def test_no_phrase_of_the_vocabulary_is_written_in_a_way_that_is_never_found():
 
 def test_settings_out_of_order_are_refused():
     with pytest.raises(ValidationError, match="hum_ms"):
-        UtteranceSettings(hum_ms=1_500, backchannel_ms=1_000)
+        UtteranceTuning(hum_ms=1_500, backchannel_ms=1_000)
 
 
 @given(

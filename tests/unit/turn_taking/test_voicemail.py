@@ -11,7 +11,7 @@ from turn_taking.voicemail import (
     AnswerScreen,
     Event,
     State,
-    VoicemailSettings,
+    VoicemailTuning,
     judge,
 )
 
@@ -58,7 +58,7 @@ def test_a_person_is_not_taken_for_one(heard: str):
 
 @pytest.mark.parametrize(("state", "event"), list(product(State, Event)))
 def test_every_pair_is_a_change_or_a_bug(state: State, event: Event):
-    screen = AnswerScreen(VoicemailSettings())
+    screen = AnswerScreen(VoicemailTuning())
     screen.state = state
     if (state, event) in TRANSITIONS:
         screen.on_event(event, 0)
@@ -69,7 +69,7 @@ def test_every_pair_is_a_change_or_a_bug(state: State, event: Event):
 
 
 def screen(**more: object) -> AnswerScreen:
-    made = AnswerScreen(VoicemailSettings.model_validate({"message": "Please call back.", **more}))
+    made = AnswerScreen(VoicemailTuning.model_validate({"message": "Please call back.", **more}))
     made.on_event(Event.CONNECTED, 1_000)
     return made
 

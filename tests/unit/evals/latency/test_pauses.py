@@ -12,9 +12,9 @@ from models.turn import TurnEstimate
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
-from turn_taking.endpointing import EndpointSettings
+from turn_taking.endpointing import EndpointTuning
 
-SETTINGS = EndpointSettings()
+SETTINGS = EndpointTuning()
 PAUSED = Utterance(("how long does it take, um,", "until it arrives"), 500, "flite", "rms", 300)
 # A voice of 1 s, a pause of 500 ms and another second; the end is reported 128 ms late, as in a call.
 FIRST_MS, SECOND_MS = 1_128, 2_628
@@ -34,14 +34,14 @@ def heard(in_pause: TurnEstimate, *, at_end: TurnEstimate | None = None, words: 
     )
 
 
-def ends(question: Heard, settings: EndpointSettings = SETTINGS) -> list[tuple[int, int]]:
+def ends(question: Heard, settings: EndpointTuning = SETTINGS) -> list[tuple[int, int]]:
     return list(endings(question, settings, model_ms=60, words_ms=40))
 
 
 def test_what_sounds_complete_is_cut_into_and_a_filler_is_not() -> None:
     assert [silence for _, silence in ends(heard(TurnEstimate(0.95, -5.0)))] == [190, 190]
     assert [silence for _, silence in ends(heard(TurnEstimate(0.95, 3.0)))] == [190]
-    assert len(ends(heard(TurnEstimate(0.95, 3.0)), EndpointSettings(filler_log_odds=None))) == 2
+    assert len(ends(heard(TurnEstimate(0.95, 3.0)), EndpointTuning(filler_log_odds=None))) == 2
 
 
 def test_a_pause_without_words_ends_nothing() -> None:

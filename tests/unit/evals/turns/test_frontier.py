@@ -26,7 +26,7 @@ from evals.turns.endpointing import (
 from evals.turns.evidence import EvidenceSettings, calibrated, score_log_odds, words_log_odds
 from evals.turns.simulator import run
 from evals.turns.texts import sentences
-from turn_taking.endpointing import EndpointSettings
+from turn_taking.endpointing import EndpointTuning
 from turn_taking.evidence_words import FILLERS, Asked, words_of
 from turn_taking.pauses import HOLD_SHARE
 from turn_taking.policies import SilenceTimer
@@ -79,7 +79,7 @@ def one(length_ms: int | None, *, log_odds: float = 0.0, said: str = "so it is")
 
 
 def outcomes(wait_ms: int, *turns: tuple[Silence, ...]) -> list[tuple[bool, int | None]]:
-    policy = SilenceTimer(EndpointSettings(timer_ms=wait_ms))
+    policy = SilenceTimer(EndpointTuning(timer_ms=wait_ms))
     call = ScriptedCall(1.0, HOLD_SHARE, tuple(ScriptedTurn("Hello.", turn) for turn in turns))
     return [(outcome.end, outcome.wait_ms) for outcome in run(policy, call, SPEC)]
 
@@ -126,7 +126,7 @@ def test_the_static_policy_that_was_searched_for_runs_as_it_was_searched(
     assert 0.09 < judged.cut_in_rate <= 0.10
     allowed = {rule.delay_ms, max(rule.delay_ms, SPEC.looks_ms[-1]), rule.timeout_ms}
     assert set(judged.waits_ms) <= allowed
-    worse = play("", lambda: SilenceTimer(EndpointSettings(timer_ms=1_000)), calls, SPEC)
+    worse = play("", lambda: SilenceTimer(EndpointTuning(timer_ms=1_000)), calls, SPEC)
     assert judged.mean_ms < worse.mean_ms
 
 

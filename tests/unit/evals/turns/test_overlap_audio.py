@@ -28,7 +28,7 @@ from models.echo.webrtc import WebRtcEcho
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.vad import EnergyVad
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInTuning
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +154,8 @@ def test_what_was_measured_is_kept(trials: list[Trial], tmp_path: Path):
 
 
 def test_what_was_heard_with_other_settings_is_not_taken_for_these():
-    assert len(heard_with()) == 8 and heard_with() == heard_with(BargeInSettings())
-    assert heard_with(BargeInSettings(duck_db=-6)) != heard_with()
+    assert len(heard_with()) == 8 and heard_with() == heard_with(BargeInTuning())
+    assert heard_with(BargeInTuning(duck_db=-6)) != heard_with()
 
 
 def trial(sound: Sound, *events: Event, onset_ms: int = 1_000) -> Trial:

@@ -28,9 +28,9 @@ from processors.dialogue.commit_gate import Answers, CommitGate, CommitGateSetti
 from processors.fusion.perception import Perceived
 from runtime.event_stream import CallEvents
 from session_store.compaction import Compactor
-from session_store.conversation import Conversation, Conversations, ConversationSettings
+from session_store.conversation import Conversation, Conversations, ConversationTuning
 from session_store.events import Kind
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests import virtual_time
 
@@ -107,10 +107,8 @@ def play(
         return left[0] is None or left[0] >= 0
 
     async def whole() -> Bench:
-        store = await SessionStore.open(
-            StoreSettings(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0)
-        )
-        opened = Conversations(store, ConversationSettings(max_pending=max_pending), compactor=Compactor())
+        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0))
+        opened = Conversations(store, ConversationTuning(max_pending=max_pending), compactor=Compactor())
         try:
             async with opened.open() as conversation:
                 events = CallEvents()

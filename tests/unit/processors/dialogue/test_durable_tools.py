@@ -21,11 +21,11 @@ from processors.dialogue import durable_tools
 from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.engine_llm import EngineLlmService
 from processors.dialogue.services import OpenAiCompatible, OpenAiCompatibleSettings
-from session_store.compaction import CompactionSettings, Compactor
-from session_store.conversation import Conversation, Conversations, ConversationSettings
+from session_store.compaction import CompactionTuning, Compactor
+from session_store.conversation import Conversation, Conversations, ConversationTuning
 from session_store.events import Event, Kind
 from session_store.memory import has_client_text
-from session_store.settings import StoreSettings
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.fakes.tools import FakeTool
@@ -43,10 +43,10 @@ class World:
 
     @asynccontextmanager
     async def process(self, **limits: Any) -> AsyncIterator[Conversations]:
-        settings = StoreSettings(url=f"sqlite:///{self.file}", busy_timeout_ms=0, **limits)
+        settings = StoreTuning(url=f"sqlite:///{self.file}", busy_timeout_ms=0, **limits)
         store = await SessionStore.open(settings)
         try:
-            yield Conversations(store, ConversationSettings(), compactor=Compactor())
+            yield Conversations(store, ConversationTuning(), compactor=Compactor())
         finally:
             await store.close()
 
@@ -1013,8 +1013,8 @@ async def test_a_clients_tools_are_offered_to_its_own_pipelines_and_to_no_other(
 def test_a_session_with_text_of_a_client_has_no_tool_of_the_process_behind_a_summary_either(
     world: World, mark: dict[str, bool]
 ):
-    settings = ConversationSettings(
-        budget_tokens=400, compaction=CompactionSettings(keep_turns=2, summary_tokens=100)
+    settings = ConversationTuning(
+        budget_tokens=400, compaction=CompactionTuning(keep_turns=2, summary_tokens=100)
     )
 
     def names(conversation: Conversation, identity: ClientIdentity = ANONYMOUS) -> list[str]:
@@ -1024,7 +1024,7 @@ def test_a_session_with_text_of_a_client_has_no_tool_of_the_process_behind_a_sum
         return offered(context)
 
     async def scenario() -> None:
-        store = await SessionStore.open(StoreSettings(url=f"sqlite:///{world.file}"))
+        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{world.file}"))
         compactor = Compactor(settings.compaction, budget_tokens=settings.budget_tokens)
         conversations = Conversations(store, settings, compactor=compactor)
         async with conversations.open() as conversation:

@@ -23,21 +23,21 @@ from pipecat.services.llm_service import FunctionCallParams
 
 from core.errors import EngineError
 from processors.dialogue.reply_guard import Failover, ReplyGuard
-from processors.dialogue.reply_watch import TRANSITIONS, Circuit, FailureReason, GuardSettings, State, Step
+from processors.dialogue.reply_watch import TRANSITIONS, Circuit, FailureReason, GuardTuning, State, Step
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.scripted_llm import HANG, TOOL, Script, ScriptedLanguageModel, ScriptedLlmService
 from tests.virtual_time import run
 
 FALLBACK: Script = ["We open", " at nine. ", "Ask me more."]
 FALLBACK_TEXT = "We open at nine. Ask me more."
-BRIDGE = GuardSettings().bridge
+BRIDGE = GuardTuning().bridge
 
 
 class Case:
     """A guard, its service and what it reported."""
 
     def __init__(
-        self, *scripts: Script, fallback: Script = FALLBACK, settings: GuardSettings | None = None
+        self, *scripts: Script, fallback: Script = FALLBACK, settings: GuardTuning | None = None
     ) -> None:
         self.llm = ScriptedLlmService(*scripts)
         self.engine = ScriptedLanguageModel(fallback)
@@ -309,7 +309,7 @@ def test_calls_share_a_circuit():
 def test_a_fallback_that_fails_too_ends_in_an_apology_within_two_seconds(broken: Script):
     case = Case([HANG], fallback=broken)
     bench = ask_once(case)
-    assert bench.text.strip() == GuardSettings().apology
+    assert bench.text.strip() == GuardTuning().apology
     assert bench.pairs == "<>"
     assert bench.gaps_ms()[0] < 2000
 
@@ -445,7 +445,7 @@ def test_a_pause_while_the_bot_is_heard_is_not_a_failure():
 
 def test_nothing_runs_after_the_call():
     async def call() -> set[str]:
-        case = Case([HANG], fallback=[HANG], settings=GuardSettings(fallback_first_ms=20_000))
+        case = Case([HANG], fallback=[HANG], settings=GuardTuning(fallback_first_ms=20_000))
         async with ReplyBench(case.guard.processors) as bench:
             await bench.ask("one")
             await asyncio.sleep(1.5)

@@ -3,7 +3,7 @@ import pytest
 from processors.dialogue.reply_watch import (
     Circuit,
     FailureReason,
-    GuardSettings,
+    GuardTuning,
     ReplyWatch,
     SaidSoFar,
     SentenceCutter,
@@ -11,7 +11,7 @@ from processors.dialogue.reply_watch import (
     words_of,
 )
 
-LIMITS = GuardSettings(
+LIMITS = GuardTuning(
     first_token_ms=1000, token_gap_ms=1500, silence_budget_ms=1400, silent_gap_ms=400, tool_call_ms=2500
 )
 

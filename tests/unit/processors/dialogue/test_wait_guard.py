@@ -23,13 +23,13 @@ from pipecat.workers.runner import WorkerRunner
 
 from core.call_events import WaitBegan, WaitEnded
 from processors.dialogue.wait_guard import WaitGuard
-from processors.dialogue.wait_watch import WaitSettings
+from processors.dialogue.wait_watch import WaitTuning
 from processors.taps.response_events import ResponseEvents
 from runtime.event_stream import CallEvents
 from tests import virtual_time
 
 Step = float | Frame
-SETTINGS = WaitSettings(trouble="Trouble.")
+SETTINGS = WaitTuning(trouble="Trouble.")
 
 
 class Answers(FrameProcessor):

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from processors.dialogue.wait_watch import Phrase, WaitSettings, WaitWatch
+from processors.dialogue.wait_watch import Phrase, WaitTuning, WaitWatch
 
 M, F, T, A = Phrase.MASK, Phrase.FILLER, Phrase.TROUBLE, Phrase.APOLOGY
 
@@ -12,7 +12,7 @@ def wait(
     *, model_asked_ms: int | None = None, mask_ms: int | None = None, **chosen: int
 ) -> list[tuple[int, Phrase]]:
     """Everything that is said in a wait that nobody ends, asked at 1 s."""
-    watch = WaitWatch(WaitSettings.model_validate(chosen), asked_ms=1_000, mask_ms=mask_ms)
+    watch = WaitWatch(WaitTuning.model_validate(chosen), asked_ms=1_000, mask_ms=mask_ms)
     told: list[tuple[int, Phrase]] = []
     while (deadline_ms := watch.deadline_ms()) is not None:
         if model_asked_ms is not None and model_asked_ms <= deadline_ms:
@@ -67,4 +67,4 @@ def test_a_filler_that_comes_first_covers_the_silence_too():
 
 def test_settings_refuse_pauses_that_shrink():
     with pytest.raises(ValidationError):
-        WaitSettings(growth_percent=99)
+        WaitTuning(growth_percent=99)

@@ -21,8 +21,8 @@ from runtime.event_stream import CallEvents
 from sequencer.calibration import LearntLatencies
 from sequencer.fusion import FusionSettings
 from session_store.compaction import Compactor
-from session_store.conversation import Conversations, ConversationSettings
-from session_store.settings import StoreSettings
+from session_store.conversation import Conversations, ConversationTuning
+from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests import virtual_time
 
@@ -88,10 +88,8 @@ def play(
     **chosen: Any,
 ) -> None:
     async def whole() -> None:
-        store = await SessionStore.open(
-            StoreSettings(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0)
-        )
-        opened = Conversations(store, ConversationSettings(), compactor=Compactor())
+        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0))
+        opened = Conversations(store, ConversationTuning(), compactor=Compactor())
         try:
             async with opened.open() as conversation:
                 events = CallEvents()

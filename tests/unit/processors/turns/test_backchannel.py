@@ -24,7 +24,7 @@ from processors.turns.backchannel import AGAIN_MS, PIECE_MS, BackchannelKeeper
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from tests import virtual_time
-from turn_taking.backchannel import BackchannelPolicy, BackchannelSettings
+from turn_taking.backchannel import BackchannelPolicy, BackchannelTuning
 
 RATE_HZ = 16_000
 LENGTH_MS = 400
@@ -39,7 +39,7 @@ class Bench:
         self.played: list[tuple[int, Frame]] = []
         self.events = CallEvents()
         self.keeper = BackchannelKeeper(
-            self.events, BackchannelPolicy(BackchannelSettings()), sound=sound, rate_hz=RATE_HZ, say=self.play
+            self.events, BackchannelPolicy(BackchannelTuning()), sound=sound, rate_hz=RATE_HZ, say=self.play
         )
 
     def tell(self, kind: Callable[..., CallEvent], *facts: object) -> None:

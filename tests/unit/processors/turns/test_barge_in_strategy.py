@@ -45,9 +45,9 @@ from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInSettings
+from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.barge_in_table import State
-from turn_taking.endpointing import EndpointSettings
+from turn_taking.endpointing import EndpointTuning
 from turn_taking.policies import endpoint_policy
 
 
@@ -68,9 +68,9 @@ class Floor:
         self.pushed: list[Frame] = []
         self.turns = self.stops = self.interruptions = self.resets = 0
         self.in_turn = False
-        self.machine = BargeIn(BargeInSettings(**settings))
+        self.machine = BargeIn(BargeInTuning(**settings))
         self.events = CallEvents()
-        self.policy = endpoint_policy(EndpointSettings(kind="adaptive"))
+        self.policy = endpoint_policy(EndpointTuning(kind="adaptive"))
         self.endpoint = EndpointStopStrategy(
             self.policy, completeness=None, executor=InlineExecutor(), events=self.events
         )

@@ -35,7 +35,7 @@ from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.turn import ScriptedTurn
 from tests.syllables import syllables
-from turn_taking.endpointing import EndpointKind, EndpointPolicy, EndpointSettings, Grounds
+from turn_taking.endpointing import EndpointKind, EndpointPolicy, EndpointTuning, Grounds
 from turn_taking.evidence_voice import VoiceEnd
 from turn_taking.policies import PredictivePolicy, Price, PricedPolicy, endpoint_policy
 from turn_taking.speculation import Guesser
@@ -47,7 +47,7 @@ class Turn:
     def __init__(
         self,
         probabilities: Sequence[float | EngineError],
-        settings: EndpointSettings | None = None,
+        settings: EndpointTuning | None = None,
         policy: EndpointPolicy | None = None,
     ) -> None:
         self.model = ScriptedTurn(probabilities)
@@ -56,7 +56,7 @@ class Turn:
         self.events.subscribe(TurnEndDecided, self.endpoints.append)
         self.stopped = 0
         self.strategy = EndpointStopStrategy(
-            policy or endpoint_policy(settings or EndpointSettings(kind="adaptive")),
+            policy or endpoint_policy(settings or EndpointTuning(kind="adaptive")),
             completeness=self.model,
             executor=InlineExecutor(),
             events=self.events,
@@ -101,7 +101,7 @@ class Turn:
 def play(
     probabilities: Sequence[float | EngineError],
     scenario: Callable[[Turn], Awaitable[None]],
-    settings: EndpointSettings | None = None,
+    settings: EndpointTuning | None = None,
     policy: EndpointPolicy | None = None,
 ) -> Turn:
     async def run() -> Turn:
@@ -243,7 +243,7 @@ async def one_turn(turn: Turn) -> None:
 
 
 def test_the_strategy_drives_a_timer():
-    settings = EndpointSettings(kind="timer", timer_ms=500)
+    settings = EndpointTuning(kind="timer", timer_ms=500)
     assert [endpoint.silence_ms for endpoint in play([0.99], one_turn, settings).endpoints] == [500]
 
 
@@ -315,7 +315,7 @@ def test_what_the_bot_asked_for_reaches_the_policy(said: str, silence_ms: int):
         await turn.fall_silent("we went down to the market")
         await turn.audio(3_000)
 
-    settings = EndpointSettings(told_silence_ms=1_500)
+    settings = EndpointTuning(kind="adaptive", told_silence_ms=1_500)
     assert [endpoint.silence_ms for endpoint in play([0.99], scenario, settings).endpoints] == [silence_ms]
 
 
@@ -329,7 +329,7 @@ def test_pauses_and_words_of_an_open_turn_are_guessed_about():
         events.subscribe(GuessWithdrawn, lambda _event: guesses.append(None))
         events.subscribe(TurnContinued, lambda event: so_far.append(event.text))
         strategy = EndpointStopStrategy(
-            endpoint_policy(EndpointSettings(kind="adaptive")),
+            endpoint_policy(EndpointTuning(kind="adaptive")),
             completeness=ScriptedTurn([0.1]),
             executor=InlineExecutor(),
             guesser=Guesser(),
@@ -480,7 +480,7 @@ def test_the_end_of_the_voice_is_measured_once_in_a_pause():
             await turn.fall_silent("i would like")
             await turn.audio(600)
 
-    policy = CountedEnds(EndpointSettings(kind="predictive", patience=1.0))
+    policy = CountedEnds(EndpointTuning(kind="predictive", patience=1.0))
     turn = play([0.02], scenario, policy=policy)
     # Two looks at each of two pauses, and one measure.
     assert len(turn.model.heard_samples) == 4

@@ -30,9 +30,9 @@ from processors.turns.idle import AGAIN_MS, IdleKeeper
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from tests import virtual_time
-from turn_taking.idle import IdleSettings
+from turn_taking.idle import IdleTuning
 
-CHOSEN = IdleSettings()
+CHOSEN = IdleTuning()
 NEVER_MS = 86_400_000
 
 
@@ -46,7 +46,7 @@ def reply(text: str, reply_id: str = "r") -> HeardReply:
 class Bench:
     """A keeper and what it says, with the time since the beginning."""
 
-    def __init__(self, settings: IdleSettings | None = CHOSEN, *, timeout_ms: int = NEVER_MS) -> None:
+    def __init__(self, settings: IdleTuning | None = CHOSEN, *, timeout_ms: int = NEVER_MS) -> None:
         self.clock = LoopClock()
         self.began_ms = self.clock.now_ms()
         self.quiet_since_ms = self.began_ms

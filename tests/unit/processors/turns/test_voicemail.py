@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from configs.deployment import Phone
 from processors.turns.voicemail import ModelClassifier, RulesClassifier
-from turn_taking.voicemail import VoicemailSettings
+from turn_taking.voicemail import VoicemailTuning
 
 MACHINE = "please leave a message after the tone"
 
@@ -61,4 +61,4 @@ async def test_rules_judge_where_it_fails_or_is_slow(answer: str | None):
 
 def test_full_duplex_and_voicemail_are_refused_together():
     with pytest.raises(ValidationError, match="voicemail"):
-        Phone(mode="duplex", voicemail=VoicemailSettings())
+        Phone(mode="duplex", voicemail=VoicemailTuning())

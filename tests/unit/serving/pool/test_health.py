@@ -12,11 +12,11 @@ from core.errors import PeerError
 from models.omni.minicpm_worker.health import Health, parse_health
 from serving.pool.health import HealthWatch
 from serving.pool.pool import Pool
-from serving.pool.settings import PoolSettings, WorkerSpec
+from serving.pool.settings import PoolTuning, WorkerSpec
 from tests.virtual_time import run
 
 IDLE = Health(status="healthy", worker_status="idle", model_loaded=True)
-SETTINGS = PoolSettings(health_ms=500, silent_ms=1_000, dead_ms=5_000)
+SETTINGS = PoolTuning(health_ms=500, silent_ms=1_000, dead_ms=5_000)
 
 
 @dataclass
@@ -195,7 +195,7 @@ def test_a_health_that_cannot_be_read_is_the_peers_error(data: bytes) -> None:
 def test_no_secret_is_needed_for_workers_that_take_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PARLEY_WORKER_SECRET", raising=False)
     spec = WorkerSpec(name="far", url="http://gpu0:22400", kind="minicpm_o_server")
-    assert Pool(PoolSettings(workers=(spec,))).workers() == {"far": {}}
+    assert Pool(PoolTuning(workers=(spec,))).workers() == {"far": {}}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from core.media import PCM_BYTES_PER_SAMPLE
 from processors.playout.heard import HeardClock, PlayoutSettings
 from tests import virtual_time
 from tests.unit.transports.twilio.twilio_side import NOISE, SPEECH, TwilioSide, audio
-from transports.twilio.stream import PhoneSettings, PhoneStream
+from transports.twilio.stream import PhoneStream, PhoneTuning
 
 A_SECOND = SPEECH * 50
 
@@ -47,7 +47,7 @@ class Ears:
 @asynccontextmanager
 async def call(side: TwilioSide, *, comfort: bool = True, **settings: Any) -> AsyncIterator[PhoneStream]:
     stream = PhoneStream(
-        side, PhoneSettings(**settings), comfort=(lambda: NOISE) if comfort else None, call_sid="CA1"
+        side, PhoneTuning(**settings), comfort=(lambda: NOISE) if comfort else None, call_sid="CA1"
     )
     side.begin()
     await stream.open()
@@ -410,7 +410,7 @@ def test_the_stream_of_another_call_does_not_begin(log: list[str]):
 def test_a_call_that_never_begins_is_over():
     async def scenario() -> None:
         side = TwilioSide()
-        stream = PhoneStream(side, PhoneSettings(start_s=3.0))
+        stream = PhoneStream(side, PhoneTuning(start_s=3.0))
         began_s = now_s()
         assert await stream.open() is None and now_s() - began_s == pytest.approx(3.0)
         assert stream.end[0] == "no_start"

@@ -27,7 +27,7 @@ from protocols.surface import (
 from protocols.unmute import Unmute
 from tests.virtual_time import run
 from transports.websocket.codecs import Coded, Decoder, Encoder
-from transports.websocket.session import SocketSettings, SurfaceSession
+from transports.websocket.session import SocketTuning, SurfaceSession
 
 
 class ScriptedPeer:
@@ -81,7 +81,7 @@ def held(
 
     async def scene() -> None:
         session = SurfaceSession(
-            peer, OpenAIRealtime("m"), settings=SocketSettings(**settings), rate_hz=16_000, check=check
+            peer, OpenAIRealtime("m"), settings=SocketTuning(**settings), rate_hz=16_000, check=check
         )
         sessions.append(session)
         session.open()
@@ -303,7 +303,7 @@ def opus_messages(count: int, ms: int) -> list[tuple[float, str]]:
 
 
 async def opus_client(peer: ScriptedPeer, **settings: Any) -> tuple[SurfaceSession, WatchedDecoder]:
-    session = SurfaceSession(peer, Unmute(), settings=SocketSettings(**settings), rate_hz=16_000)
+    session = SurfaceSession(peer, Unmute(), settings=SocketTuning(**settings), rate_hz=16_000)
     decoder = WatchedDecoder(16_000)
     session._decoder = decoder
     session.open()

@@ -1,0 +1,54 @@
+"""What to write in place of settings that a deployment could have once: for the message that refuses them."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_PATIENCE = "hearing.endpoint.patience, which is of hearing.endpoint.kind: predictive"
+_IN_DUPLEX = "hearing.endpoint, with duplex.turns.kind and duplex.turns.patience for full duplex alone"
+
+
+def _variable(name: str) -> str:
+    return f"the variable {name} of the environment, by this name"
+
+
+# A path that is not here went without a successor: its value is what its default was.
+REPLACED: Mapping[str, str] = MappingProxyType(
+    {
+        "bot.idle.enabled": "bot.idle: null, or nothing",
+        "chat_sockets": "sockets, whose open_s is of every socket",
+        "duplex.ticks.tick": "duplex.ticks.gating",
+        "duplex.turns.backchannel": "true or false; what is hummed is speaking.backchannel.tokens",
+        "duplex.turns.barge_in": "hearing.barge_in, with duplex.turns.confirm_ms for full duplex alone",
+        "duplex.turns.endpoint": _IN_DUPLEX,
+        "duplex.turns.speculation": "thinking.speculation",
+        "duplex.engine (two_tier).policy": f"hearing.barge_in and {_IN_DUPLEX}",
+        "hearing.barge_in.looks": "true or false",
+        "hearing.endpoint.complete_probability": _PATIENCE,
+        "hearing.endpoint.max_silence_ms": _PATIENCE,
+        "hearing.endpoint.min_silence_ms": _PATIENCE,
+        "hearing.endpoint.unfinished_probability": _PATIENCE,
+        "phone.account_sid_env": _variable("TWILIO_ACCOUNT_SID"),
+        "phone.api_key_env": _variable("TWILIO_API_KEY"),
+        "phone.api_secret_env": _variable("TWILIO_API_SECRET"),
+        "phone.auth_token_env": _variable("TWILIO_AUTH_TOKEN"),
+        "phone.remember_callers.key_env": _variable("PARLEY_CALLER_KEY"),
+        "phone.shared_key_env": _variable("TWILIO_WEBHOOK_KEY"),
+        "server.admin_token_env": _variable("PARLEY_ADMIN_TOKEN"),
+        "server.call_keys_env": _variable("PARLEY_CALL_KEYS"),
+        "speaking.backchannel.enabled": "speaking.backchannel: {}, or null for none",
+        "speaking.backchannel.profile": "speaking.backchannel: {}, or null for none",
+        "workers.eta": "PUT /api/config/eta, while the server runs",
+        "workers.secret_env": _variable("PARLEY_WORKER_SECRET"),
+    }
+)
+
+
+def instead_of(path: str, *, where: str) -> str:
+    """Return a clause that says what to write in place of a setting; empty where nothing is to be.
+
+    Args:
+        path: of the setting.
+        where: what the path counts from, as in the message.
+    """
+    instead = REPLACED.get(path) or REPLACED.get(f"{where}.{path}")
+    return f", write {instead}" if instead else ""

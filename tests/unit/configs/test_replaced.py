@@ -1,0 +1,62 @@
+"""Settings that are no more: the message says what to write instead."""
+
+import re
+
+import pytest
+
+from configs.deployment import Deployment
+from configs.describe import settings_of
+from configs.load import parse_settings
+from configs.replaced import REPLACED
+from core.errors import ConfigError
+from models.omni.two_tier.engine import TwoTierSettings
+
+OF_ENGINES = {"duplex.engine (two_tier).policy": TwoTierSettings}
+OF_DEPLOYMENTS = sorted(REPLACED.keys() - OF_ENGINES.keys())
+SETTING = re.compile(rf"\b(?:{'|'.join(Deployment.model_fields)})(?:\.[a-z_]+)+")
+
+
+def given(path: str) -> dict[str, object]:
+    """Return a deployment that gives a group at a path: nothing that is left takes one."""
+    names = path.split(".")
+    data: object = {}
+    for name in reversed(names):
+        data = {name: data}
+    assert isinstance(data, dict)
+    return data
+
+
+@pytest.mark.parametrize("path", OF_DEPLOYMENTS)
+def test_a_setting_that_is_no_more_is_refused_with_what_replaces_it(path: str):
+    with pytest.raises(ConfigError) as raised:
+        parse_settings(Deployment, given(path), where="test.yaml")
+    assert f", write {REPLACED[path]}" in str(raised.value)
+
+
+@pytest.mark.parametrize("path", sorted(OF_ENGINES))
+def test_a_setting_of_an_engine_that_is_no_more_is_refused_with_what_replaces_it(path: str):
+    where, _, name = path.rpartition(".")
+    with pytest.raises(ConfigError, match=r"known: apology, .*, write hearing\.barge_in"):
+        parse_settings(OF_ENGINES[path], {name: {}}, where=where)
+
+
+def test_what_replaces_a_setting_is_one():
+    def paths(model: type) -> set[str]:
+        found = set()
+        waiting = list(settings_of(model))
+        while waiting:
+            setting = waiting.pop()
+            found.add(setting.path)
+            if setting.group is not None:
+                waiting += settings_of(setting.group, setting.path)
+        return found
+
+    named = {name for text in REPLACED.values() for name in SETTING.findall(text)}
+    assert named
+    assert named <= paths(Deployment)
+
+
+def test_an_unknown_field_that_never_was_has_no_successor():
+    with pytest.raises(ConfigError) as raised:
+        parse_settings(Deployment, {"hearing": {"colour": "red"}}, where="test.yaml")
+    assert ", write" not in str(raised.value)
