@@ -192,7 +192,7 @@ class Speaking(_Part):
 
 
 class DuplexTurns(_Part):
-    """What a full-duplex call has of its own in taking turns; the rest is the cascade's (``hearing``)."""
+    """Settings of turn taking that only full-duplex calls have; the rest is the cascade's (``hearing``)."""
 
     kind: Literal["timer", "adaptive", "predictive"] = Field(
         "adaptive", description="as ``hearing.endpoint.kind``, with longer waits where the turn sounds open"

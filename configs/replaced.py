@@ -1,4 +1,4 @@
-"""What to write in place of settings that a deployment could have once: for the message that refuses them."""
+"""Replacements of settings that a deployment once had, for the message that refuses them."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -415,7 +415,7 @@ class CallAnswered(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class EnginesGivenUp(CallEvent):
-    """No speech model goes on with the call.
+    """Every speech model of the call has given up.
 
     Attributes:
         error: what the last one failed of.

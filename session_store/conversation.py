@@ -73,7 +73,7 @@ DROPPABLE = frozenset({Kind.ANNOTATION, Kind.JOURNAL})
 
 
 class ConversationSettings(BaseModel):
-    """How much of a conversation its model is given."""
+    """Share of a conversation that its model is given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -16,7 +16,7 @@ EXAMPLES = ("sqlite:///folder/file.db", "postgresql://user@host:5432/database")
 
 
 class StoreSettings(BaseModel):
-    """Where sessions are kept, and for how long."""
+    """Place of the sessions, and how long they are kept."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

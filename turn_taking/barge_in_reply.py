@@ -78,19 +78,19 @@ class ReplyTracker:
 
     @property
     def is_heard(self) -> bool:
-        """Whether the first sound of the reply has left."""
+        """Return whether the first sound of the reply has left."""
         return self.current is not None and self.current.is_heard
 
     def was_cut(self, reply_id: str) -> bool:
-        """Whether a reply of this name was cut."""
+        """Return whether a reply of this name was cut."""
         return reply_id in self._cut_ids
 
     def is_current(self, reply_id: str) -> bool:
-        """Whether the reply of this name is on."""
+        """Return whether the reply of this name is on."""
         return self.current is not None and self.current.reply_id == reply_id
 
     def is_early(self, onset_ms: int) -> bool:
-        """Whether a voice from then goes on with the caller's turn."""
+        """Return whether a voice from then goes on with the caller's turn."""
         reply = self.current
         return reply is not None and (
             not reply.is_heard or onset_ms < reply.since_ms + self._settings.early_ms
@@ -143,13 +143,13 @@ class ReplyTracker:
             self.current.last_word, self.current.is_rest_heard = last_word, is_rest_heard
 
     def says(self, text: str) -> bool:
-        """Whether the reply has all of these words."""
+        """Return whether the reply has all of these words."""
         says = self.current.says if self.current is not None else set()
         return says.issuperset(plain(text))
 
     @property
     def is_known(self) -> bool:
-        """Whether any words of the reply are known."""
+        """Return whether any words of the reply are known."""
         return self.current is not None and bool(self.current.says)
 
     # Questions.
@@ -163,7 +163,7 @@ class ReplyTracker:
         self._asked_ms = None
 
     def is_question_open(self, at_ms: int) -> bool:
-        """Whether the caller was asked a moment ago."""
+        """Return whether the caller was asked a moment ago."""
         return self._asked_ms is not None and at_ms - self._asked_ms <= self._settings.answer_window_ms
 
     # What ends one.
@@ -196,7 +196,7 @@ class ReplyTracker:
 
     @property
     def is_nothing_left(self) -> bool:
-        """Whether nothing of the reply is left to be said."""
+        """Return whether nothing of the reply is left to be said."""
         return self.current is None or self.current.is_rest_heard
 
     def end(self) -> None:

@@ -122,5 +122,5 @@ class BargeInTuning(BargeInSettings):
 
     @property
     def sounds(self) -> UtteranceTuning:
-        """What tells utterances apart, with the values beside those of a deployment."""
+        """Thresholds that tell utterances apart, besides those of a deployment."""
         return tuned(UtteranceTuning, self.utterances)

@@ -177,17 +177,17 @@ class VoiceTracker:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing is there that may be a voice."""
+        """Return whether nothing is there that may be a voice."""
         return self.state in (VoiceState.SILENT, VoiceState.ECHO_ENDED)
 
     @property
     def goes_on(self) -> bool:
-        """Whether a voice that is sure to be one is there."""
+        """Return whether a voice that is sure to be one is there."""
         return self.state in _GOES_ON
 
     @property
     def is_echo(self) -> bool:
-        """Whether what was heard last is the bot's own."""
+        """Return whether what was heard last is the bot's own."""
         return self.state in (VoiceState.ECHO, VoiceState.ECHO_ENDED)
 
     @property
@@ -197,11 +197,11 @@ class VoiceTracker:
 
     @property
     def is_far(self) -> bool:
-        """Whether the present voice is too soft to be the caller's."""
+        """Return whether the present voice is too soft to be the caller's."""
         return self.is_far_level(self.level_db)
 
     def is_far_level(self, level_db: float | None) -> bool:
-        """Whether a voice of this level is too soft to be the caller's."""
+        """Return whether a voice of this level is too soft to be the caller's."""
         return level_db is not None and level_db <= self._settings.sounds.quiet_db
 
     # How the voice goes on.
@@ -296,7 +296,7 @@ class VoiceTracker:
         self._ducked_ms = at_ms
 
     def is_ducked_too_long(self, at_ms: int) -> bool:
-        """Whether the bot has spoken lower for as long as it may for voices that come and go."""
+        """Return whether the bot has spoken lower for as long as it may for voices that come and go."""
         return at_ms - self._ducked_ms >= self._settings.duck_longest_ms
 
     # Whose voice it is.
@@ -306,7 +306,7 @@ class VoiceTracker:
         self._warm_at_ms = at_ms + self._settings.warm_up_ms
 
     def is_warming_up(self, at_ms: int) -> bool:
-        """Whether the canceller converges, and nothing says that the voice is the caller's."""
+        """Return whether the canceller converges, and nothing says that the voice is the caller's."""
         return at_ms < self._warm_at_ms and not self._is_surely_near_end
 
     @property

@@ -58,7 +58,7 @@ class HeldWords:
 
     @property
     def claims_floor(self) -> bool:
-        """Whether any of them does: a hum behind words of weight takes nothing from them."""
+        """Return whether any of them does: a hum behind words of weight takes nothing from them."""
         return any(kind.claims_floor for kind in self.kinds.values())
 
     def without(self, voice: int) -> "HeldWords":
@@ -117,7 +117,7 @@ class WordArbiter:
 
     @property
     def has_words(self) -> bool:
-        """Whether anything was understood of the present voice."""
+        """Return whether anything was understood of the present voice."""
         return bool(self._text)
 
     def utterance(self, stretches_ms: tuple[int, ...], level_db: float | None, *, is_over: bool) -> Utterance:
@@ -152,7 +152,7 @@ class WordArbiter:
             self.may_listen = True
 
     def confirms(self, kind: Kind, heard: Utterance) -> bool:
-        """Whether words of this kind are meant before they are final."""
+        """Return whether words of this kind are meant before they are final."""
         enough = self._classifier.content_words(heard) >= self._settings.confirm_words
         return kind is Kind.ANSWER or (kind is Kind.SUBSTANTIVE and enough)
 
@@ -200,7 +200,7 @@ class WordArbiter:
         return kind
 
     def _is_guess(self, kind: Kind, heard: Utterance) -> bool:
-        """Whether words that claim the floor may be a recogniser's guess at a hum or a listener's word."""
+        """Return whether words that claim the floor may be a guess at a hum or a listener's word."""
         if kind not in (Kind.SUBSTANTIVE, Kind.HESITATION):
             return False
         # What is longer is cut by its length.
@@ -211,13 +211,13 @@ class WordArbiter:
         return not (is_sure and len(heard.text.split()) > 1)
 
     def _may_be_more(self, kind: Kind, heard: Utterance) -> bool:
-        """Whether words over a reply that claim nothing may be a guess at something that does."""
+        """Return whether words over a reply that claim nothing may be a guess at something that does."""
         if kind.claims_floor or not heard.text or not heard.confidences:
             return False
         return not self._surely_listens(kind, heard)
 
     def _surely_listens(self, kind: Kind, heard: Utterance) -> bool:
-        """Whether a listener was understood; not what a recogniser writes for any vowel, however sure."""
+        """Return whether a listener was understood; a word that is written for any vowel does not count."""
         if not kind.leaves_floor or not heard.text:
             return False
         is_sure = min(heard.confidences, default=1.0) >= self._settings.sure_confidence
@@ -284,7 +284,7 @@ class WordArbiter:
         return SpotVerdict.BELIEVE_HELD if text else SpotVerdict.DROP_HELD
 
     def _is_command(self, command: str, log_odds: float | None) -> bool:
-        """Whether a spotted command is meant whatever the recogniser wrote, and is what was said.
+        """Return whether a spotted command is meant whatever the recogniser wrote, and is what was said.
 
         A single word ("what") is as near to a hum as to itself, unless the voice wants the floor by how it
         sounds; one that only listens by how it sounds says no command.
@@ -303,8 +303,9 @@ class WordArbiter:
         return log_odds is not None and log_odds < self._settings.command_floor_log_odds
 
     def _agree(self, voice: int, command: str) -> bool:
-        """Whether the recogniser and the spotter heard the same in a voice: a question of one word, or that
-        very word. Two that hear so are right, however little either is sure of it.
+        """Return whether the recogniser and the spotter heard the same in a voice.
+
+        A question of one word, or that very word: two that hear so are right, however little either is sure.
         """
         is_same_voice = bool(command) and self.last.voice == voice
         return is_same_voice and self._classifier.says_the_same(self.last.text, command)

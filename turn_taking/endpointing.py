@@ -29,7 +29,7 @@ SHARE_WEIGHT = 20
 
 
 class EndpointSettings(BaseModel):
-    """When a caller's turn is over. The defaults are for a web conversation; a bank may wait longer."""
+    """Settings of the end of a caller's turn. The defaults suit web conversations; a bank may wait longer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

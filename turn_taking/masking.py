@@ -28,7 +28,7 @@ _EXPECTED_PERCENT = 75
 
 
 class MaskSettings(BaseModel):
-    """What covers a silence before an answer."""
+    """Sounds that cover a silence before an answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""From a turn of a cascade to the words of its answer."""
+"""Stages of a cascade from a turn to the words of its answer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from processors.fusion.perception import Perception
 
 @dataclass(frozen=True)
 class Dialogue:
-    """From a turn to the words of its answer.
+    """Stages from a turn to the words of its answer.
 
     Attributes:
         waits: keeps a waiting caller company.

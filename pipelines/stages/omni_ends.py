@@ -75,7 +75,7 @@ class EngineEnds:
 
 
 def reason_refused(error: CapacityError) -> str:
-    """Why somebody gets no worker, in a word."""
+    """Name the reason why a caller gets no worker."""
     return error.reason.value if isinstance(error, NotPlaced) else "service_unavailable"
 
 

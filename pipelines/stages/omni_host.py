@@ -46,14 +46,14 @@ def host_of_call(
 
 
 def _with_echo(settings: TwoTierTuning) -> TwoTierTuning:
-    """What begins in the first moments of an answer may be its echo: it is weighed like any other voice."""
+    """Weigh a voice in the first moments of an answer like any other: it may be the echo."""
     policy = settings.policy
     barge_in = policy.barge_in.model_copy(update={"early_ms": 0})
     return settings.model_copy(update={"policy": policy.model_copy(update={"barge_in": barge_in})})
 
 
 async def preparation_of(engines: Engines, call: Call) -> Preparation:
-    """How a context begins: what the deployment and the client want, and what was said so far."""
+    """Return the beginning of a context: the instructions that count, and the conversation so far."""
     client = call.client
     if client.on_placed is not None:
         client.on_placed()
@@ -72,7 +72,7 @@ async def preparation_of(engines: Engines, call: Call) -> Preparation:
 
 
 def _accepted(engines: Engines, wish: Wish) -> dict[str, Any]:
-    """What of a client's settings every engine of the deployment has; the rest is for other models."""
+    """Return the client's settings that every engine of the deployment has; the rest is for other models."""
     known: list[frozenset[str]] = [getattr(host, "client_settings", frozenset()) for host in engines.omni]
     names = frozenset.intersection(*known)
     return {name: value for name, value in wish.settings.items() if name in names}

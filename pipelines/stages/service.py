@@ -29,7 +29,7 @@ BEFORE = "What was said in this conversation before this call, as far as it was 
 
 @dataclass(frozen=True)
 class Beginning:
-    """How the service is told what to be, what was said before and what to greet with.
+    """Return instructions, history and greeting as the service takes them.
 
     Attributes:
         instructions: system prompt of the service.
@@ -47,7 +47,7 @@ class Beginning:
 def beginning(
     opening: Opening, *, prompt: str, greeting: str, history: tuple[tuple[str, str], ...]
 ) -> Beginning:
-    """What a service is told when a call begins.
+    """Instructions that a service gets when a call begins.
 
     Args:
         opening: how it takes it.
@@ -79,7 +79,7 @@ def beginning_of(engines: Engines, row: RealtimeRow[Any], call: Call) -> Beginni
 
 
 class ServiceStages:
-    """What stands around the service.
+    """Stages around the service.
 
     Attributes:
         watch: notices an answer that does not come.
@@ -130,9 +130,7 @@ class ServiceStart:
 
 
 def _strategies(turns: Turns) -> UserTurnStrategies:
-    """Who begins and ends the caller's turns, and whether that interrupts the bot. Words are waited for by
-    nobody: they come when they come.
-    """
+    """Return what begins and ends the caller's turns, and interrupts the bot; none waits for words."""
     if turns is Turns.VOICE:
         return UserTurnStrategies(
             start=[VADUserTurnStartStrategy(enable_interruptions=False)],

@@ -39,7 +39,7 @@ class ServiceEnding:
             self.over(f"the realtime service {name} failed: {error.error}")
 
     def over(self, why: str, *, says: str = "", is_failure: bool = True) -> None:
-        """Nothing more is expected of the service.
+        """Expect nothing more of the service.
 
         Args:
             why: for the log.

@@ -1,4 +1,4 @@
-"""Where the record of each unit of a full-duplex engine goes: a log, and a client that shows votes."""
+"""Destinations of the record of each unit of a full-duplex engine: a log, and a client that shows votes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

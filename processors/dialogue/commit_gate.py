@@ -81,7 +81,7 @@ class Answers(Protocol):
 
 
 class CommitGateSettings(BaseModel):
-    """What a caller hears in place of an answer."""
+    """Phrases that a caller hears in place of an answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

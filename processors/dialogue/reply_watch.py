@@ -21,7 +21,7 @@ _CLAUSE_MARKS = (",", ";", ":", "-", "–", "—")
 
 
 class GuardSettings(BaseModel):
-    """How long a model may leave a caller without an answer, and what is said then."""
+    """Deadlines of a model's answer, and the phrases that are said after them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

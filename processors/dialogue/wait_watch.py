@@ -16,7 +16,7 @@ from turn_taking.masking import MaskSettings
 
 
 class WaitSettings(BaseModel):
-    """What a caller hears until an answer comes."""
+    """Phrases that a caller hears until an answer comes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -16,7 +16,7 @@ WORDS_AHEAD_MS = 3_000
 
 
 class AnswerWatch:
-    """Whether the service answers what it has written down. ``run`` is a task that its caller owns.
+    """Watch whether the service answers what it has written down. ``run`` is a task that its caller owns.
 
     Args:
         answer_ms: how long an answer may take.

@@ -24,7 +24,7 @@ Perceive = Callable[[str], Awaitable[Perceived]]
 
 
 class CallerTurns:
-    """What the caller said, on its way into the session.
+    """Turns of the caller on their way into the session.
 
     Owns a task for each turn that is not in it yet; ``close`` ends them.
 

@@ -44,7 +44,7 @@ LEAST_ARRIVAL_MS = 200
 
 
 class Taker(Enum):
-    """Who takes what the voice makes.
+    """Receiver of the audio of the voice.
 
     Attributes:
         NEXT_ENGINE: it waits for the next one.
@@ -107,23 +107,23 @@ class EngineConversation:
 
     @property
     def wants_content(self) -> bool:
-        """Whether the engine that is on says what others find: the deployment's model is asked."""
+        """Return whether the engine that is on says what others find: the deployment's model is asked."""
         return self._taker is Taker.ENGINE
 
     @property
     def captures(self) -> bool:
-        """Whether what the voice makes is for an engine."""
+        """Return whether what the voice makes is for an engine."""
         return self._outlet.contents is not None and self._taker is not Taker.LISTENER
 
     @property
     def is_voice_on(self) -> bool:
-        """Whether the voice says something by itself, as a greeting where an engine has its own words."""
+        """Return whether the voice speaks by itself, as a greeting where an engine has its own words."""
         contents = self._outlet.contents
         return (contents is not None and contents.is_passing) or self._clock.now_us() < self._voice_until_us
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something is to be said that the engine has not said."""
+        """Return whether something is to be said that the engine has not said."""
         return self._outlet.contents is not None and self._outlet.contents.is_waiting
 
     def on_words(self, words: Told) -> None:

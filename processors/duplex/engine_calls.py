@@ -105,7 +105,7 @@ class EngineCalls:
             logger.opt(exception=error).error("an engine failed when it was given back")
 
     def _hear_and_say(self, audio: np.ndarray, frames: tuple[np.ndarray, ...], forced: bool) -> UnitResult:
-        """In the engine's thread."""
+        """Run in the engine's thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.begun.set)
         self._engine.prefill(audio, frames)

@@ -11,7 +11,7 @@ from core.errors import IllegalTransition
 
 
 class Hold(Enum):
-    """What an interruption holds back.
+    """Part of a reply that an interruption holds back.
 
     Attributes:
         NOTHING: the engine talks as it likes.

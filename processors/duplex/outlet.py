@@ -1,4 +1,4 @@
-"""Where what a full-duplex engine says goes, and how its conversation reaches the pipeline."""
+"""Outlet of a full-duplex engine: its speech to the voice, its conversation to the pipeline."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from protocols.surface import UnitMouth
 
 @dataclass(frozen=True, kw_only=True)
 class Outlet:
-    """Where what an engine says goes.
+    """Outlet of what an engine says.
 
     Attributes:
         playout: its books take what is said, as it is written.

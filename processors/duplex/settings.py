@@ -9,7 +9,7 @@ from processors.duplex.voice import VoiceSettings
 
 
 class DuplexSettings(BaseModel):
-    """Which units an engine is given, and for how long it may be paused."""
+    """Units that an engine is given, and the longest time for which it may be paused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -24,7 +24,7 @@ from runtime.event_stream import CallEvents
 
 @dataclass(frozen=True)
 class EngineSource:
-    """Where the engines of a call come from.
+    """Source of the engines of a call.
 
     Attributes:
         hosts: of engines, those after the first for when it fails.
@@ -38,7 +38,7 @@ class EngineSource:
 
 
 class Conversation(Protocol):
-    """What engines hold, one after another."""
+    """Conversation that engines hold, one after another."""
 
     ticks: int
 

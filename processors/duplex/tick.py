@@ -11,7 +11,7 @@ from processors.duplex.gate import GateSettings
 
 
 class TickSettings(BaseModel):
-    """How an engine is ticked."""
+    """Settings of the ticks of an engine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,7 +41,7 @@ class TickSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What became of a unit.
+    """Outcome of a unit.
 
     Attributes:
         slot: its place on the grid of units.

@@ -149,7 +149,7 @@ class Ticker:
             self._intake.see(frame)
 
     def listen_behind(self) -> None:
-        """By arrival: have the bot be silent in the unit that hears what comes next."""
+        """Have the bot be silent in the unit that hears what comes next; by arrival."""
         if not self.is_paused:
             self._intake.request_listening()
 

@@ -68,7 +68,7 @@ class UnitIntake:
 
     @property
     def has_unit(self) -> bool:
-        """Whether a whole unit waits."""
+        """Return whether a whole unit waits."""
         return self.buffer.held_samples >= self.unit_samples
 
     def hear(self, audio: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Who interrupts whom: the Pipecat strategy around ``turn_taking.barge_in``, which starts every user turn.
+"""Interruptions: the Pipecat strategy around ``turn_taking.barge_in``, which starts every user turn.
 
 In: voice activity and transcripts, as the user aggregator shows them to a start strategy; early looks at how
 a voice sounds (``looks``); and as events the first sign of a voice and of its end, what becomes of every
@@ -121,7 +121,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
     @property
     def holds_reply(self) -> bool:
-        """Whether a reply is on, on its way, or about to be said on: a silence need not be explained."""
+        """Return whether a reply is on, on its way, or about to go on: a silence need not be explained."""
         return self._machine.state is not State.LISTENING
 
     async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own base

@@ -130,7 +130,7 @@ class Response:
 
     @property
     def speech(self) -> Item | None:
-        """What the bot says; None where it only calls a tool."""
+        """Return what the bot says; None where it only calls a tool."""
         return next((item for item in self.items if item.reply_id), None)
 
     def add(self, item: Item) -> None:

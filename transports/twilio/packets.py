@@ -84,7 +84,7 @@ class PacketLine:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether there may be noise at the moment."""
+        """Return whether there may be noise at the moment."""
         return self._is_noisy
 
     def allow_noise(self, allowed: bool) -> None:

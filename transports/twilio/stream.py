@@ -66,7 +66,7 @@ MOST_PRESSED_US = 20 * _US_PER_S
 
 
 class PhoneSettings(BaseModel):
-    """How the bot sounds on a telephone line."""
+    """Sound of the bot on a telephone line."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -98,7 +98,7 @@ class Peer(Protocol):
 
 
 class SocketSettings(BaseModel):
-    """How long a client of a socket may take. What it may send is bounded too (docs/sockets.md)."""
+    """Deadlines of a client of a socket. What it may send is bounded too (docs/sockets.md)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -51,7 +51,7 @@ SETTLED_MS = 3_000
 
 
 class TwoTierSettings(BaseModel):
-    """What is said beside the answers of the large tier."""
+    """Phrases that are said besides the answers of the large tier."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,1 +1,1 @@
-"""What ``barge_in`` knows and does about voices over the bot: decisions, replies, voice, words, the floor."""
+"""Parts of ``barge_in`` for voices over the bot: decisions, replies, voice, words, the floor."""

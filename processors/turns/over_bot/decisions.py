@@ -36,7 +36,7 @@ class DecisionQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every decision was carried out."""
+        """Return whether every decision was carried out."""
         return not self._waiting
 
     def note(self, decision: Decision | None) -> None:

@@ -34,7 +34,7 @@ RECORDED_MS = 30
 
 
 class CallerFloor:
-    """What is done in one call.
+    """Steps that are taken in one call.
 
     Args:
         door: begins turns, takes words back and pushes frames. It may be a weak reference: its owner owns

@@ -29,17 +29,17 @@ class TurnOverBot:
 
     @property
     def is_open(self) -> bool:
-        """Whether a turn is open."""
+        """Return whether a turn is open."""
         return self.phase in (TurnPhase.OPEN, TurnPhase.VOID)
 
     @property
     def is_void(self) -> bool:
-        """Whether the open turn is for nothing."""
+        """Return whether the open turn is for nothing."""
         return self.phase is TurnPhase.VOID
 
     @property
     def has_held_words(self) -> bool:
-        """Whether words wait for a turn."""
+        """Return whether words wait for a turn."""
         return self.phase is TurnPhase.HELD
 
     def start(self, *, over_reply: bool) -> None:

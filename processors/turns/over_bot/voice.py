@@ -94,7 +94,7 @@ class VoiceOverBot:
 
     @property
     def meets_reply(self) -> bool:
-        """Whether a reply is on, on its way, or about to be said on."""
+        """Return whether a reply is on, on its way, or about to be said on."""
         return self._machine.state is not State.LISTENING
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class VoiceOverBot:
             self._usual.learn(level_db, voiced_ms=learns_of_ms)
 
     def echoes(self, text: str) -> bool:
-        """Whether words that came over a reply are the reply's."""
+        """Return whether words that came over a reply are the reply's."""
         return self.over_reply and self._are_own is not None and self._are_own(text)
 
     # Time.
@@ -194,7 +194,7 @@ class VoiceOverBot:
         self._noticed_ms = self._clock.now_ms(), self._heard_ms() if self._heard_ms is not None else 0
 
     def _is_audio_late(self, now_ms: int) -> bool:
-        """Whether the voice may have ended in audio that is not judged yet."""
+        """Return whether the voice may have ended in audio that is not judged yet."""
         due_ms = self._machine.next_deadline_ms()
         if self._heard_ms is None or due_ms is None or self._machine.state is not State.ARMED:
             return False

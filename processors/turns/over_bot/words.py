@@ -22,7 +22,7 @@ COMMAND_LATE_MS = 1_500
 
 
 class WordsOutcome(Enum):
-    """What becomes of words."""
+    """Outcomes of words over the bot."""
 
     # They stand in the turn that is open, or wait: nothing is to be done.
     STAY = "stay"
@@ -92,7 +92,7 @@ class WordsOverBot:
 
     @property
     def replaces_guess(self) -> bool:
-        """Whether the command takes the place of the only words of the turn, which were a guess."""
+        """Return whether the command takes the place of the only words of the turn, which were a guess."""
         return self.command is not None and self.command.replaces_words and self._is_guessed
 
     def end_voice(self) -> None:
@@ -131,7 +131,7 @@ class WordsOverBot:
         self._decisions.note(decision)
 
     def is_command_due(self, now_ms: int) -> bool:
-        """Whether the recogniser's words of a command are waited for no longer."""
+        """Return whether the recogniser's words of a command are waited for no longer."""
         return self.command is not None and now_ms >= self.command.due_ms
 
     def take_command(self) -> SpottedCommand | None:
@@ -145,7 +145,7 @@ class WordsOverBot:
         self._has_final, self._is_guessed = not self._voice.is_on, self._machine.last_is_guess
 
     def is_guess_at_command(self) -> bool:
-        """Whether final words in the turn are the recogniser's guess at a command, which is said for them.
+        """Return whether final words are the recogniser's guess at a command, which is said for them.
 
         Others take the command's place.
         """
