@@ -87,5 +87,5 @@ async def offered_tools(answering: Answering, call: Call) -> AsyncIterator[Durab
             try:
                 yield tools
             finally:
-                # Whoever else holds the session has nobody who would run them.
+                # Another client of the session could not run them.
                 tools.replace([*call.tools, *offered], (), rules=call.rules)

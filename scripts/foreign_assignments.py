@@ -6,7 +6,7 @@ An object changes itself: its attributes are assigned by its own methods. Not co
 ``self``, to attributes that a class of the same module declares (records of one module belong to it), and to
 an object that the same function has just made (options of a library, a frame before it is pushed), nor to
 parts of one that it made of nothing (``Options()``). Not counted either are attributes that are all the
-interface that a library gives (``IDIOMS``). What is left is a second way in, which nobody finds by reading
+interface that a library gives (``IDIOMS``). What is left is a second way in, which is not found by reading
 the class: give the object a method named for what happens.
 """
 
@@ -29,7 +29,7 @@ IDIOMS: dict[str, frozenset[str]] = {
     "av": frozenset({"thread_type"}),
     # Before Python 3.12 a filter has no other way to change a line.
     "logging": frozenset({"msg"}),
-    # Its services set these on the frame that they hold, and whoever else has it is to see that.
+    # Its services set these on the frame that they hold, for the others that hold it.
     "pipecat": frozenset({"append_to_context", "text_type", "will_be_spoken"}),
     # The client of a service is made with it; these are set when its server has begun.
     "openai": frozenset({"api_key", "base_url"}),

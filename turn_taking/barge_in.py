@@ -209,7 +209,7 @@ class BargeIn:
     def on_level(self, at_ms: int, level_db: float) -> Decision | None:
         """How loud the present voice is beside the caller's usual one, at its loudest so far.
 
-        A caller who was taken for somebody else and speaks up begins a voice by that.
+        A caller who was taken for another person and speaks up begins a voice by that.
         """
         self._voice.note_level(level_db)
         if self._voice.is_far or not self._voice.take(VoiceEvent.CAME_NEAR):
@@ -240,7 +240,7 @@ class BargeIn:
         return None
 
     def on_self_voice(self, at_ms: int, *, own: bool) -> Decision | None:
-        """What is heard is the bot's own voice, or surely is not. Of use as often as somebody looks."""
+        """Take that what is heard is the bot's own voice, or surely is not, at each look."""
         voice = self._voice
         if own:
             voice.take_own(at_ms)
@@ -356,7 +356,7 @@ class BargeIn:
         is_own = findings.holds(VoiceFinding.OWN, number) or (
             number == self._voice.number and self._voice.is_echo
         )
-        # Somebody else's "no" is no answer to the bot.
+        # Another person's "no" is no answer to the bot.
         is_far = findings.holds(VoiceFinding.FAR, number) and words.kind(Utterance(text)) is not Kind.STOP
         if is_own or is_far:
             # So were its words.

@@ -177,7 +177,7 @@ class WordArbiter:
         """
         kind = self.kind(heard, asked=asked)
         if asked and heard.text and kind is not Kind.NOISE and not kind.claims_floor:
-            # Whoever was asked and makes a sound is about to answer, whatever was written of it.
+            # A caller who was asked and makes a sound is about to answer, whatever was written of it.
             kind = Kind.ANSWER
         is_guess = self._is_guess(kind, heard) and not asked
         counts_as_guess = is_guess or not kind.claims_floor

@@ -18,7 +18,7 @@ from processors.duplex.answer_watch import AnswerWatch
 from processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
 from processors.duplex.services import Opening, RealtimeRow, Turns
 
-# Behind the end of a voice, where nobody else tells: about what providers wait.
+# After the end of a voice, where no service reports it: about what providers wait.
 TURN_SILENCE_S = 0.6
 
 GREET = (

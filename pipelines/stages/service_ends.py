@@ -53,7 +53,7 @@ class ServiceEnding:
             self._is_over.set()
 
     async def unanswered(self, is_last: bool) -> None:
-        """An answer did not come; ``is_last``: and nobody is to wait for another."""
+        """An answer did not come; ``is_last``: and no other is to be waited for."""
         if is_last:
             self.over("the realtime service does not answer")
         elif not self._is_over.is_set():

@@ -9,7 +9,7 @@ from core.clock import Clock
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 
-# Answers that did not come in a row, behind which nobody waits for another.
+# Answers that did not come in a row, after which no other is waited for.
 MOST_UNANSWERED = 2
 # A service may write words down so long before it says that their turn is over.
 WORDS_AHEAD_MS = 3_000
@@ -79,7 +79,7 @@ class AnswerWatch:
             self._news.set()
 
     async def run(self, apologise: Callable[[bool], Awaitable[None]]) -> None:
-        """Apologise for every answer that does not come; ``True`` when nobody is to wait for another."""
+        """Apologise for every answer that does not come; ``True`` when no other is to be waited for."""
         while True:
             left_ms = None if self._due_ms is None else self._due_ms - self._clock.now_ms()
             if left_ms is not None and left_ms <= 0 and self._is_speaking():

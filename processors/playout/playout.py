@@ -166,7 +166,7 @@ class Playout:
         self._peer_quiet_ms = quiet_ms
 
     def peer_quiet_ms(self) -> int:
-        """Return how long the client has given no sign of life; 0 where nobody knows."""
+        """Return how long the client has given no sign of life; 0 where it is not known."""
         return self._peer_quiet_ms() if self._peer_quiet_ms is not None else 0
 
     def played(self, pcm: bytes) -> None:
