@@ -228,6 +228,7 @@ async def test_keys_that_a_model_presses_are_tones_on_the_line(
     assert likeness(heard(report), "That was the menu.") > SAID
 
 
+@pytest.mark.alone
 async def test_what_is_heard_at_a_barge_in_is_what_the_caller_was_played_however_long_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
