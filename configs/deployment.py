@@ -60,7 +60,7 @@ class Bot(_Part):
     greeting_interruptible: bool = Field(
         True, description="false: only a stop word ends it (``hearing.barge_in.protected_yields_to_stop``)"
     )
-    system_prompt: str = Field(DEFAULT_PROMPT, description="what a model is told of its part")
+    system_prompt: str = Field(DEFAULT_PROMPT, description="instructions of the model")
     greeting_again: str = Field(
         "Welcome back.", description="said when a call goes on with an earlier session; empty for nothing"
     )

@@ -1,4 +1,4 @@
-"""Settings with the values beside them that no deployment sets.
+"""Settings of a deployment, completed by values that no deployment sets.
 
 A part reads more values than people should have to know: bounds, waits and thresholds that were measured.
 Those that a deployment can give are fields of its ``...Settings``; its ``...Tuning`` derives from that and
@@ -14,7 +14,7 @@ Tuned = TypeVar("Tuned", bound=BaseModel)
 
 
 def tuned(model: type[Tuned], settings: BaseModel | None) -> Tuned:
-    """Return the settings of a deployment with the values beside them.
+    """Return the settings of a deployment, completed by the values that it cannot set.
 
     Args:
         model: the tuning, a subclass of the settings' model.

@@ -34,9 +34,9 @@ def weigh_listening(duplex: Any) -> None:
 
 @contextmanager
 def listening(duplex: Any) -> Iterator[None]:
-    """Have MiniCPM-o listen, in the edition that cannot be told so with a unit.
+    """Have MiniCPM-o listen, in the edition that has no argument for it.
 
-    What the other edition does when it is told: the open turn is ended in the context and its vocoder forgets
+    What the other edition does with one: the open turn is ended in the context and its vocoder forgets
     it, which its own code does in one place only; then the unit is one of those at the beginning, which are
     listened to.
     """

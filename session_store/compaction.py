@@ -57,7 +57,7 @@ SUMMARY_INSTRUCTION = (
 
 
 class CompactionSettings(BaseModel):
-    """When and how older turns are summarised."""
+    """Settings of the summaries of older turns."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -89,7 +89,7 @@ class ContourRatios(BaseModel):
 
 
 class SignWeight(BaseModel):
-    """What one sign is worth: ``weight`` log odds of an end for each unit above ``neutral``.
+    """Weight of one sign: ``weight`` log odds of an end for each unit above ``neutral``.
 
     ``lowest`` and ``highest`` are as far as it was seen often: beyond, it counts as if it were there.
     """
@@ -102,14 +102,14 @@ class SignWeight(BaseModel):
     highest: float
 
     def log_odds(self, value: float | None) -> float:
-        """Of an end; 0 when the sign was not measured."""
+        """Return the log odds of an end; 0 when the sign was not measured."""
         if value is None:
             return 0.0
         return self.weight * (min(max(value, self.lowest), self.highest) - self.neutral)
 
 
 class VoiceWeights(BaseModel):
-    """What the end of a voice is worth: as counted on ``evals/turns/tuning.json``, synthetic voices."""
+    """Weights of the end of a voice: as counted on ``evals/turns/tuning.json``, synthetic voices."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -240,7 +240,7 @@ def asked_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
 
 
 def contour_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
-    """What the end of the pitch is worth; 0 when it is not known."""
+    """Return the log odds of the end of the pitch; 0 when it is not known."""
     ratio = contour_ratio(heard)
     return 0.0 if ratio is None else math.log(getattr(settings.contours, ratio))
 

@@ -334,7 +334,7 @@ class DocumentAnswer:
         return question
 
     def _scores(self, questions: Sequence[Sequence[str]]) -> list[float]:
-        """How well the best passage fits each question by itself; -1 where none may."""
+        """Return how well the best passage fits each question by itself; -1 where none may."""
         asked = [self._question(words) for words in questions]
         rankings = self._index.rank([each.text for each in asked])
         choices = [self._best(ranking, each) for ranking, each in zip(rankings, asked, strict=True)]

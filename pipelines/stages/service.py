@@ -1,4 +1,4 @@
-"""The stages around a realtime service: what it is told first, whose turn it is, and what it says."""
+"""The stages around a realtime service: its instructions, whose turn it is, and what it says."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -61,14 +61,14 @@ def beginning(
         asked = [{"role": "developer", "content": ask}] if ask else []
         return Beginning(prompt, (*said, *asked), is_sent=True, greets=bool(ask))
     # A context would be answered, or is not read.
-    told = "\n".join((BEFORE, *(f"{role}: {words}" for role, words in history))) if history else ""
+    said_before = "\n".join((BEFORE, *(f"{role}: {words}" for role, words in history))) if history else ""
     by_instruction = ask if opening is Opening.INSTRUCTIONS else ""
-    whole = "\n\n".join(part for part in (prompt, told, by_instruction) if part)
+    whole = "\n\n".join(part for part in (prompt, said_before, by_instruction) if part)
     return Beginning(whole, (), is_sent=False, greets=bool(by_instruction))
 
 
 def beginning_of(engines: Engines, row: RealtimeRow[Any], call: Call) -> Beginning:
-    """Return what the service of a call is told when it begins."""
+    """Return the instructions of the service when the call begins."""
     bot, conversation = engines.deployment.bot, call.conversation
     return beginning(
         row.opening,

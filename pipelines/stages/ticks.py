@@ -23,7 +23,7 @@ LOG_DAYS = 30
 
 # Lines of a log that is on a slow disk are waited for when a call ends.
 LOG_S = 2.0
-# A client is told of votes so often, and of no more at a time.
+# Votes are sent to a client so often, and no more at a time.
 VOTES_S = 0.4
 MOST_VOTES = 64
 

@@ -64,7 +64,7 @@ class GuardSettings(BaseModel):
 
 
 class GuardTuning(GuardSettings):
-    """Settings with the values beside them that no deployment sets.
+    """Settings, and values that no deployment sets.
 
     Attributes:
         tool_call_ms: while the model writes a tool call, which shows no text.

@@ -34,7 +34,7 @@ class WaitSettings(BaseModel):
 
 
 class WaitTuning(WaitSettings):
-    """Settings with the values beside them that no deployment sets.
+    """Settings, and values that no deployment sets.
 
     Attributes:
         filler_after_ms: from the end of the turn to the first filler where nothing covered it.

@@ -124,7 +124,7 @@ class Ticker:
 
     @property
     def sees(self) -> bool:
-        """Whether a picture would be looked at."""
+        """Return whether a picture would be looked at."""
         return self._engine.takes_frames and self._settings.frames_per_unit > 0 and not self.is_paused
 
     @property
@@ -134,7 +134,7 @@ class Ticker:
 
     @property
     def is_paused(self) -> bool:
-        """Whether no unit is taken."""
+        """Return whether no unit is taken."""
         return self._state is Ticking.PAUSED
 
     def hear(self, audio: np.ndarray) -> None:

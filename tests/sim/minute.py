@@ -1,4 +1,4 @@
-"""What a simulated minute of talk costs.
+"""The cost of a simulated minute of talk.
 
 ``python -m tests.sim.minute`` prints calls of functions and seconds of processor time. Seconds are for
 reading: they differ threefold between machines, and on one with what other guests of its host do. Calls are

@@ -66,7 +66,7 @@ class TwoTierSettings(BaseModel):
 
 
 class TwoTierTuning(TwoTierSettings):
-    """Settings with the values beside them that no deployment sets."""
+    """Settings, and values that no deployment sets."""
 
     ears: EarSettings = EarSettings()
     policy: DuplexPolicySettings = DuplexPolicySettings()

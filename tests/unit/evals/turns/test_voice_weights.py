@@ -1,4 +1,4 @@
-"""What the end of a voice is worth to the baselines."""
+"""Weights of the end of a voice for the baselines."""
 
 import math
 

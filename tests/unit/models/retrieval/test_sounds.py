@@ -1,4 +1,4 @@
-"""How alike words sound."""
+"""Likeness of words by their sound."""
 
 import pytest
 

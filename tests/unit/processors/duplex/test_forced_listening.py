@@ -1,4 +1,4 @@
-"""What an interruption holds back of an engine, for every state and event."""
+"""Parts of a reply that an interruption holds back, for every state and event."""
 
 from itertools import product
 
