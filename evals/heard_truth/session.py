@@ -1,7 +1,8 @@
 """What the session holds of an interrupted reply, read through the sessions API as anybody may.
 
-Decides whether the timeline and the view of the model agree with what the ``heard`` message told the client:
-the same words, marked as cut off, and the rest told as not heard. The timeline only grows, so it is read
+Decides whether the timeline and the view of the model agree with what the ``heard`` message said to the client:
+the same words, marked as cut off where it says so, and the rest as not heard. Whether the message is right is
+judged by the caller's recording and counted apart, in words. The timeline only grows, so it is read
 once, at the end of a call; the view changes with every turn (older ones are summarised) and is read behind
 each interruption.
 """
@@ -54,24 +55,24 @@ async def view(url: str, session_id: str) -> list[Mapping[str, Any]]:
 
 
 def is_committed(events: Sequence[Mapping[str, Any]], heard: Mapping[str, Any]) -> bool:
-    """Whether the timeline holds the reply once, cut off, as the client was told."""
+    """Return whether the timeline holds the reply once, as the message of the record says."""
     replies = [
         event["payload"]
         for event in events
         if event["kind"] == "bot_turn" and event["payload"].get("reply_id") == heard["reply_id"]
     ]
-    if len(replies) != 1 or replies[0]["truncated"] is not True:
-        return False
-    return all(replies[0][name] == heard[name] for name in STATED)
+    return len(replies) == 1 and all(replies[0][name] == heard[name] for name in STATED)
 
 
 def is_shown(messages: Sequence[Mapping[str, Any]], heard: Mapping[str, Any]) -> bool:
-    """Whether the model is shown the words heard, and behind them, as not heard, the rest."""
+    """Return whether the model is shown the words heard and, of a reply that was cut off, the rest as not heard."""
     replies = [str(message["content"]) for message in messages if message["role"] == "assistant"]
     blocks = [block for reply in replies[-NEWEST:] for block in reply.split("\n\n")]
     if not heard["text"] and not heard["unheard"]:
         # Nothing was heard, and nothing is known that could have been.
         return True
+    if not heard["truncated"]:
+        return heard["text"] in blocks
     return any(_is_the_reply(block, heard["text"], heard["unheard"]) for block in blocks)
 
 

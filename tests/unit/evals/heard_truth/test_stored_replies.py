@@ -63,8 +63,12 @@ def test_anything_else_is_not(events):
     assert not is_committed(events, HEARD)
 
 
-def test_a_record_that_says_whole_is_not_that_of_an_interruption():
-    assert not is_committed([bot_turn(truncated=False)], {**HEARD, "truncated": False})
+def test_a_reply_that_its_record_calls_whole_is_committed_and_shown_whole():
+    whole = {**HEARD, "truncated": False, "unheard": ""}
+    assert is_committed([event(3, "bot_turn", **whole)], whole)
+    assert not is_committed([event(3, "bot_turn", **{**whole, "truncated": True})], whole)
+    assert is_shown(view(whole), whole)
+    assert not is_shown(view({**whole, "truncated": True}), whole)
 
 
 @pytest.mark.parametrize(
