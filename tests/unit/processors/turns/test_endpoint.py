@@ -170,6 +170,27 @@ def test_an_early_no_is_asked_again_with_the_silence_in_its_ears():
     assert [endpoint.completeness for endpoint in turn.endpoints] == [0.99]
 
 
+def test_a_slow_early_no_is_asked_again_about_what_was_heard_at_the_end_of_the_voice(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def slow_thread(executor: object, work: Callable[[], object]) -> object:
+        await asyncio.sleep(0.1)
+        return work()
+
+    async def scenario(turn: Turn) -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", slow_thread)
+        await turn.speak(1_000)
+        turn.events.publish(VoicePaused(turn.events.now_ms()))
+        await turn.audio(40)
+        await turn.fall_silent("what are your hours")
+        await turn.audio(1_000)
+
+    turn = play([0.2, 0.99], scenario)
+    # 40 ms later than the first time, however long that took.
+    assert np.diff(turn.model.heard_samples) == [640]
+    assert [endpoint.completeness for endpoint in turn.endpoints] == [0.99]
+
+
 def test_an_answer_about_an_earlier_pause_is_not_used():
     async def scenario(turn: Turn) -> None:
         await turn.speak(500)
