@@ -13,10 +13,11 @@ with it. A slow or failing model costs its hint, not the turn: the wait then is 
 The model takes 40 to 90 ms, so it is asked early, when a pause has just begun (``VoicePaused``): a clear yes
 is at hand when voice activity confirms the silence. Anything else is asked again about what had been heard by
 then, with that silence in its ears, and that answer counts: also where the first one is still being worked
-on, since with each tenth of a second of silence more a complete sentence sounds more like a filler. (A run that believed the lower of the two, with a higher threshold and a
-longer hanging wait, had 4 cut-ins in 40 turns instead of 7 and a median of 769 ms instead of 577; the three
-changes were not measured apart.) A policy may have it asked again while the turn stays open
-(``next_look_ms``), and may want the end of the voice beside it: that is measured by the same thread.
+on, since with each tenth of a second of silence more a complete sentence sounds more like a filler. (A run
+that believed the lower of the two, with a higher threshold and a longer hanging wait, had 4 cut-ins in 40
+turns instead of 7 and a median of 769 ms instead of 577; the three changes were not measured apart.) A policy
+may have it asked again while the turn stays open (``next_look_ms``), and may want the end of the voice beside
+it: that is measured by the same thread.
 """
 
 import asyncio
