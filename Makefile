@@ -19,6 +19,9 @@ AUDIO_PACKAGES := gcc libc6-dev python3-dev portaudio19-dev pulseaudio pulseaudi
 # Of the recogniser; without it PocketSphinx listens, and the next `make run` tries again.
 WEIGHTS := models-cache/moonshine/tiny-en/encoder_model.ort
 
+# Kept whatever the environment says: the tests start hundreds of processes, and each would compile all modules anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: run setup weights models nemo environments test lint types layers unit lock clean help
 
 help:
