@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,8 @@ TUNING = Path(__file__).parent / "tuning.json"
 # The level of a headset microphone, and of a quiet room behind it.
 PEAK, NOISE_RMS = 0.5, 10 ** (-70 / 20)
 FADE_MS = 8
+# About 40 MB: the lines of the bot, and what its callers say.
+KEPT_SENTENCES = 256
 # Further out a probability is the model's saturation.
 SUREST = 1e-4
 WINDOW_MS = 32
@@ -135,18 +137,24 @@ class Lags:
 
 
 class Speakers:
-    """Sentences in synthetic voices, each made once."""
+    """Sentences in synthetic voices. Those that flite said last are kept: a bot repeats its few lines."""
 
     def __init__(self) -> None:
         self._engines: dict[tuple[str, str], TextToSpeech] = {}
+        self._kept = lru_cache(KEPT_SENTENCES)(self._make)
 
     def speak(self, engine: str, voice: str, text: str) -> tuple[np.ndarray, list[WordTime]]:
-        """float32, (samples,), 16 kHz, and the times of the written words.
+        """float32, (samples,), 16 kHz, not to be written to, and the times of the written words.
 
         Raises:
             ConfigError: the engine is not known or not installed.
             MediaError: the engine gave silence.
         """
+        # espeak's sound depends on what it has said before: it speaks anew.
+        sound, words = (self._kept if engine == "flite" else self._make)(engine, voice, text)
+        return sound, list(words)
+
+    def _make(self, engine: str, voice: str, text: str) -> tuple[np.ndarray, tuple[WordTime, ...]]:
         tts = self._engines.get((engine, voice))
         if tts is None:
             settings = VOICE_SETTINGS[engine](voice=voice)
@@ -163,8 +171,10 @@ class Speakers:
         peak = float(np.abs(sound).max(initial=0.0))
         if not peak:
             raise MediaError("the caller's voice is silent")
-        words = [word for piece in pieces for word in piece.words]
-        return soxr.resample(sound * (PEAK / peak), tts.rate_hz, RATE_HZ).astype(np.float32), words
+        words = tuple(word for piece in pieces for word in piece.words)
+        resampled = soxr.resample(sound * (PEAK / peak), tts.rate_hz, RATE_HZ).astype(np.float32)
+        resampled.flags.writeable = False
+        return resampled, words
 
 
 @dataclass(frozen=True, slots=True)
