@@ -45,6 +45,7 @@ from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
 from tests.in_place_engine import InPlaceEngine
+from tests.session_files import new_session_file
 from tests.sim.room import Room, RoomTransport
 from transports.local.file import FileCall, FileTransport
 from turn_taking.asking_back import AskBackTuning
@@ -177,7 +178,7 @@ def simulate(
 
     async def scenario() -> tuple[Call, list[Event]]:
         # No waiting for a locked file inside of SQLite: it would be real time.
-        store = StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db", busy_timeout_ms=0)
+        store = StoreTuning(url=new_session_file(tmp_path / "sessions.db"), busy_timeout_ms=0)
         deployment = Deployment(
             bot=Bot(greeting=greeting, **bot),
             hearing=Hearing(

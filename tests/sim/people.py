@@ -38,6 +38,7 @@ from telemetry.turns import TurnRecord
 from tests import human_speech, virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.in_place_engine import InPlaceEngine
+from tests.session_files import new_session_file
 from transports.local.file import FileCall, FileTransport
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -153,7 +154,7 @@ def hold(
     output = tmp_path / "call.wav"
     pcm = float_to_pcm16(np.clip(np.concatenate(caller), -1.0, 1.0))
     chosen = deployment()
-    store = StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db", busy_timeout_ms=0)
+    store = StoreTuning(url=new_session_file(tmp_path / "sessions.db"), busy_timeout_ms=0)
     chosen = chosen.model_copy(
         update={
             "bot": chosen.bot.model_copy(update={"greeting": "", "idle": None}),

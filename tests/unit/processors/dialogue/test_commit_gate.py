@@ -33,6 +33,7 @@ from session_store.events import Kind
 from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests import virtual_time
+from tests.session_files import new_session_file
 
 SETTINGS = CommitGateSettings()
 
@@ -107,7 +108,8 @@ def play(
         return left[0] is None or left[0] >= 0
 
     async def whole() -> Bench:
-        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0))
+        url = new_session_file(folder / "sessions.db")
+        store = await SessionStore.open(StoreTuning(url=url, busy_timeout_ms=0))
         opened = Conversations(store, ConversationTuning(max_pending=max_pending), compactor=Compactor())
         try:
             async with opened.open() as conversation:

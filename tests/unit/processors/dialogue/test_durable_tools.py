@@ -29,6 +29,7 @@ from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.fakes.tools import FakeTool
+from tests.session_files import new_session_file
 from tests.virtual_time import run
 
 TEA = {"item": "tea"}
@@ -43,7 +44,7 @@ class World:
 
     @asynccontextmanager
     async def process(self, **limits: Any) -> AsyncIterator[Conversations]:
-        settings = StoreTuning(url=f"sqlite:///{self.file}", busy_timeout_ms=0, **limits)
+        settings = StoreTuning(url=new_session_file(self.file), busy_timeout_ms=0, **limits)
         store = await SessionStore.open(settings)
         try:
             yield Conversations(store, ConversationTuning(), compactor=Compactor())

@@ -25,6 +25,7 @@ from session_store.conversation import Conversations, ConversationTuning
 from session_store.settings import StoreTuning
 from session_store.store import SessionStore
 from tests import virtual_time
+from tests.session_files import new_session_file
 
 EARS = {Source.STT: "ears"}
 
@@ -88,7 +89,8 @@ def play(
     **chosen: Any,
 ) -> None:
     async def whole() -> None:
-        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0))
+        url = new_session_file(folder / "sessions.db")
+        store = await SessionStore.open(StoreTuning(url=url, busy_timeout_ms=0))
         opened = Conversations(store, ConversationTuning(), compactor=Compactor())
         try:
             async with opened.open() as conversation:

@@ -1,0 +1,29 @@
+"""SQLite files of session stores that hold nothing yet. Made once in a process and copied: migrations take
+longer than many a test of what stands in a store.
+"""
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import sqlalchemy as sa
+
+from session_store import migrations
+
+
+def new_session_file(path: Path) -> str:
+    """Write an empty store to ``path``, unless a file is there, and return its address."""
+    if not path.exists():
+        path.write_bytes(_empty())
+    return f"sqlite:///{path}"
+
+
+@cache
+def _empty() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "sessions.db"
+        engine = sa.create_engine(f"sqlite:///{path}")
+        with engine.begin() as connection:
+            migrations.upgrade(connection)
+        engine.dispose()
+        return path.read_bytes()
