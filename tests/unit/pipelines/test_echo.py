@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from configs.deployment import Choice, Deployment, EchoMode, Hearing
+from configs.deployment import Choice, Deployment, EchoMode, Hearing, Speaking
 from configs.load import load_deployment
 from core.errors import ConfigError
 from evals.abuse.footprint import FRONT_END, engine_children
@@ -19,6 +19,9 @@ from pipelines.engines import Engines, plan
 from processors.front_end.hosted import HostedFrontEnd
 from tests.voices import silence
 from transports.registry import TRANSPORTS
+
+# The voice that is loaded soonest: none is heard here.
+FLITE = Speaking(tts=Choice(name="flite"))
 
 
 @pytest.mark.parametrize(
@@ -70,11 +73,11 @@ def test_a_canceller_that_is_wanted_and_not_named_is_refused():
 async def test_a_canceller_of_another_rate_is_refused_before_any_call():
     choice = Choice(name="webrtc", settings={"rate_hz": 48_000})
     with pytest.raises(ConfigError, match="hearing.echo works at 48000 Hz and hearing.vad .* 16000"):
-        await Engines.load(Deployment(hearing=Hearing(echo=choice)))
+        await Engines.load(Deployment(speaking=FLITE, hearing=Hearing(echo=choice)))
 
 
 async def test_a_server_has_a_process_for_it_and_a_deployment_may_have_none():
-    async with await Engines.load(Deployment()) as engines:
+    async with await Engines.load(Deployment(speaking=FLITE)) as engines:
         assert engines.open_front_end() is None
         # Other tests may have left some of the interpreter's own.
         before = {child.pid for child in psutil.Process().children()}
@@ -90,7 +93,7 @@ async def test_a_server_has_a_process_for_it_and_a_deployment_may_have_none():
         children = [child for child in psutil.Process().children() if child.pid not in before]
         assert len(children) == 1
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
-    async with await Engines.load(Deployment(hearing=Hearing(own_process=False))) as engines:
+    async with await Engines.load(Deployment(speaking=FLITE, hearing=Hearing(own_process=False))) as engines:
         engines.host_front_end()
         await asyncio.sleep(0)
         assert engines.open_front_end() is None
@@ -98,7 +101,7 @@ async def test_a_server_has_a_process_for_it_and_a_deployment_may_have_none():
 
 async def test_a_server_keeps_a_second_process_for_it_loaded_and_calls_go_over_to_it():
     before = engine_children(os.getpid(), FRONT_END)
-    async with await Engines.load(Deployment()) as engines:
+    async with await Engines.load(Deployment(speaking=FLITE)) as engines:
         engines.host_front_end()
         engines.stand_by()
         async with asyncio.timeout(30):

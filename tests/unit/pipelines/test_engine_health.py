@@ -7,13 +7,16 @@ import signal
 import psutil
 import pytest
 
-from configs.deployment import Choice, Deployment, Duplex, Hearing
+from configs.deployment import Choice, Deployment, Duplex, Hearing, Speaking
 from pipelines.engines import Engines
 from runtime.engine_pool import EnginePool
 
+# The voice that is loaded soonest: none is heard here.
+FLITE = Speaking(tts=Choice(name="flite"))
+
 
 async def test_the_pace_of_the_recogniser_is_known_before_the_first_call():
-    async with await Engines.load(Deployment()) as engines:
+    async with await Engines.load(Deployment(speaking=FLITE)) as engines:
         hearing = engines.hearing()
         assert hearing is not None and hearing.real_time_factor is None
         async with asyncio.timeout(30):
@@ -29,14 +32,16 @@ async def test_a_realtime_service_leaves_the_recogniser_to_other_calls(monkeypat
     monkeypatch.setenv("OPENAI_API_KEY", "not-used")
     found = []
     for engine in ("two_tier", "openai_realtime"):
-        deployment = Deployment(duplex=Duplex(engine=Choice(name=engine)))
+        deployment = Deployment(speaking=FLITE, duplex=Duplex(engine=Choice(name=engine)))
         async with await Engines.load(deployment, duplex=True) as engines:
             found.append((engines.hears("cascade"), engines.hears("duplex")))
     assert found == [(True, True), (True, False)]
 
 
 async def test_a_dead_recogniser_is_named_until_there_is_one_again():
-    async with await Engines.load(Deployment(hearing=Hearing(spare_processes=False))) as engines:
+    async with await Engines.load(
+        Deployment(speaking=FLITE, hearing=Hearing(spare_processes=False))
+    ) as engines:
         recogniser = engines.ears
         assert isinstance(recogniser, EnginePool) and engines.health() == []
         engines.stand_by()
@@ -53,7 +58,7 @@ async def test_a_dead_recogniser_is_named_until_there_is_one_again():
 
 async def test_a_server_has_a_spare_recogniser_and_ends_it():
     before = {child.pid for child in psutil.Process().children()}
-    async with await Engines.load(Deployment()) as engines:
+    async with await Engines.load(Deployment(speaking=FLITE)) as engines:
         recogniser = engines.ears
         assert isinstance(recogniser, EnginePool)
         engines.stand_by()
