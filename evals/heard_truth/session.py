@@ -1,8 +1,8 @@
 """What the session holds of an interrupted reply, read through the sessions API as anybody may.
 
-Decides whether the timeline and the view of the model agree with what the ``heard`` message said to the client:
-the same words, marked as cut off where it says so, and the rest as not heard. Whether the message is right is
-judged by the caller's recording and counted apart, in words. The timeline only grows, so it is read
+Decides whether the timeline and the view of the model agree with what the ``heard`` message said to the
+client: the same words, marked as cut off where it says so, and the rest as not heard. Whether the message is
+right is judged by the caller's recording and counted apart, in words. The timeline only grows, so it is read
 once, at the end of a call; the view changes with every turn (older ones are summarised) and is read behind
 each interruption.
 """
@@ -65,7 +65,7 @@ def is_committed(events: Sequence[Mapping[str, Any]], heard: Mapping[str, Any]) 
 
 
 def is_shown(messages: Sequence[Mapping[str, Any]], heard: Mapping[str, Any]) -> bool:
-    """Return whether the model is shown the words heard and, of a reply that was cut off, the rest as not heard."""
+    """Return whether the model is shown the words heard and, of a cut reply, the rest as not heard."""
     replies = [str(message["content"]) for message in messages if message["role"] == "assistant"]
     blocks = [block for reply in replies[-NEWEST:] for block in reply.split("\n\n")]
     if not heard["text"] and not heard["unheard"]:

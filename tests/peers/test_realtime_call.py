@@ -178,9 +178,8 @@ async def test_a_question_is_heard_answered_and_written_down(tmp_path: Path):
     # The caller's audio comes at 24 kHz, no faster and no slower than it was said.
     (first_s, first), (last_s, _) = server.arrivals[0], server.arrivals[-1]
     assert (server.samples - first) / (last_s - first_s) == pytest.approx(24_000, rel=0.05)
-    bot_ms = held.bot_ms()
     # All of it and nothing twice; a loop that stalls leaves a silence in the recording, as a caller hears it.
-    assert len(bot_ms) * 10 == pytest.approx(1_200, abs=60)
+    assert len(held.bot_ms()) * 10 == pytest.approx(1_200, abs=60)
     [said], [answered] = held.of(Kind.USER_TURN), held.of(Kind.BOT_TURN)
     assert said.payload["text"] == "How much is it?"
     assert answered.payload["text"] == "It costs five euros."
@@ -381,7 +380,6 @@ async def test_a_service_with_one_stream_is_heard_and_written_down(tmp_path: Pat
     assert turn.event_us < answered.event_us
     assert answered.payload["text"] == "It costs five euros."
     assert not answered.payload["truncated"]
-    assert len(bot_ms) * 10 == pytest.approx(1_200, abs=60)
-    assert bot_ms[-1] - bot_ms[0] == pytest.approx(1_200, abs=60)
+    assert len(held.bot_ms()) * 10 == pytest.approx(1_200, abs=60)
     # The silence that ended it is a part of it, and the silence around it is not.
     assert answered.payload["audio_ms"] == pytest.approx(1_200 + 800, abs=100)
