@@ -21,7 +21,6 @@ from core.timeline import HeardMark, HeardReply
 from models.tools import Tool
 from pipelines.pipeline_input import PipelineInput
 from processors.dialogue.commit_gate import Answers
-from processors.front_end.hosted import HostedFrontEnd
 from processors.playout.heard import PlayoutSettings
 from processors.playout.playout import Playout
 from processors.turns.floor import Floor
@@ -32,7 +31,6 @@ from session_store.events import Draft, Kind
 from telemetry.turns import TurnLog
 from transports.registry import TRANSPORTS
 from transports.unit_ears import UnitEars
-from turn_taking.self_voice import OwnWords, SelfVoice
 from turn_taking.voicemail import VoicemailSettings
 
 # Replies that are over, for a client that is told of them with the next turn.
@@ -119,10 +117,6 @@ class Call:
         rules: what the client may change.
         turns: marks of every turn.
         playout: what is heard.
-        front_end: the caller's part of the process with echo control and voice activity; None: in threads.
-        self_voice: whether a voice is the bot's own, by its level; None without echo control.
-        own_words: whether words are the bot's own, at times of the session's clock; None without echo
-            control.
         input: where frames from outside enter the pipeline, while it runs.
         floor: whether the bot holds the floor.
         ends_on_goodbye: a caller who takes leave has ended the call, where the deployment says so.
@@ -169,9 +163,6 @@ class Call:
             on_answer=lambda latency_ms: stream.publish(AnswerHeard(stream.now_ms(), latency_ms))
         )
         self.peer_cancels_echo = peer_cancels_echo
-        self.front_end: HostedFrontEnd | None = None
-        self.self_voice: SelfVoice | None = None
-        self.own_words: OwnWords | None = None
         self._on_far_end: Callable[[bytes, int], None] | None = None
         self.ends_on_goodbye = ends_on_goodbye
         self.answers, self.tools, self.voicemail = answers, tools, voicemail
@@ -196,8 +187,6 @@ class Call:
 
     def release(self) -> None:
         """Drop the references to a pipeline that has ended. What was recorded stays."""
-        self.close_front_end()
-        self.front_end = self.self_voice = self.own_words = None
         self._on_far_end = self.answers = None
         self.tools = ()
         self.input.close()
@@ -207,27 +196,9 @@ class Call:
         client = self.client
         client.ears = client.mouth = client.run_tool = client.change_tools = client.on_placed = None
 
-    def take_front_end(self, front_end: HostedFrontEnd | None) -> None:
-        """Take the caller's part of the front end's process, which ends with the call."""
-        self.front_end = front_end
-
-    def drop_front_end(self) -> None:
-        """Go on in threads of this process."""
-        self.close_front_end()
-        self.front_end = None
-
-    def know_own_voice(self, self_voice: SelfVoice, own_words: OwnWords) -> None:
-        """Take what tells the bot's voice from a caller's."""
-        self.self_voice, self.own_words = self_voice, own_words
-
     def tell_far_end(self, told: Callable[[bytes, int], None]) -> None:
         """Report every packet of the bot's audio as it leaves, with its rate."""
         self._on_far_end = told
-
-    def close_front_end(self) -> None:
-        """Nothing more is heard of the caller; as often as it is called."""
-        if self.front_end is not None:
-            self.front_end.close()
 
     def on_packet(self, pcm: bytes) -> None:
         """A packet of the bot's audio leaves; for the transport."""

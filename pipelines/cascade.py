@@ -10,7 +10,6 @@ session, which was there before it and stays behind it.
 """
 
 import asyncio
-from dataclasses import replace
 
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
@@ -20,16 +19,17 @@ from core.call_events import AnswerHeard
 from pipelines.builder import Background, Stages, build
 from pipelines.call import Call
 from pipelines.client_tools import offered_tools
-from pipelines.echo import open_echo_control
+from pipelines.echo import open_front_end
 from pipelines.engines import Engines
 from pipelines.lifetime import hold, idle_keeper, voice_activity
 from pipelines.reprompt import Reprompt
 from pipelines.screening import Screening, open_screening
 from pipelines.stages.dialogue import dialogue_of
 from pipelines.stages.over_bot import OverBot
-from pipelines.stages.shared import perception_of
+from pipelines.stages.shared import closed_on_failure, perception_of
 from pipelines.stages.turns import backchannels, guards_protected, turns_of
 from processors.dialogue.durable_tools import DurableTools
+from processors.front_end.hosted import HostedFrontEnd
 from processors.playout.assistant import HeardAssistantAggregator
 from processors.turns.audio_stop import AudioStop
 from processors.turns.turn_events import publish_turns
@@ -67,16 +67,13 @@ async def _open(
     engines: Engines, transport: BaseTransport, call: Call, tools: DurableTools, *, rtvi: bool
 ) -> tuple[PipelineWorker, Background]:
     """Open what the pipeline of one call needs of its own, and build it."""
-    over_bot = OverBot()
-    try:
+    with closed_on_failure() as opened:
         screening = await open_screening(engines, call)
-        over_bot = OverBot(await engines.build_stop_words())
-        over_bot = replace(over_bot, looks=await engines.build_looks())
-        return await _build(engines, transport, call, screening, over_bot, tools=tools, rtvi=rtvi)
-    except BaseException:
-        call.close_front_end()
-        over_bot.close()
-        raise
+        opened.append(stop_words := await engines.build_stop_words())
+        opened.append(looks := await engines.build_looks())
+        opened.append(hosted := engines.open_front_end())
+        over_bot = OverBot(stop_words, looks)
+        return await _build(engines, transport, call, screening, over_bot, hosted, tools=tools, rtvi=rtvi)
 
 
 async def _build(
@@ -85,6 +82,7 @@ async def _build(
     call: Call,
     screening: Screening,
     over_bot: OverBot,
+    hosted: HostedFrontEnd | None,
     *,
     tools: DurableTools,
     rtvi: bool,
@@ -93,8 +91,8 @@ async def _build(
     a thread.
     """
     context, events = LLMContext(), call.events
-    echo, stt, thinking, tts = await asyncio.gather(
-        open_echo_control(engines, transport, call, on_cancelled=over_bot.hear),
+    front, stt, thinking, tts = await asyncio.gather(
+        open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
         engines.build_stt(audio_passthrough=False),
         engines.answering.build(tools=tools, context=context, rules=call.rules),
         engines.build_tts(),
@@ -105,13 +103,13 @@ async def _build(
     background = [*backchannels(engines, call, entry.push_frame), *screening.background]
 
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
-    turns = turns_of(engines, transport, call, context, over_bot, [] if echo else over_bot.listeners)
+    turns = turns_of(engines, transport, call, context, over_bot, front)
     dialogue = dialogue_of(
         engines, call, context, perception, thinking, tts, say=thought.push_frame, screening=screening
     )
     assistant = HeardAssistantAggregator(context, turns.user)
     stages = Stages(
-        head=[transport.input(), *screening.ear, *echo, voice_activity(turns.vad)],
+        head=[transport.input(), *screening.ear, *front.echo, voice_activity(turns.vad)],
         perception=[stt, AudioStop(), perception, *screening.detector],
         turns=[turns.user],
         dialogue=[

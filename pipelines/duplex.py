@@ -28,15 +28,16 @@ from core.errors import ConfigError
 from pipelines.builder import Background, Stages, build
 from pipelines.call import Call
 from pipelines.client_tools import offered_tools
-from pipelines.echo import open_echo_control
+from pipelines.echo import open_front_end
 from pipelines.engines import Engines
 from pipelines.lifetime import hold, idle_keeper, voice_activity
 from pipelines.realtime import run_realtime
 from pipelines.stages.omni import OmniStages, is_two_tier
 from pipelines.stages.omni_ends import OmniAllowance
-from pipelines.stages.over_bot import OverBot, closed_on_failure, own_voice, spotting
+from pipelines.stages.over_bot import OverBot, own_voice, spotting
 from pipelines.stages.shared import (
     asking_back,
+    closed_on_failure,
     commit_gate,
     perception_of,
     speculation_of,
@@ -46,6 +47,7 @@ from pipelines.stages.shared import (
 from pipelines.stages.ticks import UnitRecords, WriteTick, tick_log
 from processors.dialogue.durable_tools import DurableTools
 from processors.duplex.questions import Questions
+from processors.front_end.hosted import HostedFrontEnd
 from processors.playout.assistant import HeardAssistantAggregator
 from telemetry.turn_events import TurnLogWriter
 
@@ -77,10 +79,11 @@ async def run_duplex(
         raise ConfigError("this process was started without full duplex: --mode duplex")
     idle = idle_keeper(engines, call)
     async with offered_tools(engines.answering, call) as tools, tick_log(engines, call) as write_tick:
-        over_bot = OverBot(await engines.build_stop_words())
-        with closed_on_failure(call, over_bot):
+        with closed_on_failure() as opened:
+            opened.append(stop_words := await engines.build_stop_words())
+            opened.append(hosted := engines.open_front_end())
             worker, background = await _build(
-                engines, transport, call, over_bot, tools, write_tick, rtvi=rtvi
+                engines, transport, call, OverBot(stop_words), hosted, tools, write_tick, rtvi=rtvi
             )
         await hold(
             engines,
@@ -100,6 +103,7 @@ async def _build(
     transport: BaseTransport,
     call: Call,
     over_bot: OverBot,
+    hosted: HostedFrontEnd | None,
     tools: DurableTools,
     write_tick: WriteTick,
     *,
@@ -107,9 +111,9 @@ async def _build(
 ) -> tuple[PipelineWorker, Background]:
     """Return the pipeline of one call, and its tasks. Loads no model."""
     context, events, decides_itself = LLMContext(), call.events, is_two_tier(engines)
-    echo, stt, tts, thinking = await asyncio.gather(
+    front, stt, tts, thinking = await asyncio.gather(
         # A word is best heard in one signal: what echo control passes on switches between two.
-        open_echo_control(engines, transport, call, on_cancelled=over_bot.hear),
+        open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
         engines.build_stt(),
         engines.build_tts(),
         engines.answering.build(tools=tools, context=context, rules=call.rules),
@@ -118,7 +122,7 @@ async def _build(
     events.subscribe(AnswerHeard, lambda event: engines.answered(event.latency_ms))
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     units = UnitRecords(events, write_tick)
-    engine = OmniStages(engines, transport, call, context, on_tick=units.take, has_echo=bool(echo))
+    engine = OmniStages(engines, transport, call, context, on_tick=units.take, front=front)
     omni, thought = engine.omni, engine.thought
     allowance = OmniAllowance(call, engines.answering.usage, engine.is_asked)
     waits = wait_guard(
@@ -128,13 +132,17 @@ async def _build(
     gate = commit_gate(engines, call, context, perception, asking, take_turn=allowance.take_turn)
     speculation = speculation_of(engines, call, gate, tts)
     _, entry, exit_ = call.playout.taps()
-    background = [allowance.run, *engine.background(), *own_voice(call.self_voice, engine)]
+    background = [allowance.run, *engine.background(), *own_voice(front.self_voice, engine)]
     if rtvi and call.client.reads_rtvi:
         background.append(lambda: units.run(call.input, lambda: omni.unit_ms))
     background += spotting(events, over_bot, engine)
-    hears = [call.turns.heard, *engine.listeners, *([] if echo else over_bot.listeners)]
+    hears = [call.turns.heard, *engine.listeners, *([] if front.echo else over_bot.listeners)]
     stages = Stages(
-        head=[transport.input(), *echo, voice_activity(voice_detector(engines, call, hears))],
+        head=[
+            transport.input(),
+            *front.echo,
+            voice_activity(voice_detector(engines, call, front.hosted, hears)),
+        ],
         perception=[stt, perception],
         turns=[engine.user],
         dialogue=[waits, gate, Questions(engine.is_asked), *speculation.around(thinking)],

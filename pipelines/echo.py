@@ -6,17 +6,15 @@ and two cancellers in a row hurt the caller's voice. Where there is no room in w
 heard (a file, an evaluation) there is nothing to cancel. Everything else (this machine's devices, a
 telephone) gets echo control.
 
-``open_echo_control`` builds the processor that stands behind the microphone and gives it what is played:
-from a device that tells when it took its audio, or from the packets as they leave. It leaves on the call
-what tells the bot's voice from a caller's: ``self_voice`` by levels, ``own_words`` by what was said. An
-engine that does not open costs this call its echo control and nothing else.
-
-Where a process of their own is ready for echo control and voice activity (``Engines.host_front_end``), the
-caller's part of it is opened here and left on the call as ``front_end``, for the voice activity behind.
+``open_front_end`` builds the processor that stands behind the microphone and gives it what is played: from a
+device that tells when it took its audio, or from the packets as they leave. With it comes what tells the
+bot's voice from a caller's: by levels, and by what was said. An engine that does not open costs this call its
+echo control and nothing else.
 """
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from loguru import logger
 
@@ -47,43 +45,58 @@ def wants_echo_control(mode: EchoMode, transport: Capabilities, *, peer_cancels:
     return transport.has_room and not cancels
 
 
-async def open_echo_control(
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """What stands in front of the ears of one call.
+
+    Attributes:
+        hosted: the caller's part of the process with echo control and voice activity; None: in threads.
+        echo: for directly after the microphone; empty without echo control.
+        self_voice: whether a voice is the bot's own, by its level; None without echo control.
+        are_own: whether words are those that the bot said a moment ago; None without echo control.
+    """
+
+    hosted: HostedFrontEnd | None
+    echo: tuple[EchoProcessor, ...] = ()
+    self_voice: SelfVoice | None = None
+    are_own: Callable[[str], bool] | None = None
+
+
+async def open_front_end(
     engines: Engines,
     transport: object,
     call: Call,
+    hosted: HostedFrontEnd | None,
     *,
     on_cancelled: Callable[[bytes], None] | None = None,
-) -> list[EchoProcessor]:
-    """Return the processor for directly after the microphone, or none.
+) -> FrontEnd:
+    """Return what stands in front of the ears of a call.
 
     Args:
         engines: of the process.
         transport: tells what is played, or not.
-        call: which gets what tells its bot's voice from a caller's.
+        call: whose ears.
+        hosted: the caller's part of the process for it, where there is one.
         on_cancelled: see ``EchoProcessor``.
     """
-    hearing = engines.deployment.hearing
-    engine = engines.echo
-    call.take_front_end(engines.open_front_end())
+    hearing, engine, executor = engines.deployment.hearing, engines.echo, engines.executors.echo
+    front = FrontEnd(hosted)
     if engine is None or not wants_echo_control(
         hearing.echo_mode, call.capabilities, peer_cancels=call.peer_cancels_echo
     ):
-        return []
+        return front
     settings = _expecting(transport)
-    executor = engines.executors.echo
+    if hosted is not None and not await _open_echo(hosted, settings):
+        front, hosted = FrontEnd(None), None
     try:
         # Filters and two native modules: some milliseconds.
-        control: EchoControl | HostedFrontEnd | None = await _open(call, settings)
-        if control is None:
-            control = await asyncio.get_running_loop().run_in_executor(
-                executor, EchoControl, engine, settings
-            )
+        control = hosted or await asyncio.get_running_loop().run_in_executor(
+            executor, EchoControl, engine, settings
+        )
     except EngineError as error:
         logger.warning(f"this call has no echo control: {error}")
-        return []
-    voice, words = SelfVoice(), OwnWords()
-    call.know_own_voice(voice, words)
-    clock = call.conversation.clock
+        return front
+    voice, words, clock = SelfVoice(), OwnWords(), call.conversation.clock
     call.events.subscribe(WordsSpoken, lambda event: words.said(event.text, clock.now_us() // 1000))
     # On the loop's clock and not the session's, which is the wall's: audio is placed to the sample, and a
     # device's thread can read the loop's.
@@ -92,19 +105,23 @@ async def open_echo_control(
         transport.tell_taken(processor.played)
     else:
         call.tell_far_end(processor.played)
-    return [processor]
+    return replace(
+        front,
+        echo=(processor,),
+        self_voice=voice,
+        are_own=lambda text: words.explains(text, clock.now_us() // 1000),
+    )
 
 
-async def _open(call: Call, settings: EchoControlSettings) -> HostedFrontEnd | None:
-    """Echo control in the process of its own, if there is one and it works."""
-    if call.front_end is None:
-        return None
+async def _open_echo(hosted: HostedFrontEnd, settings: EchoControlSettings) -> bool:
+    """Open echo control in the process of its own; close the caller's part of it where that fails."""
     try:
-        await call.front_end.open_echo(settings)
+        await hosted.open_echo(settings)
     except EngineError as error:
         logger.warning(f"the front end of a call runs in threads of this process: {error}")
-        call.drop_front_end()
-    return call.front_end
+        hosted.close()
+        return False
+    return True
 
 
 def _expecting(transport: object) -> EchoControlSettings:

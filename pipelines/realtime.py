@@ -28,14 +28,15 @@ from core.call_events import FinalWords
 from core.errors import ConfigError
 from pipelines.builder import Stages, build
 from pipelines.call import Call
-from pipelines.echo import open_echo_control
+from pipelines.echo import open_front_end
 from pipelines.engines import CLOUD_VOICE_RATE_HZ, Engines
 from pipelines.lifetime import hold, idle_keeper, voice_activity
 from pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, user_aggregator
 from pipelines.stages.service_ends import ServiceAllowance, ServiceEnding, take_typed
-from pipelines.stages.shared import perception_of, voice_detector
+from pipelines.stages.shared import closed_on_failure, perception_of, voice_detector
 from processors.duplex.caller_turns import CallerTurns
 from processors.duplex.services import RealtimeRow, Typing
+from processors.front_end.hosted import HostedFrontEnd
 from processors.playout.assistant import HeardAssistantAggregator
 from processors.turns.turn_events import publish_service_turns
 from telemetry.turn_events import TurnLogWriter
@@ -61,11 +62,9 @@ async def run_realtime(
     idle = idle_keeper(engines, call)
     if engines.deployment.thinking.tools:
         logger.warning("a realtime service is offered no tools in this version: thinking.tools is not used")
-    try:
-        built = await _build(engines, row, transport, call, rtvi=rtvi)
-    except BaseException:
-        call.close_front_end()
-        raise
+    with closed_on_failure() as opened:
+        opened.append(hosted := engines.open_front_end())
+        built = await _build(engines, row, transport, call, hosted, rtvi=rtvi)
     await hold(
         engines,
         built.worker,
@@ -96,12 +95,18 @@ class Built:
 
 
 async def _build(
-    engines: Engines, row: RealtimeRow[Any], transport: BaseTransport, call: Call, *, rtvi: bool
+    engines: Engines,
+    row: RealtimeRow[Any],
+    transport: BaseTransport,
+    call: Call,
+    hosted: HostedFrontEnd | None,
+    *,
+    rtvi: bool,
 ) -> Built:
     """Return the pipeline of one call. Loads no model; what the service builds is built in a thread."""
     events, start = call.events, beginning_of(engines, row, call)
-    echo, tts, service = await asyncio.gather(
-        open_echo_control(engines, transport, call),
+    front, tts, service = await asyncio.gather(
+        open_front_end(engines, transport, call, hosted),
         engines.build_tts(),
         asyncio.to_thread(row.build, engines.answering.shared, system_instruction=start.instructions),
     )
@@ -111,9 +116,9 @@ async def _build(
     user = user_aggregator(row, start)
     model = ServiceStages(engines, row, call, takes_contexts=start.is_sent)
     thought, entry, exit_ = call.playout.taps()
-    vad = voice_detector(engines, call, [call.turns.heard])
+    vad = voice_detector(engines, call, front.hosted, [call.turns.heard])
     stages = Stages(
-        head=[transport.input(), *echo, voice_activity(vad)],
+        head=[transport.input(), *front.echo, voice_activity(vad)],
         perception=[],
         # Words come from the service: what is perceived of them stands after the turns.
         turns=[model.typed, user, perception],

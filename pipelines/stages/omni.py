@@ -13,11 +13,12 @@ from models.omni.two_tier.ears import Told
 from models.omni.two_tier.engine import TwoTierHost
 from pipelines.builder import Background
 from pipelines.call import Call
+from pipelines.echo import FrontEnd
 from pipelines.engines import Engines
 from pipelines.in_queue import InQueue
 from pipelines.stages.omni_ends import EngineEnds
 from pipelines.stages.omni_host import host_of_call, preparation_of
-from pipelines.stages.shared import Listener, gain_of, own_words
+from pipelines.stages.shared import Listener, gain_of
 from pipelines.stages.ticks import WriteTick
 from processors.duplex.beside import TurnsBeside
 from processors.duplex.contents import Contents
@@ -48,7 +49,7 @@ class OmniStages:
         call: whose engine.
         context: of the model that thinks.
         on_tick: takes the record of each unit.
-        has_echo: the call has echo control.
+        front: of the call.
 
     Attributes:
         omni: the engine in the pipeline.
@@ -65,14 +66,15 @@ class OmniStages:
         context: LLMContext,
         *,
         on_tick: WriteTick,
-        has_echo: bool,
+        front: FrontEnd,
     ) -> None:
         duplex, client, events = engines.deployment.duplex, call.client, call.events
+        has_echo = bool(front.echo)
         apology = engines.deployment.thinking.guard.apology
         self._call, self._responses = call, ResponseEvents(events)
         self.thought = NoticeTap(self._on_thought)
         self.user = DuplexTurns(
-            context, events, on_words=self.tell, speak=self.thought.push_frame, are_own=own_words(call)
+            context, events, on_words=self.tell, speak=self.thought.push_frame, are_own=front.are_own
         )
         dialogue = CallDialogue(self.user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
         self._contents = Contents(engines.output_rate_hz, dialogue.arrived)

@@ -1,8 +1,6 @@
 """Listeners to voices over the bot, except the recogniser."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,7 +8,6 @@ from core.call_events import VoiceEnded, VoiceStarted
 from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting
 from models.stt import Transcript
 from pipelines.builder import Background
-from pipelines.call import Call
 from pipelines.stages.omni import OmniStages, close_at_end
 from pipelines.stages.shared import Listener, fan_out
 from processors.turns.looks import VoiceLooks
@@ -46,23 +43,6 @@ class OverBot:
         """Return what gives audio to all of them; None where there are none."""
         listeners = self.listeners
         return fan_out(listeners) if listeners else None
-
-    def close(self) -> None:
-        """Stop listening."""
-        for each in (self.stop_words, self.looks):
-            if each is not None:
-                each.close()
-
-
-@contextmanager
-def closed_on_failure(call: Call, over_bot: OverBot) -> Iterator[None]:
-    """Close what a call has opened where its pipeline cannot be built."""
-    try:
-        yield
-    except BaseException:
-        call.close_front_end()
-        over_bot.close()
-        raise
 
 
 def spotting(events: CallEvents, over_bot: OverBot, engine: OmniStages) -> Background:

@@ -1,7 +1,8 @@
 """The stages that every voice pipeline makes of the same parts, each with the events of its call."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 from pipecat.frames.frames import LLMContextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
@@ -13,6 +14,7 @@ from pipelines.engines import Engines
 from processors.dialogue.commit_gate import CommitGate
 from processors.dialogue.speculation import Speculation
 from processors.dialogue.wait_guard import Say, WaitGuard
+from processors.front_end.hosted import HostedFrontEnd
 from processors.front_end.vad import VOICE, SharedVadAnalyzer
 from processors.fusion.perception import Perception
 from processors.speech.engine_tts import EngineTtsService
@@ -22,15 +24,28 @@ from turn_taking.asking_back import AskingBack
 Listener = Callable[[bytes], None]
 
 
+class Closes(Protocol):
+    """Part of a call that has to be closed."""
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def closed_on_failure() -> Iterator[list[Closes | None]]:
+    """Close what is appended where the pipeline of a call cannot be built; otherwise its stages do."""
+    opened: list[Closes | None] = []
+    try:
+        yield opened
+    except BaseException:
+        for each in opened:
+            if each is not None:
+                each.close()
+        raise
+
+
 def gain_of(transport: BaseTransport) -> Callable[[float], None]:
     """Return what sets the bot's volume in dB; a transport without one ignores it."""
     return transport.set_gain_db if isinstance(transport, SetsGain) else lambda _gain_db: None
-
-
-def own_words(call: Call) -> Callable[[str], bool] | None:
-    """Return what knows words that the bot said a moment ago; None without echo control."""
-    words, clock = call.own_words, call.conversation.clock
-    return (lambda text: words.explains(text, clock.now_us() // 1000)) if words is not None else None
 
 
 def fan_out(listeners: Sequence[Listener]) -> Listener:
@@ -43,7 +58,9 @@ def fan_out(listeners: Sequence[Listener]) -> Listener:
     return listen
 
 
-def voice_detector(engines: Engines, call: Call, listeners: Sequence[Listener]) -> SharedVadAnalyzer:
+def voice_detector(
+    engines: Engines, call: Call, hosted: HostedFrontEnd | None, listeners: Sequence[Listener]
+) -> SharedVadAnalyzer:
     """Return voice activity; ``listeners`` are given the caller's audio before it is judged."""
     return SharedVadAnalyzer(
         engines.vad,
@@ -52,7 +69,7 @@ def voice_detector(engines: Engines, call: Call, listeners: Sequence[Listener]) 
         events=call.events,
         pause_ms=VOICE.pause_ms,
         listeners=listeners,
-        hosted=call.front_end,
+        hosted=hosted,
     )
 
 

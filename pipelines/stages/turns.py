@@ -1,6 +1,6 @@
 """Whose turn it is in a cascade: what begins and ends the caller's turns, and hums in them."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,10 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from pipelines.builder import Background
 from pipelines.call import Call
+from pipelines.echo import FrontEnd
 from pipelines.engines import Engines
 from pipelines.stages.over_bot import OverBot
-from pipelines.stages.shared import Listener, gain_of, own_words, voice_detector
+from pipelines.stages.shared import gain_of, voice_detector
 from processors.front_end.vad import SharedVadAnalyzer
 from processors.turns.backchannel import BackchannelKeeper, Say
 from processors.turns.barge_in import BargeInStartStrategy
@@ -49,7 +50,7 @@ def turns_of(
     call: Call,
     context: LLMContext,
     over_bot: OverBot,
-    listeners: Sequence[Listener],
+    front: FrontEnd,
 ) -> Turns:
     """Return the stages that know whose turn it is."""
     endpoint = EndpointStopStrategy(
@@ -60,7 +61,14 @@ def turns_of(
         guesser=Guesser(engines.deployment.thinking.speculation),
     )
     starts = _starts(
-        engines, transport, call, endpoint, over_bot, lambda: user.broadcast_interruption(), lambda: vad
+        engines,
+        transport,
+        call,
+        endpoint,
+        over_bot,
+        front,
+        interrupt=lambda: user.broadcast_interruption(),
+        vad=lambda: vad,
     )
     user = LLMUserAggregator(
         context,
@@ -71,7 +79,8 @@ def turns_of(
             empty_user_turn=None,
         ),
     )
-    vad = voice_detector(engines, call, [call.turns.heard, endpoint.hear, *listeners])
+    listeners = [] if front.echo else over_bot.listeners
+    vad = voice_detector(engines, call, front.hosted, [call.turns.heard, endpoint.hear, *listeners])
     return Turns(user, vad)
 
 
@@ -106,6 +115,8 @@ def _starts(
     call: Call,
     endpoint: EndpointStopStrategy,
     over_bot: OverBot,
+    front: FrontEnd,
+    *,
     interrupt: Callable[[], Coroutine[Any, Any, None]],
     vad: Callable[[], SharedVadAnalyzer],
 ) -> list[BaseUserTurnStartStrategy]:
@@ -113,15 +124,14 @@ def _starts(
     settings = engines.deployment.hearing.barge_in
     if settings is None:
         return [VADUserTurnStartStrategy(), TranscriptionUserTurnStartStrategy()]
-    self_voice = call.self_voice
     barge_in = BargeInStartStrategy(
         BargeIn(settings),
         call.events,
         endpoint=endpoint,
         set_gain_db=gain_of(transport),
         interrupt=interrupt,
-        is_own=self_voice.is_own if self_voice is not None else None,
-        are_own=own_words(call),
+        is_own=front.self_voice.is_own if front.self_voice is not None else None,
+        are_own=front.are_own,
         heard_ms=lambda: vad().judged_ms,
         level_db=lambda: vad().voice_level_db,
         stop_words=over_bot.stop_words,

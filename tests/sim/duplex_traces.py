@@ -44,9 +44,9 @@ from pipecat.frames.frames import (
 )
 
 from core.call_events import CallEvent, EnginesGivenUp, PauseExpired, TurnEndRequested
+from evals.ticks.reading import read_ticks
 from models.omni import OmniHost
 from processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
-from telemetry.ticks import read_ticks
 from tests.fakes.duplex_call import Call, play, script
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
