@@ -564,7 +564,7 @@ async def _call_from_pcm(
 ) -> dict[str, Any]:
     from pipecat.transports.base_transport import TransportParams
 
-    from pipelines.call import Call
+    from pipelines.call import Call, LiveCall
     from pipelines.conversing import pipeline_of
     from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
@@ -575,15 +575,10 @@ async def _call_from_pcm(
         open_conversations(deployment, engines.answering) as conversations,
         conversations.open(session_id) as conversation,
     ):
-        call = Call(
-            conversation,
-            "file",
-            output_rate_hz=FILE_RATE_HZ,
-            rules=ClientRules(OPERATOR),
-        )
+        live = LiveCall(conversation.clock, rate_hz=FILE_RATE_HZ)
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
-            played = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=call.on_packet)
+            played = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=live.on_packet)
         except OSError as error:
             raise ConfigError(f"{error.filename or output}: {error.strerror}") from error
         params = TransportParams(
@@ -595,14 +590,10 @@ async def _call_from_pcm(
         )
         transport = FileTransport(played, params)
 
+        rules = ClientRules(OPERATOR)
+        call = Call(conversation, "file", live, rules=rules, rtvi=False, finished=played.finished)
         try:
-            await pipeline_of(mode)(
-                engines,
-                transport,
-                call,
-                rtvi=call.capabilities.speaks_rtvi,
-                finished=played.finished,
-            )
+            await pipeline_of(mode)(engines, transport, call)
         finally:
             played.recording.close()
         return {
@@ -612,7 +603,7 @@ async def _call_from_pcm(
             "recording": output.name,
             "duration_ms": played.recording.end_samples * 1000 // FILE_RATE_HZ,
             "engines": engines.describe(),
-            "turns": [record.as_message() for record in call.turns.finished],
+            "turns": [record.as_message() for record in call.live.turns.finished],
         }
 
 
@@ -699,7 +690,7 @@ async def call_from_microphone(
 
     Raises ConfigError when PortAudio or its binding is missing, or a device is missing or gets lost.
     """
-    from pipelines.call import Call
+    from pipelines.call import Call, LiveCall
     from pipelines.conversing import pipeline_of
     from pipelines.engines import INPUT_RATE_HZ, Engines
     from pipelines.sessions import open_conversations
@@ -711,21 +702,16 @@ async def call_from_microphone(
         open_conversations(deployment, engines.answering) as conversations,
         conversations.open(session_id) as conversation,
     ):
-        call = Call(
-            conversation,
-            "local",
-            output_rate_hz=engines.output_rate_hz,
-            rules=ClientRules(OPERATOR),
-        )
+        live = LiveCall(conversation.clock, rate_hz=engines.output_rate_hz)
+        rules = ClientRules(OPERATOR)
+        call = Call(conversation, "local", live, rules=rules, rtvi=False, handles_sigint=True)
         transport = await devices.connect(
-            input_rate_hz=INPUT_RATE_HZ, output_rate_hz=engines.output_rate_hz, on_packet=call.on_packet
+            input_rate_hz=INPUT_RATE_HZ, output_rate_hz=engines.output_rate_hz, on_packet=live.on_packet
         )
         has_echo_control = engines.echo is not None
         advice = "" if has_echo_control else " Use a headset: this deployment switches echo control off."
         print(f"Speak; end with Ctrl-C.{advice}", flush=True)
-        await pipeline_of(mode)(
-            engines, transport, call, rtvi=call.capabilities.speaks_rtvi, handle_sigint=True
-        )
+        await pipeline_of(mode)(engines, transport, call)
         if transport.lost:
             raise ConfigError(transport.lost)
     return 0

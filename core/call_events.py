@@ -258,6 +258,11 @@ class ResponseEnded(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolsRenewed(CallEvent):
+    """A client has named other tools of its own, or its text has changed what its rules permit."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolsCalled(CallEvent):
     """The model calls tools; the answer follows their results."""
 
@@ -356,6 +361,20 @@ class ReplyFinished(CallEvent):
     """A reply was heard to its end, was cut off, or has no sound."""
 
     heard: HeardReply
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyCorrected(CallEvent):
+    """A client has said how much of a finished reply it played."""
+
+    heard: HeardReply
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyBrought(CallEvent):
+    """A client says that the bot said this before."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,6 @@ def build(
     call: Call,
     stages: Stages,
     *,
-    rtvi: bool,
     output_rate_hz: int | None = None,
     refuses_text: str = "",
     take_typed: Callable[[str], float] | None = None,
@@ -75,7 +74,6 @@ def build(
         transport: Pipecat's or ours.
         call: whose pipeline.
         stages: see the class.
-        rtvi: whether there is a client.
         output_rate_hz: of the bot's audio; None: that of the deployment's voice.
         refuses_text: see ``call_worker``.
         take_typed: counts a text; None: the session does.
@@ -86,17 +84,17 @@ def build(
         stages.in_order(),
         output_rate_hz=output_rate_hz or engines.output_rate_hz,
         unseen=stages.unseen,
-        rtvi=rtvi,
+        rtvi=call.rtvi,
         reads_rtvi=client.reads_rtvi,
         refuses_text=refuses_text,
         refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
         take_typed=take_typed or call.conversation.take_typed,
     )
-    call.input.open(worker.queue_frame)
+    call.live.input.open(worker.queue_frame)
     greet(worker, transport, call, engines.deployment.bot, greets=greets)
-    TurnRecords(call, sends=rtvi and client.reads_rtvi)
+    TurnRecords(call, sends=call.rtvi and client.reads_rtvi)
     publish_arrival(call.events, transport)
-    publish_bot_turns(call.events, stages.tail, call.input.flush)
-    if rtvi:
+    publish_bot_turns(call.events, stages.tail, call.live.input.flush)
+    if call.rtvi:
         introduce(worker, call.conversation)
     return worker

@@ -36,35 +36,18 @@ from processors.turns.turn_events import publish_turns
 from telemetry.turn_events import TurnLogWriter
 
 
-async def run_conversation(
-    engines: Engines,
-    transport: BaseTransport,
-    call: Call,
-    *,
-    rtvi: bool = True,
-    handle_sigint: bool = False,
-    finished: asyncio.Event | None = None,
-) -> None:
+async def run_conversation(engines: Engines, transport: BaseTransport, call: Call) -> None:
     """Hold one conversation over ``transport`` until it ends; see ``Pipeline``."""
     idle = idle_keeper(engines, call)
     async with offered_tools(engines.answering, call) as tools:
-        worker, background = await _open(engines, transport, call, tools, rtvi=rtvi)
-        await hold(
-            engines,
-            worker,
-            transport,
-            call,
-            idle,
-            # What a crash left half done may take a slow server's time; no greeting waits for it.
-            beside=[*(start() for start in background), tools.recover()],
-            rtvi=rtvi,
-            handle_sigint=handle_sigint,
-            finished=finished,
-        )
+        worker, background = await _open(engines, transport, call, tools)
+        # What a crash left half done may take a slow server's time; no greeting waits for it.
+        beside = [*(start() for start in background), tools.recover()]
+        await hold(engines, worker, transport, call, idle, beside=beside)
 
 
 async def _open(
-    engines: Engines, transport: BaseTransport, call: Call, tools: DurableTools, *, rtvi: bool
+    engines: Engines, transport: BaseTransport, call: Call, tools: DurableTools
 ) -> tuple[PipelineWorker, Background]:
     """Open what the pipeline of one call needs of its own, and build it."""
     with closed_on_failure() as opened:
@@ -73,7 +56,7 @@ async def _open(
         opened.append(looks := await engines.build_looks())
         opened.append(hosted := engines.open_front_end())
         over_bot = OverBot(stop_words, looks)
-        return await _build(engines, transport, call, screening, over_bot, hosted, tools=tools, rtvi=rtvi)
+        return await _build(engines, transport, call, screening, over_bot, hosted, tools=tools)
 
 
 async def _build(
@@ -85,7 +68,6 @@ async def _build(
     hosted: HostedFrontEnd | None,
     *,
     tools: DurableTools,
-    rtvi: bool,
 ) -> tuple[PipelineWorker, Background]:
     """Return the pipeline of one call, and its tasks. Loads no model; what a cloud service builds is built in
     a thread.
@@ -97,9 +79,9 @@ async def _build(
         engines.answering.build(tools=tools, context=context, rules=call.rules),
         engines.build_tts(),
     )
-    TurnLogWriter(call.turns, events)
+    TurnLogWriter(call.live.turns, events)
     events.subscribe(AnswerHeard, lambda event: engines.answered(event.latency_ms))
-    thought, entry, exit_ = call.playout.taps(guards_protected=guards_protected(engines))
+    thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
     background = [*backchannels(engines, call, entry.push_frame), *screening.background]
 
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
@@ -124,9 +106,9 @@ async def _build(
         # What they push is a guess, or comes again from the tail.
         unseen=[dialogue.speculation.head, *thinking],
     )
-    worker = build(engines, transport, call, stages, rtvi=rtvi, greets=not screening.is_on)
-    publish_turns(events, turns.user, call.input.flush)
+    worker = build(engines, transport, call, stages, greets=not screening.is_on)
+    publish_turns(events, turns.user, call.live.input.flush)
     reprompt, waits = engines.deployment.bot.reprompt, dialogue.waits
-    Reprompt(events, call.floor, call.input, reprompt, was_wait_cut_off=lambda: waits.cut_off)
+    Reprompt(events, call.live.floor, call.live.input, reprompt, was_wait_cut_off=lambda: waits.cut_off)
     screening.begin()
     return worker, background

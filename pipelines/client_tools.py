@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from core.call_events import ToolsRenewed
 from models.tools import EffectUnknownError, Tool
 from pipelines.answering import Answering
 from pipelines.call import Call, Client
@@ -71,21 +72,21 @@ def client_tools(client: Client) -> Sequence[Tool]:
 async def offered_tools(answering: Answering, call: Call) -> AsyncIterator[DurableTools]:
     """The tools of a call's session, those of its client among them for as long as it is there.
 
-    ``Call.rules`` decides which of the deployment's own are offered; ``Client.change_tools`` reads it again.
+    ``Call.rules`` decides which of the deployment's own are offered; it is read again with ``ToolsRenewed``.
     """
     client = call.client
     offered = client_tools(client)
     async with answering.tools(call.conversation, [*call.tools, *offered], rules=call.rules) as tools:
 
-        def change() -> None:
+        def renew(_event: ToolsRenewed) -> None:
             nonlocal offered
             new = client_tools(client)
             tools.replace(offered, new, rules=call.rules)
             offered = new
 
-        with client.changing_tools(change):
-            try:
-                yield tools
-            finally:
-                # Another client of the session could not run them.
-                tools.replace([*call.tools, *offered], (), rules=call.rules)
+        call.events.subscribe(ToolsRenewed, renew)
+        try:
+            yield tools
+        finally:
+            # Another client of the session could not run them.
+            tools.replace([*call.tools, *offered], (), rules=call.rules)

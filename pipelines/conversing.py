@@ -17,7 +17,7 @@ from pipecat.transports.base_transport import BaseTransport
 from audio.comfort_noise import ComfortNoise
 from core.errors import CapacityError
 from core.grants import ANONYMOUS, ClientIdentity
-from pipelines.call import Call
+from pipelines.call import Call, LiveCall
 from pipelines.cascade import run_conversation
 from pipelines.chat_sockets import hold_chat
 from pipelines.duplex import run_duplex
@@ -93,18 +93,24 @@ async def converse(
     ) as conversation:
         # A runner that is not ours passes on whatever a client sent.
         told = body.get("echo_cancellation")
-        call = Call(
-            conversation,
-            row.name,
-            follows_packets=row.capabilities.reports_playout,
-            peer_cancels_echo=told if isinstance(told, bool) else None,
-            rules=engines.answering.rules(getattr(runner_args, "identity", ANONYMOUS)),
-        )
         wanted = body.get("mode")
         chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
         sees = chosen == DUPLEX and engines.sees and row.capabilities.video
-        transport = await open_transport(engines, row, runner_args, call, sees=sees)
-        await pipeline_of(chosen)(engines, transport, call, rtvi=row.capabilities.speaks_rtvi)
+        live = LiveCall(
+            conversation.clock,
+            follows_packets=row.capabilities.reports_playout,
+            peer_quiet_ms=lambda: transport.quiet_ms() if isinstance(transport, ReportsQuiet) else 0,
+        )
+        transport = await open_transport(engines, row, runner_args, live, sees=sees)
+        call = Call(
+            conversation,
+            row.name,
+            live,
+            rtvi=row.capabilities.speaks_rtvi,
+            peer_cancels_echo=told if isinstance(told, bool) else None,
+            rules=engines.answering.rules(identity),
+        )
+        await pipeline_of(chosen)(engines, transport, call)
 
 
 async def converse_by_socket(
@@ -225,7 +231,7 @@ def pipeline_of(mode: str) -> Pipeline:
 
 
 async def open_transport(
-    engines: Engines, row: TransportRow, arguments: RunnerArguments, call: Call, *, sees: bool
+    engines: Engines, row: TransportRow, arguments: RunnerArguments, live: LiveCall, *, sees: bool
 ) -> BaseTransport:
     """Open the transport of a row for one set of runner arguments.
 
@@ -233,7 +239,7 @@ async def open_transport(
         engines: of the process.
         row: of the transport.
         arguments: that bring the conversation.
-        call: whose packets are reported, where the transport does.
+        live: whose packets are reported, where the transport does.
         sees: pictures of the caller's camera are wanted.
 
     Raises:
@@ -243,9 +249,7 @@ async def open_transport(
         sees=sees,
         vanish_ms=VANISH_MS,
         jitter_buffer=engines.deployment.server.jitter_buffer,
-        on_packet=call.on_packet,
+        on_packet=live.on_packet,
     )
     transport: BaseTransport = await TRANSPORTS.create(row.name, arguments, request)
-    if isinstance(transport, ReportsQuiet):
-        call.playout.watch_peer(transport.quiet_ms)
     return transport

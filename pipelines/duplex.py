@@ -52,16 +52,8 @@ from processors.playout.assistant import HeardAssistantAggregator
 from telemetry.turn_events import TurnLogWriter
 
 
-async def run_duplex(
-    engines: Engines,
-    transport: BaseTransport,
-    call: Call,
-    *,
-    rtvi: bool = True,
-    handle_sigint: bool = False,
-    finished: asyncio.Event | None = None,
-) -> None:
-    """Hold one full-duplex conversation over ``transport`` until it ends; see ``Pipeline``.
+async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> None:
+    """Hold one full-duplex conversation over ``transport`` until it ends.
 
     Raises:
         ConfigError: the engines were loaded without duplex; the call wants to know who answered it.
@@ -71,9 +63,7 @@ async def run_duplex(
             "phone.voicemail: full duplex does not find out who answered a call; see phone.mode"
         )
     if engines.realtime is not None:
-        await run_realtime(
-            engines, transport, call, rtvi=rtvi, handle_sigint=handle_sigint, finished=finished
-        )
+        await run_realtime(engines, transport, call)
         return
     if not engines.omni:
         raise ConfigError("this process was started without full duplex: --mode duplex")
@@ -83,19 +73,10 @@ async def run_duplex(
             opened.append(stop_words := await engines.build_stop_words())
             opened.append(hosted := engines.open_front_end())
             worker, background = await _build(
-                engines, transport, call, OverBot(stop_words), hosted, tools, write_tick, rtvi=rtvi
+                engines, transport, call, OverBot(stop_words), hosted, tools, write_tick
             )
-        await hold(
-            engines,
-            worker,
-            transport,
-            call,
-            idle,
-            beside=[*(start() for start in background), tools.recover()],
-            rtvi=rtvi,
-            handle_sigint=handle_sigint,
-            finished=finished,
-        )
+        beside = [*(start() for start in background), tools.recover()]
+        await hold(engines, worker, transport, call, idle, beside=beside)
 
 
 async def _build(
@@ -106,8 +87,6 @@ async def _build(
     hosted: HostedFrontEnd | None,
     tools: DurableTools,
     write_tick: WriteTick,
-    *,
-    rtvi: bool,
 ) -> tuple[PipelineWorker, Background]:
     """Return the pipeline of one call, and its tasks. Loads no model."""
     context, events, decides_itself = LLMContext(), call.events, is_two_tier(engines)
@@ -118,7 +97,7 @@ async def _build(
         engines.build_tts(),
         engines.answering.build(tools=tools, context=context, rules=call.rules),
     )
-    TurnLogWriter(call.turns, events, words=FinalWords)
+    TurnLogWriter(call.live.turns, events, words=FinalWords)
     events.subscribe(AnswerHeard, lambda event: engines.answered(event.latency_ms))
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     units = UnitRecords(events, write_tick)
@@ -131,12 +110,12 @@ async def _build(
     asking = asking_back(engines) if decides_itself else None
     gate = commit_gate(engines, call, context, perception, asking, take_turn=allowance.take_turn)
     speculation = speculation_of(engines, call, gate, tts)
-    _, entry, exit_ = call.playout.taps()
+    _, entry, exit_ = call.live.playout.taps()
     background = [allowance.run, *engine.background(), *own_voice(front.self_voice, engine)]
-    if rtvi and call.client.reads_rtvi:
-        background.append(lambda: units.run(call.input, lambda: omni.unit_ms))
+    if call.rtvi and call.client.reads_rtvi:
+        background.append(lambda: units.run(call.live.input, lambda: omni.unit_ms))
     background += spotting(events, over_bot, engine)
-    hears = [call.turns.heard, *engine.listeners, *([] if front.echo else over_bot.listeners)]
+    hears = [call.live.turns.heard, *engine.listeners, *([] if front.echo else over_bot.listeners)]
     stages = Stages(
         head=[
             transport.input(),
@@ -152,4 +131,4 @@ async def _build(
         # What they push is a guess, or is said by the engine when its time has come.
         unseen=[speculation.head, *thinking, *([tts] if decides_itself else [])],
     )
-    return build(engines, transport, call, stages, rtvi=rtvi), background
+    return build(engines, transport, call, stages), background

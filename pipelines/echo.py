@@ -14,7 +14,7 @@ echo control and nothing else.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from loguru import logger
 
@@ -80,22 +80,22 @@ async def open_front_end(
         on_cancelled: see ``EchoProcessor``.
     """
     hearing, engine, executor = engines.deployment.hearing, engines.echo, engines.executors.echo
-    front = FrontEnd(hosted)
     if engine is None or not wants_echo_control(
         hearing.echo_mode, call.capabilities, peer_cancels=call.peer_cancels_echo
     ):
-        return front
+        return FrontEnd(hosted)
     settings = _expecting(transport)
-    if hosted is not None and not await _open_echo(hosted, settings):
-        front, hosted = FrontEnd(None), None
-    try:
-        # Filters and two native modules: some milliseconds.
-        control = hosted or await asyncio.get_running_loop().run_in_executor(
-            executor, EchoControl, engine, settings
-        )
-    except EngineError as error:
-        logger.warning(f"this call has no echo control: {error}")
-        return front
+    control: EchoControl | HostedFrontEnd
+    if hosted is not None and await _open_echo(hosted, settings):
+        control = hosted
+    else:
+        hosted, loop = None, asyncio.get_running_loop()
+        try:
+            # Filters and two native modules: some milliseconds.
+            control = await loop.run_in_executor(executor, EchoControl, engine, settings)
+        except EngineError as error:
+            logger.warning(f"this call has no echo control: {error}")
+            return FrontEnd(None)
     voice, words, clock = SelfVoice(), OwnWords(), call.conversation.clock
     call.events.subscribe(WordsSpoken, lambda event: words.said(event.text, clock.now_us() // 1000))
     # On the loop's clock and not the session's, which is the wall's: audio is placed to the sample, and a
@@ -104,13 +104,9 @@ async def open_front_end(
     if isinstance(transport, TellsTaken):
         transport.tell_taken(processor.played)
     else:
-        call.tell_far_end(processor.played)
-    return replace(
-        front,
-        echo=(processor,),
-        self_voice=voice,
-        are_own=lambda text: words.explains(text, clock.now_us() // 1000),
-    )
+        playout = call.live.playout
+        call.live.follow_packets(lambda pcm: processor.played(pcm, playout.rate_hz))
+    return FrontEnd(hosted, (processor,), voice, lambda text: words.explains(text, clock.now_us() // 1000))
 
 
 async def _open_echo(hosted: HostedFrontEnd, settings: EchoControlSettings) -> bool:

@@ -20,12 +20,14 @@ from configs.deployment import Bot
 from core.call_events import CallEnding
 from core.errors import PeerError
 from pipelines.call import Call
+from pipelines.call_records import CallRecords
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from pipelines.release import release_call
 from processors.dialogue.rtvi import CheckedRtvi
 from processors.turns.idle import IdleKeeper
 from protocols.surface import SHUTDOWN, STOPPING
 from session_store.conversation import Conversation
+from session_store.events import Kind
 from transports.client_delay import TellsClientDelay, TellsUnplayed
 
 # Pipecat says five times a second through the whole pipeline that the caller goes on speaking. It is for an
@@ -47,9 +49,9 @@ def idle_keeper(engines: Engines, call: Call) -> IdleKeeper:
     return IdleKeeper(
         call.events,
         settings,
-        floor=call.floor,
+        floor=call.live.floor,
         timeout_ms=bot.idle_timeout_ms,
-        idle_ms=call.turns.idle_ms,
+        idle_ms=call.live.turns.idle_ms,
     )
 
 
@@ -117,9 +119,6 @@ async def hold(
     *,
     beside: Sequence[Coroutine[Any, Any, None]] = (),
     last: Callable[[], Awaitable[None]] | None = None,
-    rtvi: bool = True,
-    handle_sigint: bool = False,
-    finished: asyncio.Event | None = None,
 ) -> None:
     """Hold one call until it ends, whatever ends it.
 
@@ -127,22 +126,19 @@ async def hold(
         engines: of the process.
         worker: of its pipeline.
         transport: Pipecat's or ours.
-        call: its records.
+        call: whose pipeline it is.
         idle: its silences.
         beside: what runs while it does.
         last: what is to be in the session before its end.
-        rtvi: whether there is a client that is told.
-        handle_sigint: end it on Ctrl-C.
-        finished: set by whoever wants it to end in good order, after what is being said.
 
     Raises:
         PeerError: the transport cannot do its work any more, or never could.
     """
     if isinstance(transport, TellsClientDelay):
-        transport.tell_client_delay(call.playout.set_client_delay_ms)
+        transport.tell_client_delay(call.live.playout.set_client_delay_ms)
     if isinstance(transport, TellsUnplayed):
-        transport.tell_unplayed(call.playout.set_unplayed_ms)
-    runner = WorkerRunner(handle_sigint=handle_sigint)
+        transport.tell_unplayed(call.live.playout.set_unplayed_ms)
+    runner = WorkerRunner(handle_sigint=call.handles_sigint)
     await runner.add_workers(worker)
 
     failures: list[str] = []
@@ -157,16 +153,17 @@ async def hold(
     async def on_gone(_transport: BaseTransport, _client: object) -> None:
         await runner.cancel(reason="the caller is gone")
 
-    call.joined()
+    records = CallRecords(call)
+    records.note(Kind.JOINED)
     try:
         try:
-            watching = _enders(engines, idle, worker, call, rtvi=rtvi, finished=finished)
+            watching = _enders(engines, idle, worker, call)
             await _run_beside(runner, [*watching, *beside])
         finally:
             if last is not None:
                 await last()
-            call.left()
-        call.turns.close()
+            records.note(Kind.LEFT)
+        call.live.turns.close()
     finally:
         await release_call(runner, worker, transport, call)
     if failures:
@@ -198,21 +195,18 @@ def _enders(
     idle: IdleKeeper,
     worker: PipelineWorker,
     call: Call,
-    *,
-    rtvi: bool,
-    finished: asyncio.Event | None,
 ) -> list[Coroutine[Any, Any, None]]:
     """Return what ends a call: silence, a session that is gone, grants that end, a server that stops, and
     ``finished``.
     """
     watching = [
         idle.run(worker.queue_frame),
-        call.input.run(),
-        _end_when_lost(call.conversation, worker, rtvi=rtvi),
-        _end_when_expired(call, worker, rtvi=rtvi),
-        _leave_when_closing(engines, idle, call, worker, rtvi=rtvi),
+        call.live.input.run(),
+        _end_when_lost(call, worker),
+        _end_when_expired(call, worker),
+        _leave_when_closing(engines, idle, call, worker),
     ]
-    return [*watching, _end_when(finished, worker)] if finished else watching
+    return [*watching, _end_when(call.finished, worker)] if call.finished else watching
 
 
 async def _end_when(finished: asyncio.Event, worker: PipelineWorker) -> None:
@@ -220,27 +214,26 @@ async def _end_when(finished: asyncio.Event, worker: PipelineWorker) -> None:
     await worker.queue_frame(EndFrame())
 
 
-async def _leave_when_closing(
-    engines: Engines, idle: IdleKeeper, call: Call, worker: PipelineWorker, *, rtvi: bool
-) -> None:
+async def _leave_when_closing(engines: Engines, idle: IdleKeeper, call: Call, worker: PipelineWorker) -> None:
     await engines.shutdown.closing.wait()
     call.events.publish(CallEnding(call.events.now_ms(), SHUTDOWN, STOPPING[1]))
     idle.leave(engines.deployment.bot.shutdown_phrase)
-    if rtvi:
+    if call.rtvi:
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": SHUTDOWN}))
 
 
-async def _end_when_lost(conversation: Conversation, worker: PipelineWorker, *, rtvi: bool) -> None:
+async def _end_when_lost(call: Call, worker: PipelineWorker) -> None:
     """Another process claimed the session, or somebody deleted it: nothing that is said here is kept."""
+    conversation = call.conversation
     await conversation.lost.wait()
     logger.warning(f"the session is gone from here: {conversation.loss}")
-    if rtvi:
+    if call.rtvi:
         reason = str(conversation.loss)
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": "session_lost", "reason": reason}))
     await worker.queue_frame(EndFrame())
 
 
-async def _end_when_expired(call: Call, worker: PipelineWorker, *, rtvi: bool) -> None:
+async def _end_when_expired(call: Call, worker: PipelineWorker) -> None:
     """End the call when the grants of its client end, after what is being said."""
     identity = call.rules.identity
     expires_s = identity.grants.expires_s
@@ -249,7 +242,7 @@ async def _end_when_expired(call: Call, worker: PipelineWorker, *, rtvi: bool) -
     await asyncio.sleep(max(0.0, expires_s - time.time()))
     logger.info("the call ends: the grants of its client have ended")
     call.events.publish(CallEnding(call.events.now_ms(), *EXPIRED))
-    if rtvi:
+    if call.rtvi:
         kind, reason = EXPIRED
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
     await worker.queue_frame(EndFrame())

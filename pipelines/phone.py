@@ -17,18 +17,17 @@ from functools import lru_cache, partial
 from audio.speech_level import SpeechLevel, active_level_dbm0
 from core.errors import ConfigError
 from core.media import pcm16_to_float
-from pipelines.call import Call
+from pipelines.call import Call, LiveCall
 from pipelines.engines import INPUT_RATE_HZ, Engines
 from pipelines.phone_control import SUMMARY_S, SUMMARY_TOKENS, Desk, PhoneControl, PhoneFacts
 from pipelines.pipeline import Pipeline
 from processors.playout.heard import PlayoutSettings
-from processors.turns.floor import Floor
 from protocols.twilio_media import RATE_HZ
-from runtime.event_stream import CallEvents
 from serving.gateway.carriers.twilio import AUTH_TOKEN_ENV
 from serving.gateway.phone_desk import PhoneDesk
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from session_store.conversation import Conversation
+from transports.registry import TRANSPORTS
 from transports.twilio.rest import Account, TwilioRest
 from transports.twilio.stream import PhoneStream
 from transports.twilio.transport import PhoneTransport, phone_params
@@ -75,29 +74,31 @@ async def hold_phone(
     """
     # What is not heard of for longer has ended the stream.
     stall_ms = round(stream.settings.silent_s * 1000) + STALL_MS
-    events = CallEvents()
-    floor = Floor(events)
+    live = LiveCall(
+        conversation.clock,
+        PlayoutSettings(flushes=True, keeps_waiting_ms=stall_ms),
+        peer_quiet_ms=lambda: stream.quiet_ms,
+        rate_hz=RATE_HZ,
+    )
     control = PhoneControl(
-        events,
+        live.events,
         desk,
         facts,
         settings,
         summarize=partial(conversation.summary, max_tokens=SUMMARY_TOKENS, within_s=SUMMARY_S),
         gone=stream.gone,
-        is_talking=lambda: bool(call.playout.books.open_ids) or floor.is_answering(),
+        is_talking=lambda: bool(live.playout.books.open_ids) or live.floor.is_answering(),
         has_open_code=has_open_code,
-        say=lambda frame: call.input.queue(frame),
+        say=live.input.queue,
     )
     call = Call(
         conversation,
         network,
-        playout=PlayoutSettings(flushes=True, keeps_waiting_ms=stall_ms),
-        peer_quiet_ms=lambda: stream.quiet_ms,
+        live,
+        rtvi=TRANSPORTS.row(network).capabilities.speaks_rtvi,
+        finished=control.finished,
         peer_cancels_echo=False,
-        output_rate_hz=RATE_HZ,
         rules=engines.answering.rules(),
-        events=events,
-        floor=floor,
         ends_on_goodbye=settings.ends_on_goodbye,
         answers=control.answer,
         tools=control.tools() if engines.answering.calls_tools else (),
@@ -107,7 +108,7 @@ async def hold_phone(
         stream,
         phone_params(INPUT_RATE_HZ),
         input_rate_hz=INPUT_RATE_HZ,
-        on_packet=call.on_packet,
+        on_packet=live.on_packet,
         on_key=control.on_key,
         leaving=leaving,
         level=_level(engines, stream.settings.level_dbm0),
@@ -116,7 +117,7 @@ async def hold_phone(
         on_call(call)
     watching = asyncio.create_task(control.run(), name="phone.control")
     try:
-        await run(engines, transport, call, rtvi=call.capabilities.speaks_rtvi, finished=control.finished)
+        await run(engines, transport, call)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

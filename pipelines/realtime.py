@@ -42,16 +42,8 @@ from processors.turns.turn_events import publish_service_turns
 from telemetry.turn_events import TurnLogWriter
 
 
-async def run_realtime(
-    engines: Engines,
-    transport: BaseTransport,
-    call: Call,
-    *,
-    rtvi: bool = True,
-    handle_sigint: bool = False,
-    finished: asyncio.Event | None = None,
-) -> None:
-    """Hold one conversation with a realtime service over ``transport`` until it ends; see ``Pipeline``.
+async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -> None:
+    """Hold one conversation with a realtime service over ``transport`` until it ends.
 
     Raises:
         ConfigError: the deployment names no realtime service, or it cannot be built.
@@ -64,19 +56,8 @@ async def run_realtime(
         logger.warning("a realtime service is offered no tools in this version: thinking.tools is not used")
     with closed_on_failure() as opened:
         opened.append(hosted := engines.open_front_end())
-        built = await _build(engines, row, transport, call, hosted, rtvi=rtvi)
-    await hold(
-        engines,
-        built.worker,
-        transport,
-        call,
-        idle,
-        beside=built.beside,
-        last=built.caller.close,
-        rtvi=rtvi,
-        handle_sigint=handle_sigint,
-        finished=finished,
-    )
+        built = await _build(engines, row, transport, call, hosted)
+    await hold(engines, built.worker, transport, call, idle, beside=built.beside, last=built.caller.close)
 
 
 @dataclass(frozen=True)
@@ -100,8 +81,6 @@ async def _build(
     transport: BaseTransport,
     call: Call,
     hosted: HostedFrontEnd | None,
-    *,
-    rtvi: bool,
 ) -> Built:
     """Return the pipeline of one call. Loads no model; what the service builds is built in a thread."""
     events, start = call.events, beginning_of(engines, row, call)
@@ -110,13 +89,13 @@ async def _build(
         engines.build_tts(),
         asyncio.to_thread(row.build, engines.answering.shared, system_instruction=start.instructions),
     )
-    TurnLogWriter(call.turns, events, words=FinalWords)
+    TurnLogWriter(call.live.turns, events, words=FinalWords)
     perception = perception_of(engines, call, row.name)
     caller = CallerTurns(call.conversation, events, transport=call.transport, perceive=perception.take)
     user = user_aggregator(row, start)
     model = ServiceStages(engines, row, call, takes_contexts=start.is_sent)
-    thought, entry, exit_ = call.playout.taps()
-    vad = voice_detector(engines, call, front.hosted, [call.turns.heard])
+    thought, entry, exit_ = call.live.playout.taps()
+    vad = voice_detector(engines, call, front.hosted, [call.live.turns.heard])
     stages = Stages(
         head=[transport.input(), *front.echo, voice_activity(vad)],
         perception=[],
@@ -135,13 +114,12 @@ async def _build(
         transport,
         call,
         stages,
-        rtvi=rtvi,
         output_rate_hz=CLOUD_VOICE_RATE_HZ,
         refuses_text="" if takes_text else f"{row.name} takes no typed words in a call. Please say it.",
         take_typed=partial(take_typed, engines, call),
         greets=False,
     )
-    publish_service_turns(events, user, call.input.flush)
+    publish_service_turns(events, user, call.live.input.flush)
     ending = ServiceEnding(call, model.gate, engines.deployment.thinking.guard.apology)
     ending.follow(service, row.name)
     ServiceAllowance(engines, call, ending)

@@ -36,7 +36,8 @@ async def release_call(
     try:
         await release_pipeline(runner, worker, transport)
     finally:
-        call.release()
+        call.live.close()
+        call.client.entry.close()
         forget_handlers(transport)
         if isinstance(transport, ReleasesCall):
             transport.release()

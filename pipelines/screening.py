@@ -80,5 +80,5 @@ async def open_screening(engines: Engines, call: Call) -> Screening:
         begin=screen.begin,
         holds=lambda: screen.hold.holds,
         is_on=True,
-        background=(partial(screen.run, call.input.queue),),
+        background=(partial(screen.run, call.live.input.queue),),
     )

@@ -117,7 +117,7 @@ def record_of(call: Call | None, heard: Heard, **facts: Any) -> dict[str, Any]:
         "marks": heard.marks,
         "clears": heard.clears,
         "violations": heard.violations,
-        "turns": [] if call is None else [record.as_message() for record in call.turns.finished],
+        "turns": [] if call is None else [record.as_message() for record in call.live.turns.finished],
     }
 
 

@@ -26,11 +26,18 @@ from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.services.settings import LLMSettings
 from pipecat.transports.base_transport import TransportParams
 
-from core.call_events import ReplyFinished, TurnEnded, TurnEndRequested
+from core.call_events import (
+    CallEnding,
+    ReplyBrought,
+    ReplyFinished,
+    ToolsRenewed,
+    TurnEnded,
+    TurnEndRequested,
+)
 from core.client_rules import ClientRules, prompt_of
 from core.errors import AgentError, EngineError
 from models.tools import EffectUnknownError
-from pipelines.call import OPENING, Call, Client, told_to
+from pipelines.call import OPENING, Call, Client, LiveCall, told_to
 from pipelines.cascade import run_conversation
 from pipelines.duplex import run_duplex
 from pipelines.engines import INPUT_RATE_HZ, Engines
@@ -45,7 +52,6 @@ from protocols.surface import (
     CallerStopped,
     EndTurn,
     Greet,
-    Happening,
     HeardUntil,
     Hush,
     MustListen,
@@ -64,6 +70,7 @@ from protocols.surface import (
     Wish,
 )
 from session_store.conversation import Conversation
+from transports.unit_ears import UnitEntry
 from transports.websocket.session import Check, SurfaceSession
 from transports.websocket.transport import PictureLimits, SocketTransport
 
@@ -73,30 +80,84 @@ MOST_ASKED = 16
 VOID_MS = 2_000
 
 
+class _AskedTools:
+    """Tools of one call that its client runs, and those that wait for its answer.
+
+    Args:
+        transport: tells the client what is wanted.
+    """
+
+    def __init__(self, transport: SocketTransport) -> None:
+        self._transport = transport
+        self._asked: dict[str, asyncio.Future[str]] = {}
+
+    def answer(self, call_id: str, output: str) -> None:
+        """Raises Refusal when nobody waits for it."""
+        asked = self._asked.pop(call_id, None)
+        if asked is None or asked.done():
+            raise Refusal(
+                "the output of this call is not awaited any more",
+                code="item_not_found",
+                param="item.call_id",
+            )
+        asked.set_result(output)
+
+    async def run(self, key: str, name: str, arguments: str, timeout_s: float) -> str:
+        """Have the client run a tool.
+
+        Raises:
+            EngineError: it was not asked.
+            EffectUnknownError: it was, and did not answer.
+        """
+        session = self._transport.session
+        if session.gone.is_set() or len(self._asked) >= MOST_ASKED:
+            raise EngineError("the client cannot be asked", engine=name)
+        call_id = f"call_{uuid.uuid4().hex[:24]}"
+        asked = self._asked[call_id] = asyncio.get_running_loop().create_future()
+        gone = asyncio.create_task(session.gone.wait(), name="tool.gone")
+        self._transport.tell(ToolAsked(call_id, name, arguments))
+        try:
+            await asyncio.wait({asked, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return asked.result()
+            raise EffectUnknownError("the client did not answer", engine=name)
+        finally:
+            gone.cancel()
+            self._asked.pop(call_id, None)
+
+
 class _Actor:
     """Has done what the client of one call wants.
 
     Owns the watch over the end of a turn that a client has declared; ``close`` ends it.
+
+    Args:
+        engines: of the process.
+        transport: of the client.
+        call: that it has.
+        asked: tools that the client runs.
+        mode: cascade or duplex.
     """
 
-    def __init__(self, engines: Engines, session: SurfaceSession, call: Call, mode: str) -> None:
+    def __init__(
+        self, engines: Engines, transport: SocketTransport, call: Call, asked: _AskedTools, mode: str
+    ) -> None:
         self._engines = engines
-        self._session = session
+        self._transport = transport
         self._call = call
+        self._asked = asked
         self._mode = mode
-        self._asked: dict[str, asyncio.Future[str]] = {}
         self._watch: asyncio.Task[None] | None = None
-        self.transport: SocketTransport | None = None
 
     async def act(self, action: Action) -> None:
         """Raises Refusal when it cannot be done."""
-        call, happen = self._call, self._tell
+        call, happen, ears = self._call, self._transport.tell, self._call.client.entry.ears()
         match action:
             case Typed(text):
                 await self._report(InputTransportMessageFrame(message=_send_text(text)))
             case Said(text):
                 self._renew_tools()
-                call.wrote(text, interrupted=False, brought=True)
+                call.events.publish(ReplyBrought(call.events.now_ms(), text))
             case Greet():
                 await self._greet()
             case Respond(instructions, text):
@@ -106,35 +167,28 @@ class _Actor:
             case Hush():
                 await self._report(InterruptionFrame())
             case MustListen():
-                if call.client.ears is not None:
-                    call.client.ears.must_listen()
+                if ears is not None:
+                    ears.must_listen()
             case Pause(pause_ms):
                 longest_ms = self._engines.deployment.duplex.ticks.pause_ms
                 held_ms = min(pause_ms or longest_ms, longest_ms)
-                if call.client.ears is not None:
-                    await call.client.ears.pause(held_ms)
+                if ears is not None:
+                    await ears.pause(held_ms)
                 else:
                     await self._report(DuplexPauseFrame(held_ms))
                 happen(Paused(held_ms))
             case Resume():
-                if call.client.ears is not None:
-                    call.client.ears.resume()
+                if ears is not None:
+                    ears.resume()
                 else:
                     await self._report(DuplexResumeFrame())
                 happen(Resumed())
             case HeardUntil(reply_id, audio_ms):
-                if not call.claim(reply_id, audio_ms):
+                if not call.live.playout.claim(reply_id, audio_ms):
                     raise Refusal("what was said then is settled by now", code="item_not_found")
                 happen(Trimmed(reply_id, audio_ms))
             case ToolAnswer(call_id, output):
-                asked = self._asked.pop(call_id, None)
-                if asked is None or asked.done():
-                    raise Refusal(
-                        "the output of this call is not awaited any more",
-                        code="item_not_found",
-                        param="item.call_id",
-                    )
-                asked.set_result(output)
+                self._asked.answer(call_id, output)
             case Wish():
                 await self._wish(action)
             case _:
@@ -147,43 +201,21 @@ class _Actor:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
 
-    async def run_tool(self, key: str, name: str, arguments: str, timeout_s: float) -> str:
-        """Have the client run a tool.
-
-        Raises:
-            EngineError: it was not asked.
-            EffectUnknownError: it was, and did not answer.
-        """
-        if self._session.gone.is_set() or len(self._asked) >= MOST_ASKED:
-            raise EngineError("the client cannot be asked", engine=name)
-        call_id = f"call_{uuid.uuid4().hex[:24]}"
-        asked = self._asked[call_id] = asyncio.get_running_loop().create_future()
-        gone = asyncio.create_task(self._session.gone.wait(), name="tool.gone")
-        self._tell(ToolAsked(call_id, name, arguments))
-        try:
-            await asyncio.wait({asked, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            if asked.done():
-                return asked.result()
-            raise EffectUnknownError("the client did not answer", engine=name)
-        finally:
-            gone.cancel()
-            self._asked.pop(call_id, None)
-
     async def _end_turn(self) -> None:
-        events, transport = self._call.events, self.transport
-        if transport is None or not events.has_subscribers(TurnEndRequested):
+        events = self._call.events
+        if not events.has_subscribers(TurnEndRequested):
             # A realtime service ends turns by itself.
             return
         events.publish(TurnEndRequested(events.now_ms(), waits_for_words=True))
         if self._watch is not None:
             self._watch.cancel()
-        self._watch = asyncio.create_task(self._unless_over(transport), name="turn.watch")
+        self._watch = asyncio.create_task(self._unless_over(), name="turn.watch")
 
-    async def _unless_over(self, transport: SocketTransport) -> None:
+    async def _unless_over(self) -> None:
         """What a client has said is over is over, a voice in it or not."""
         ended = await self._call.events.wait_for(TurnEnded, within_ms=VOID_MS)
-        if ended is None and not transport.caller_speaks:
-            self._tell(CallerStopped())
+        if ended is None and not self._transport.caller_speaks:
+            self._transport.tell(CallerStopped())
 
     @property
     def _is_new(self) -> bool:
@@ -225,7 +257,7 @@ class _Actor:
 
     @property
     def _instructions(self) -> str:
-        return told_to(self._session.wish, self._engines.deployment.bot.system_prompt)
+        return told_to(self._call.client.wish(), self._engines.deployment.bot.system_prompt)
 
     async def _instruct(self, instructions: str) -> None:
         await self._report(LLMUpdateSettingsFrame(delta=LLMSettings(system_instruction=instructions)))
@@ -238,15 +270,11 @@ class _Actor:
 
     def _renew_tools(self) -> None:
         """Offer the tools that the client's rules and its wish permit now."""
-        if self._call.client.change_tools is not None:
-            self._call.client.change_tools()
-
-    def _tell(self, happening: Happening) -> None:
-        if self.transport is not None:
-            self.transport.tell(happening)
+        events = self._call.events
+        events.publish(ToolsRenewed(events.now_ms()))
 
     async def _report(self, frame: Any) -> None:
-        await self._call.input.queue(frame)
+        await self._call.live.input.queue(frame)
 
 
 async def hold_surface(
@@ -269,37 +297,10 @@ async def hold_surface(
         facts: sent to the client with the beginning, where its protocol has a place for them.
     """
     dialect = session.dialect
-    client = Client(
-        greets=dialect.greets,
-        prompts=dialect.prompts,
-        tells_units=dialect.wants_units,
-        reads_rtvi=False,
-        wish=lambda: session.wish,
-        is_wished=session.began if dialect.wants_units else None,
-        on_placed=session.placed if dialect.wants_units else None,
-        # A dialect says so where its client takes audio of replies only.
-        hums=getattr(dialect, "hums", True),
-    )
     # Units are handed on at their own rate, and as they are; other audio in packets.
     rate_hz = dialect.output_format.rate_hz if dialect.wants_units else engines.output_rate_hz
-    call = Call(
-        conversation,
-        "websocket",
-        recorded_as=dialect.name,
-        playout=PlayoutSettings(flushes=True),
-        peer_cancels_echo=True,
-        output_rate_hz=rate_hz,
-        client=client,
-        rules=rules,
-    )
-    actor = _Actor(engines, session, call, mode)
-    # A speech model hears at the pace of speech, whenever it was said.
-    if mode == "cascade":
-        session.hear_at_once()
-    client.run_tool = actor.run_tool
-    session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
-    if not dialect.wants_units:
-        await _until_wished(session)
+    live = LiveCall(conversation.clock, PlayoutSettings(flushes=True), rate_hz=rate_hz)
+    entry = UnitEntry()
     sees = mode == "duplex" and engines.sees
     camera = CameraSettings()
     transport = SocketTransport(
@@ -315,14 +316,44 @@ async def hold_surface(
         ),
         input_rate_hz=INPUT_RATE_HZ,
         pictures=PictureLimits(camera.most_pixels, camera.longest_px),
-        on_packet=call.on_packet,
-        ears=lambda: client.ears,
-        reply_of=call.playout.reply_of,
+        on_packet=live.on_packet,
+        ears=entry.ears,
+        reply_of=live.playout.reply_of,
         reply_named=reply_named,
     )
-
-    actor.transport = transport
-    client.mouth = transport if dialect.wants_units else None
+    asked = _AskedTools(transport)
+    client = Client(
+        greets=dialect.greets,
+        prompts=dialect.prompts,
+        tells_units=dialect.wants_units,
+        reads_rtvi=False,
+        wish=lambda: session.wish,
+        is_wished=session.began if dialect.wants_units else None,
+        on_placed=session.placed if dialect.wants_units else None,
+        entry=entry,
+        mouth=transport if dialect.wants_units else None,
+        # A dialect says so where its client takes audio of replies only.
+        hums=getattr(dialect, "hums", True),
+        run_tool=asked.run,
+    )
+    call = Call(
+        conversation,
+        "websocket",
+        live,
+        recorded_as=dialect.name,
+        peer_cancels_echo=True,
+        client=client,
+        rules=rules,
+    )
+    ends: list[CallEnding] = []
+    call.events.subscribe(CallEnding, ends.append)
+    actor = _Actor(engines, transport, call, asked, mode)
+    # A speech model hears at the pace of speech, whenever it was said.
+    if mode == "cascade":
+        session.hear_at_once()
+    session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
+    if not dialect.wants_units:
+        await _until_wished(session)
 
     def on_reply_finished(event: ReplyFinished) -> None:
         if event.heard.is_known:
@@ -341,9 +372,10 @@ async def hold_surface(
         await run(engines, transport, call)
     finally:
         await actor.close()
-        end = ("session_lost", str(conversation.loss)) if conversation.lost.is_set() else call.end
-        if end[0] != "stopped":
-            session.over(*end)
+        if conversation.lost.is_set():
+            session.over("session_lost", str(conversation.loss))
+        elif ends:
+            session.over(ends[-1].reason, ends[-1].message)
 
 
 def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:

@@ -1,9 +1,23 @@
 """Closes the records of a call's turns, and sends its client what was decided and heard."""
 
+from collections import deque
+
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 
-from core.call_events import BotTurnEnded, CallEvent, ReplyCut, ReplyDucked, ReplyRestored, ReplyResumed
+from core.call_events import (
+    BotTurnEnded,
+    CallEvent,
+    ReplyCut,
+    ReplyDucked,
+    ReplyFinished,
+    ReplyRestored,
+    ReplyResumed,
+)
+from core.timeline import HeardReply
 from pipelines.call import Call
+
+# Replies that wait to be told with the next turn.
+MOST_UNTOLD = 16
 
 
 class TurnRecords:
@@ -16,22 +30,26 @@ class TurnRecords:
 
     def __init__(self, call: Call, *, sends: bool) -> None:
         self._call, self._sends = call, sends
+        # Those that the client was not told of.
+        self._heard: deque[HeardReply] = deque(maxlen=MOST_UNTOLD)
         events = call.events
+        events.subscribe(ReplyFinished, self._on_reply_finished)
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
         for kind in (ReplyDucked, ReplyRestored, ReplyCut, ReplyResumed):
             events.subscribe(kind, self._on_decision)
 
+    def _on_reply_finished(self, event: ReplyFinished) -> None:
+        if event.heard.is_known:
+            self._heard.append(event.heard)
+
     def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
-        turns, call = self._call.turns, self._call
+        turns = self._call.live.turns
         turns.bot_said(event.text, interrupted=event.interrupted)
         turns.close()
         records = [record.as_message() for record in turns.drain()]
-        replies = call.drain_heard()
-        if event.text and not any(reply.in_context for reply in replies):
-            # Not for the voice (a client that reads): nothing of it was played, all of it was shown.
-            call.wrote(event.text, interrupted=event.interrupted)
-        for data in [*(reply.as_message() for reply in replies), *records]:
+        for data in [*(reply.as_message() for reply in self._heard), *records]:
             self._send(data)
+        self._heard.clear()
 
     def _on_decision(self, event: CallEvent) -> None:
         match event:
@@ -47,8 +65,8 @@ class TurnRecords:
                 act, facts = "resume", {"from_word": from_word}
             case _:
                 raise AssertionError(event)
-        self._send(self._call.turns.interruption(act, **facts))
+        self._send(self._call.live.turns.interruption(act, **facts))
 
     def _send(self, data: dict[str, object]) -> None:
         if self._sends:
-            self._call.input.put(RTVIServerMessageFrame(data=data))
+            self._call.live.input.put(RTVIServerMessageFrame(data=data))

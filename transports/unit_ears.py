@@ -5,6 +5,25 @@ from typing import Protocol
 from pipecat.frames.frames import InputAudioRawFrame, InputImageRawFrame
 
 
+class UnitEntry:
+    """Where what a client sends enters a speech model, while one of its call hears it there."""
+
+    def __init__(self) -> None:
+        self._ears: UnitEars | None = None
+
+    def open(self, ears: "UnitEars") -> None:
+        """Begin to have these hear."""
+        self._ears = ears
+
+    def close(self) -> None:
+        """Have nobody hear any more: the call is over."""
+        self._ears = None
+
+    def ears(self) -> "UnitEars | None":
+        """Return who hears; None: the pipeline alone."""
+        return self._ears
+
+
 class UnitEars(Protocol):
     """A speech model that takes its units as they come from a client. Nothing here may block, and
     what is asked is done in the order in which it is asked, beside what is heard.

@@ -68,6 +68,6 @@ def _foresee_part(
 
     def foresee_part(text: str) -> LLMContext | None:
         # A reply that the caller may interrupt is not yet what was heard of it.
-        return None if call.playout.books.open_ids else gate.foreseen(text, is_whole=False)
+        return None if call.live.playout.books.open_ids else gate.foreseen(text, is_whole=False)
 
     return foresee_part

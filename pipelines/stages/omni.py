@@ -87,7 +87,7 @@ class OmniStages:
             EngineSource(self._hosts, partial(preparation_of, engines, call), engines.executors.omni),
             events,
             outlet=Outlet(
-                playout=call.playout,
+                playout=call.live.playout,
                 contents=self._contents,
                 holds_first=isinstance(engines.omni[0], TwoTierHost),
                 tells_units=client.tells_units,
@@ -104,8 +104,8 @@ class OmniStages:
         yields_to_stop = duplex.yields == "policy" and policy.barge_in.protected_yields_to_stop
         self._guards_protected = self._beside is not None and yields_to_stop
         if hears_directly:
-            client.hear_by(self.omni)
-        call.floor.add_holder(lambda: self.omni.is_speaking)
+            client.entry.open(self.omni)
+        call.live.floor.add_holder(lambda: self.omni.is_speaking)
 
     @property
     def listeners(self) -> list[Listener]:
@@ -134,7 +134,7 @@ class OmniStages:
             tasks.append(self._beside.run)
         for host in self._hosts:
             if isinstance(host, PooledConversation):
-                tasks += [partial(close_at_end, host), partial(self._in_queue.run, self._call.input)]
+                tasks += [partial(close_at_end, host), partial(self._in_queue.run, self._call.live.input)]
         return tasks
 
     def _on_thought(self, frame: Frame) -> None:

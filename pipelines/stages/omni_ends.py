@@ -28,12 +28,14 @@ class OmniAllowance:
     def __init__(self, call: Call, usage: UsageLimits, is_asked: Callable[[LLMContextFrame], bool]) -> None:
         self._call, self._usage, self._is_asked = call, usage, is_asked
         self._is_used_up = asyncio.Event()
+        self._ends: list[CallEnding] = []
+        call.events.subscribe(CallEnding, self._ends.append)
 
     def take_turn(self, question: LLMContextFrame) -> bool:
         """Count a turn of the caller; false where there is none left."""
         is_taken = self._usage.try_take(self._call.rules.counted)
         # What has ended the call already says why: its grants, for example, which give no turns either.
-        if not is_taken and not self._is_asked(question) and self._call.end[0] == "stopped":
+        if not is_taken and not self._is_asked(question) and not self._ends:
             self._is_used_up.set()
         return is_taken
 
@@ -66,11 +68,11 @@ class EngineEnds:
             end_soon(call, "error", "no engine goes on")
             return
         data = {"kind": "queue", "position": 0, "wait_s": None, "refused": str(error)}
-        call.input.put(RTVIServerMessageFrame(data=data))
+        call.live.input.put(RTVIServerMessageFrame(data=data))
         is_final = isinstance(error, NotPlaced) and error.reason in FINAL
         said = f"Sorry, {error}." if is_final else self._refusal
         if call.client.greets and said:
-            call.input.put(TTSSpeakFrame(said, append_to_context=False))
+            call.live.input.put(TTSSpeakFrame(said, append_to_context=False))
         end_soon(call, reason_refused(error), str(error))
 
 
@@ -83,4 +85,4 @@ def end_soon(call: Call, reason: str, message: str, *, is_failure: bool = True) 
     """End a call after what is being said."""
     logger.log("ERROR" if is_failure else "INFO", f"the call ends: {message}")
     call.events.publish(CallEnding(call.events.now_ms(), reason, message))
-    call.input.put(EndFrame())
+    call.live.input.put(EndFrame())

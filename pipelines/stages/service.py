@@ -98,9 +98,9 @@ class ServiceStages:
         self.gate = ServiceGate(takes_contexts=takes_contexts)
         self.typed = TypedWords(row.typing, hand_on=self.gate.push_frame, events=events)
         replies = self.replies = RealtimeReplies(
-            call.playout, continuous=row.continuous, on_speaks=self.watch.on_answer
+            call.live.playout, continuous=row.continuous, on_speaks=self.watch.on_answer
         )
-        call.floor.add_holder(lambda: replies.is_speaking)
+        call.live.floor.add_holder(lambda: replies.is_speaking)
 
 
 def user_aggregator(row: RealtimeRow[Any], start: Beginning) -> LLMUserAggregator:
@@ -126,7 +126,7 @@ class ServiceStart:
         if self._start.greets:
             self._watch.on_words()
         if self._start.is_sent:
-            self._call.input.put(LLMRunFrame())
+            self._call.live.input.put(LLMRunFrame())
 
 
 def _strategies(turns: Turns) -> UserTurnStrategies:

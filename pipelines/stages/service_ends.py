@@ -66,10 +66,10 @@ class ServiceEnding:
         await self._say(self._says)
         # Words on their way would come after the end; what is said takes longer than that.
         await self._call.events.wait_for(TurnTranscribed, within_ms=LATE_WORDS_MS)
-        await self._call.input.queue(EndFrame())
+        await self._call.live.input.queue(EndFrame())
 
     async def _say(self, text: str) -> None:
-        await self._call.input.queue(TTSSpeakFrame(text, append_to_context=False))
+        await self._call.live.input.queue(TTSSpeakFrame(text, append_to_context=False))
 
 
 class ServiceAllowance:
@@ -81,11 +81,13 @@ class ServiceAllowance:
     def __init__(self, engines: Engines, call: Call, ending: ServiceEnding) -> None:
         self._usage, self._call, self._ending = engines.answering.usage, call, ending
         self._over_limit = engines.deployment.remembering.gate.over_limit
+        self._ends: list[CallEnding] = []
         call.events.subscribe(TurnEnded, self._on_turn_ended)
+        call.events.subscribe(CallEnding, self._ends.append)
 
     def _on_turn_ended(self, _event: TurnEnded) -> None:
         call = self._call
-        if not self._usage.try_take(call.rules.counted) and call.end[0] == "stopped":
+        if not self._usage.try_take(call.rules.counted) and not self._ends:
             call.events.publish(CallEnding(call.events.now_ms(), LIMITED, OVER_LIMIT))
             self._ending.over("its client has no turns left", says=self._over_limit, is_failure=False)
 

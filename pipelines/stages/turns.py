@@ -80,7 +80,7 @@ def turns_of(
         ),
     )
     listeners = [] if front.echo else over_bot.listeners
-    vad = voice_detector(engines, call, front.hosted, [call.turns.heard, endpoint.hear, *listeners])
+    vad = voice_detector(engines, call, front.hosted, [call.live.turns.heard, endpoint.hear, *listeners])
     return Turns(user, vad)
 
 
@@ -137,5 +137,5 @@ def _starts(
         stop_words=over_bot.stop_words,
         looks=over_bot.looks,
     )
-    call.floor.add_holder(lambda: barge_in.holds_reply)
+    call.live.floor.add_holder(lambda: barge_in.holds_reply)
     return [barge_in]

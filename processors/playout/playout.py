@@ -56,6 +56,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, F
 from core.call_events import (
     ClauseAnnounced,
     ReplyAnnounced,
+    ReplyCorrected,
     ReplyFinished,
     ReplyOpened,
     ReplyProgressed,
@@ -112,6 +113,10 @@ class _Context:
     origin_ns: int | None = None
 
 
+def _is_never_quiet() -> int:
+    return 0
+
+
 class Playout:
     """What is heard in one call.
 
@@ -120,7 +125,7 @@ class Playout:
         events: of the call.
         follows_packets: ``played`` is the transport's ``on_packet``; otherwise the output is taken to play
             what it has accepted.
-        peer_quiet_ms: how long the client has given no sign of life, asked when it hangs up.
+        peer_quiet_ms: how long the client has given no sign of life, asked when it hangs up; None: not known.
         clock: session time.
         rate_hz: of the packets, where the transport has a rate of its own; 0: that of the pipeline.
     """
@@ -140,7 +145,7 @@ class Playout:
         self.clock: Clock = clock or LoopClock()
         self.events = events
         self.follows_packets = follows_packets
-        self._peer_quiet_ms = peer_quiet_ms
+        self.peer_quiet_ms = peer_quiet_ms or _is_never_quiet
         self.contexts: dict[str, _Context] = {}
         self.rate_hz = rate_hz
         self.late_frames = 0
@@ -156,18 +161,6 @@ class Playout:
             guards_protected: the stage that decides about interruptions keeps protected speech from them.
         """
         return ThoughtTap(self, guards_protected), PlayoutEntry(self), PlayoutExit(self)
-
-    def release(self) -> None:
-        """Drop the references to the call and its pipeline, which has ended: every reply was reported."""
-        self._peer_quiet_ms = None
-
-    def watch_peer(self, quiet_ms: Callable[[], int]) -> None:
-        """Ask the transport how long the client has given no sign of life."""
-        self._peer_quiet_ms = quiet_ms
-
-    def peer_quiet_ms(self) -> int:
-        """Return how long the client has given no sign of life; 0 where it is not known."""
-        return self._peer_quiet_ms() if self._peer_quiet_ms is not None else 0
 
     def played(self, pcm: bytes) -> None:
         """A packet of 16-bit PCM leaves now. On the event loop; for a transport's ``on_packet``."""
@@ -213,9 +206,18 @@ class Playout:
         context = self.contexts.get(context_id)
         return context.reply_id if context is not None else None
 
-    def claim(self, reply_id: str, audio_ms: int) -> HeardReply | None:
-        """The client says how much of a reply it played: see ``HeardClock.claim``."""
-        return self.books.claim(reply_id, audio_ms * 1000, self.clock.now_us())
+    def claim(self, reply_id: str, audio_ms: int) -> bool:
+        """The client says how much of a reply it played: see ``HeardClock.claim``.
+
+        Returns:
+            Whether the reply is still known.
+        """
+        if self.mark(reply_id) is None:
+            return False
+        reply = self.books.claim(reply_id, audio_ms * 1000, self.clock.now_us())
+        if reply is not None:
+            self.events.publish(ReplyCorrected(self.events.now_ms(), reply))
+        return True
 
     def set_client_delay_ms(self, delay_ms: int) -> None:
         """A report of the client or of the transport: how long a packet takes to the ear."""

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ from pipecat.frames.frames import LLMMessagesAppendFrame
 from pipecat.transports.base_transport import TransportParams
 
 from configs.deployment import Bot, Choice, Deployment, Duplex, Remembering, Thinking
-from core.call_events import ReplyFinished
+from core.call_events import CallEnding, ReplyFinished
 from core.client_rules import ClientRules
-from core.grants import ClientIdentity, Grants
+from core.grants import ANONYMOUS, ClientIdentity, Grants
 from core.media import float_to_pcm16
 from models.stt import Transcript
 from pipelines.answering import Answering, AnsweringPlan
-from pipelines.call import Call
+from pipelines.call import Call, LiveCall
 from pipelines.duplex import run_duplex
 from pipelines.engines import Engines, Executors, Loaded, plan_realtime
 from pipelines.lifetime import EXPIRED, LIMITED, OVER_LIMIT
@@ -98,18 +98,14 @@ async def hold(
     loaded = Loaded(
         EnergyVad(0.01), ScriptedTurn(), ears, ToneTts(), answering, realtime=plan_realtime(deployment)
     )
-    inline = InlineExecutor()
+    inline, ends = InlineExecutor(), list[CallEnding]()
     async with (
         Engines(deployment, loaded, Executors(inline, inline, inline, inline)) as engines,
         open_conversations(deployment, answering) as conversations,
     ):
         async with conversations.open(session_id) as conversation:
-            call = Call(
-                conversation,
-                "file",
-                output_rate_hz=RATE_HZ,
-                rules=ClientRules(ClientIdentity(owner="shop:ann", grants=grants)) if grants else None,
-            )
+            live = LiveCall(conversation.clock, rate_hz=RATE_HZ)
+            live.events.subscribe(CallEnding, ends.append)
             played = FileCall(
                 float_to_pcm16(np.concatenate(caller)),
                 rate_hz=RATE_HZ,
@@ -117,7 +113,7 @@ async def hold(
                 patience_ms=patience_ms or (5_000 if greeting else 200),
                 tail_ms=tail_ms,
                 limit_s=limit_s,
-                on_packet=call.on_packet,
+                on_packet=live.on_packet,
             )
             params = TransportParams(
                 audio_in_enabled=True,
@@ -127,14 +123,23 @@ async def hold(
                 audio_out_end_silence_secs=0,
             )
             transport = FileTransport(played, params)
+            call = Call(
+                conversation,
+                "file",
+                live,
+                rtvi=bool(typed),
+                finished=played.finished,
+                rules=ClientRules(ClientIdentity(owner="shop:ann", grants=grants) if grants else ANONYMOUS),
+            )
             if typed:
                 types(transport, call, typed, behind_greeting=bool(greeting))
-            await run_duplex(engines, transport, call, rtvi=bool(typed), finished=played.finished)
+            await run_duplex(engines, transport, call)
             played.recording.close()
         events = await conversations.store.events(conversation.session_id, limit=10_000)
     stereo, _ = soundfile.read(output, dtype="float32")
     whole = len(stereo) - len(stereo) % (RATE_HZ // 100)
-    return Held(stereo[:whole], events, tuple(call.turns.finished), conversation.session_id, call.end)
+    held = Held(stereo[:whole], events, tuple(call.live.turns.finished), conversation.session_id)
+    return replace(held, end=(ends[-1].reason, ends[-1].message)) if ends else held
 
 
 def types(transport: FileTransport, call: Call, text: str, *, behind_greeting: bool) -> None:
@@ -151,7 +156,7 @@ def types(transport: FileTransport, call: Call, text: str, *, behind_greeting: b
     async def on_connected(_transport: object, _client: object) -> None:
         if behind_greeting:
             await heard.wait()
-        await call.input.queue(LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True))
+        await call.live.input.queue(LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True))
 
 
 def _accept(result: object) -> Transcript:

@@ -12,6 +12,7 @@ import soundfile
 from pipecat.transports.base_transport import TransportParams
 
 from configs.deployment import Bot, Deployment, Duplex, EchoMode, Hearing, Remembering, Speaking, Thinking
+from core.call_events import CallEnding
 from core.client_rules import ClientRules
 from core.media import float_to_pcm16
 from models.echo import EchoCanceller
@@ -23,7 +24,7 @@ from models.tools import Tool
 from models.tts import TextToSpeech
 from models.tts.phrase_cache import PhraseCache
 from pipelines.answering import Answering, AnsweringPlan
-from pipelines.call import Call
+from pipelines.call import Call, LiveCall
 from pipelines.cascade import run_conversation
 from pipelines.duplex import run_duplex
 from pipelines.engines import Engines, Executors, Loaded
@@ -90,6 +91,7 @@ class SimulatedCall:
         events: what the session holds.
         model: the language model with what it was asked.
         call: what its parts shared.
+        ends: why it ended, where that was not the caller.
     """
 
     stereo: np.ndarray
@@ -97,7 +99,13 @@ class SimulatedCall:
     events: Sequence[Event]
     model: ScriptedLanguageModel
     call: Call
+    ends: Sequence[CallEnding] = ()
     completeness: ScriptedTurn = field(default_factory=ScriptedTurn)
+
+    @property
+    def end(self) -> tuple[str, str]:
+        """Return why the call ended, in a word and a sentence."""
+        return (self.ends[-1].reason, self.ends[-1].message) if self.ends else ("stopped", "")
 
     def bot_spans_ms(self, *, gap_ms: int = 400) -> list[tuple[int, int]]:
         """Start and end of each stretch of bot speech; pauses up to ``gap_ms`` belong to it."""
@@ -176,6 +184,8 @@ def simulate(
     turn = ScriptedTurn(completeness)
     output = tmp_path / "call.wav"
 
+    ends: list[CallEnding] = []
+
     async def scenario() -> tuple[Call, list[Event]]:
         # No waiting for a locked file inside of SQLite: it would be real time.
         store = StoreTuning(url=new_session_file(tmp_path / "sessions.db"), busy_timeout_ms=0)
@@ -244,32 +254,38 @@ def simulate(
             open_conversations(deployment, answering) as conversations,
         ):
             async with conversations.open() as conversation:
+                live = LiveCall(conversation.clock)
+                played = on_line(live)
                 call = Call(
                     conversation,
                     transport,
+                    live,
+                    rtvi=False,
+                    finished=played.finished,
                     peer_cancels_echo=peer_cancels_echo,
-                    rules=rules,
+                    rules=rules or ClientRules(),
                     voicemail=None if voicemail is None else VoicemailTuning.model_validate(dict(voicemail)),
                 )
+                call.events.subscribe(CallEnding, ends.append)
                 other = (
                     asyncio.create_task(beside(Beside(call, conversations, model, engines)))
                     if beside
                     else None
                 )
-                await hold(engines, call)
+                await hold(engines, call, played)
                 if other is not None:
                     await other
             return call, await conversations.store.events(conversation.session_id, limit=10_000)
 
-    async def hold(engines: Engines, call: Call) -> None:
+    def on_line(live: LiveCall) -> FileCall:
         pcm = float_to_pcm16(np.concatenate(caller))
 
         def on_packet(pcm: bytes) -> None:
             if room is not None:
                 room.played(pcm)
-            call.on_packet(pcm)
+            live.on_packet(pcm)
 
-        played = FileCall(
+        return FileCall(
             pcm,
             rate_hz=RATE_HZ,
             output=output,
@@ -280,6 +296,8 @@ def simulate(
             talks_over=talks_over,
             on_packet=on_packet,
         )
+
+    async def hold(engines: Engines, call: Call, played: FileCall) -> None:
         params = TransportParams(
             audio_in_enabled=True,
             audio_out_enabled=True,
@@ -289,14 +307,14 @@ def simulate(
         )
         over = FileTransport(played, params) if room is None else RoomTransport(played, params, room)
         run = run_conversation if omni is None else run_duplex
-        await run(engines, over, call, rtvi=False, finished=played.finished)
+        await run(engines, over, call)
         played.recording.close()
 
     call, events = virtual_time.run(scenario())
     assert call.events.failures == 0
     stereo, _ = soundfile.read(output, dtype="float32")
     whole = len(stereo) - len(stereo) % (RATE_HZ // 100)
-    return SimulatedCall(stereo[:whole], tuple(call.turns.finished), events, model, call, turn)
+    return SimulatedCall(stereo[:whole], tuple(call.live.turns.finished), events, model, call, ends, turn)
 
 
 class _WithTools(Answering):

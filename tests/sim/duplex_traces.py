@@ -231,7 +231,7 @@ def _whole(rng: random.Random) -> Trace:
         "asked": [len(call.model.asked)],
         "sounds": list(call.bot_spans_ms(gap_ms=20)),
         "loudness": np.abs(call.stereo[:, 1]).reshape(-1, 160).mean(axis=1).round(2).tolist(),
-        "end": list(call.call.end),
+        "end": list(call.end),
     }
 
 
@@ -248,14 +248,14 @@ async def _interfere(rng: random.Random, beside: Beside) -> None:
             case 0:
                 call.events.publish(TurnEndRequested(call.events.now_ms(), rng.random() < 0.5))
             case 1:
-                await call.input.queue(DuplexPauseFrame(pause_ms=500))
+                await call.live.input.queue(DuplexPauseFrame(pause_ms=500))
             case 2:
-                await call.input.queue(DuplexResumeFrame())
+                await call.live.input.queue(DuplexResumeFrame())
             case 3:
                 typed = [{"role": "user", "content": "What is it?"}]
-                await call.input.queue(LLMMessagesAppendFrame(messages=typed, run_llm=True))
+                await call.live.input.queue(LLMMessagesAppendFrame(messages=typed, run_llm=True))
             case _:
-                await call.input.queue(InterruptionFrame())
+                await call.live.input.queue(InterruptionFrame())
 
 
 # How a trace is written.

@@ -28,7 +28,7 @@ from models.tts import TTS, TextToSpeech
 from models.turn import TURN, TurnCompleteness
 from models.vad import VAD, VoiceActivityDetector
 from pipelines.answering import Answering
-from pipelines.call import Call
+from pipelines.call import Call, LiveCall
 from pipelines.cascade import run_conversation
 from pipelines.engines import Engines, Executors, Loaded, Plan, plan
 from pipelines.sessions import open_conversations
@@ -180,8 +180,8 @@ def hold(
             open_conversations(chosen, answering) as conversations,
             conversations.open() as conversation,
         ):
-            call = Call(conversation, "file")
-            played = FileCall(pcm, rate_hz=RATE_HZ, output=output, patience_ms=0, on_packet=call.on_packet)
+            live = LiveCall(conversation.clock)
+            played = FileCall(pcm, rate_hz=RATE_HZ, output=output, patience_ms=0, on_packet=live.on_packet)
             params = TransportParams(
                 audio_in_enabled=True,
                 audio_out_enabled=True,
@@ -190,13 +190,14 @@ def hold(
                 audio_out_end_silence_secs=0,
             )
             over = FileTransport(played, params)
-            await run_conversation(running, over, call, rtvi=False, finished=played.finished)
+            call = Call(conversation, "file", live, rtvi=False, finished=played.finished)
+            await run_conversation(running, over, call)
             played.recording.close()
             return call, await conversations.store.events(conversation.session_id, limit=10_000)
 
     call, events = virtual_time.run(scenario())
     stereo, _ = soundfile.read(output, dtype="float32")
-    return HeardCall(stereo, tuple(call.turns.finished), events)
+    return HeardCall(stereo, tuple(call.live.turns.finished), events)
 
 
 def silence(duration_ms: int, level: float = 0.0005) -> np.ndarray:

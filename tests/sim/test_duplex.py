@@ -132,7 +132,7 @@ def test_what_a_failing_voice_loses_of_an_answer_is_in_the_record(tmp_path: Path
 def test_a_call_that_is_hung_up_in_the_middle_of_an_answer_keeps_what_was_heard(tmp_path: Path) -> None:
     async def hangs_up(beside: Beside) -> None:
         await asyncio.sleep(4.0)
-        await beside.call.input.queue(CancelFrame())
+        await beside.call.live.input.queue(CancelFrame())
 
     call = two_tier(
         [*QUESTION, silence(20_000)], tmp_path, scripts=[ANSWER], speculation=OFF, beside=hangs_up
@@ -192,7 +192,7 @@ def test_a_model_that_never_answers_is_apologised_for(tmp_path: Path) -> None:
 async def _types(beside: Beside) -> None:
     await asyncio.sleep(3.0)
     message = {"role": "user", "content": "and on sunday"}
-    await beside.call.input.queue(LLMMessagesAppendFrame([message], run_llm=True))  # type: ignore[arg-type]
+    await beside.call.live.input.queue(LLMMessagesAppendFrame([message], run_llm=True))  # type: ignore[arg-type]
 
 
 def test_who_types_ends_what_is_being_said_and_is_answered(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_turns_that_an_engine_of_its_own_words_answers_are_counted_and_the_first
     host = ScriptedOmniHost(says(range(0)))
     turn = [voice(1_000), silence(4_000)]
     call = simulate([silence(500), *turn * 8], tmp_path, omni=[host], rules=rules)
-    assert call.call.end == (LIMITED, OVER_LIMIT)
+    assert call.end == (LIMITED, OVER_LIMIT)
     assert len(user_texts(call)) == 2
     # The caller hears why.
     [(start_ms, _)] = call.bot_spans_ms(gap_ms=500)
@@ -321,7 +321,7 @@ def test_of_an_interrupted_answer_it_is_known_what_was_not_heard(tmp_path: Path)
 def test_a_call_that_ends_in_good_order_has_its_answer_said_to_the_end(tmp_path: Path) -> None:
     async def ends(beside: Beside) -> None:
         await asyncio.sleep(3.0)
-        await beside.call.input.queue(EndFrame())
+        await beside.call.live.input.queue(EndFrame())
 
     call = two_tier([*QUESTION, silence(20_000)], tmp_path, scripts=[ANSWER], speculation=OFF, beside=ends)
     [turn] = bot_turns(call)

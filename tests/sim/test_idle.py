@@ -133,7 +133,7 @@ def test_a_caller_who_writes_is_not_idle(tmp_path: Path):
     async def write(beside: Beside) -> None:
         await asyncio.sleep(6)
         message = {"role": "user", "content": "when do you open"}
-        await beside.call.input.queue(LLMMessagesAppendFrame([message], run_llm=True))  # type: ignore[arg-type]
+        await beside.call.live.input.queue(LLMMessagesAppendFrame([message], run_llm=True))  # type: ignore[arg-type]
 
     call = simulate(
         [silence(60_000)], tmp_path, beside=write, scripts=[("At ten.",)], **PERSON | {"tail_ms": 500}
@@ -192,7 +192,7 @@ def test_a_call_of_a_server_that_stops_ends_behind_its_goodbye(tmp_path: Path, o
     assert call.bot_spans_ms(gap_ms=GAP_MS)[-1][0] < 5_000
     # At its end, not later.
     assert length_ms(call) - call.bot_spans_ms(gap_ms=GAP_MS)[-1][1] < 2_000
-    assert call.call.end[0] == "server_shutdown"
+    assert call.end[0] == "server_shutdown"
 
 
 def test_an_answer_is_cut_for_the_goodbye_when_it_takes_too_long(tmp_path: Path):

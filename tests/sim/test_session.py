@@ -52,7 +52,7 @@ def test_the_transport_tells_playout_how_far_away_the_ear_is(tmp_path: Path):
 
     async def look(beside: Beside) -> None:
         await asyncio.sleep(1.0)
-        delays_ms.append(beside.call.playout.books.delay_ms)
+        delays_ms.append(beside.call.live.playout.books.delay_ms)
 
     simulate([silence(2_000)], tmp_path, beside=look)
     # A file is heard as it is played; without a word of the transport it would be taken for a browser.
@@ -125,7 +125,7 @@ def test_whoever_hangs_up_before_the_end_of_the_turn_has_said_it(tmp_path: Path,
     async def hang_up(beside: Beside) -> None:
         # The words are there, and what was said does not sound complete.
         await asyncio.sleep(2.0)
-        await beside.call.input.queue(end())
+        await beside.call.live.input.queue(end())
 
     caller = [silence(500), voice(1_000), silence(5_000)]
     call = simulate(caller, tmp_path, completeness=[0.05], beside=hang_up, speculation=OFF)
@@ -161,7 +161,7 @@ def test_what_specialists_see_and_hear_is_in_the_question(tmp_path: Path):
         tense = ProsodyPayload(now_us - 600_000, now_us + 400_000, stress=0.9)
         for source, payload in ((Source.VISION, pointing), (Source.PROSODY, tense)):
             annotation = Annotation(now_us - 200_000, now_us, source, payload)
-            await beside.call.input.queue(AnnotationFrame(stream=source, annotation=annotation))
+            await beside.call.live.input.queue(AnnotationFrame(stream=source, annotation=annotation))
 
     call = simulate([*QUESTION, silence(3_000)], tmp_path, beside=perceive, speculation=OFF)
     [question] = [message.text for message in call.model.asked[0] if message.role == "user"]
@@ -184,7 +184,7 @@ def test_a_specialist_that_falls_silent_costs_its_tags_and_nothing_else(tmp_path
         await asyncio.sleep(0.2)
         seen = VisionPayload(clock.now_us() - 100_000, clock.now_us(), ref="the fee", gesture="pointing")
         annotation = Annotation(clock.now_us() - 100_000, clock.now_us(), Source.VISION, seen)
-        await beside.call.input.queue(AnnotationFrame(stream=Source.VISION, annotation=annotation))
+        await beside.call.live.input.queue(AnnotationFrame(stream=Source.VISION, annotation=annotation))
 
     plain = simulate([*QUESTION, silence(3_000)], tmp_path / "plain")
     call = simulate([*QUESTION, silence(3_000)], tmp_path / "frozen", beside=perceive)

@@ -36,7 +36,6 @@ def place(tmp_path: Path, caller: list[np.ndarray], words: tuple[str, ...], **mo
 
 def answered_by(call: SimulatedCall) -> str:
     [left] = [event.payload for event in call.events if event.kind is Kind.LEFT]
-    assert left["answered_by"] == call.call.answered_by
     return str(left["answered_by"])
 
 
@@ -67,7 +66,7 @@ def test_a_machine_is_left_the_message_behind_its_beep_and_the_call_ends(tmp_pat
     caller = [silence(500), voice(3_000), silence(1_500), beep(), silence(20_000)]
     call = place(tmp_path, caller, MACHINE)
     assert answered_by(call) == "voicemail"
-    assert call.call.end[0] == "voicemail"
+    assert call.end[0] == "voicemail"
     assert [(t["text"], t["truncated"]) for t in (e.payload for e in call.events) if "truncated" in t] == [
         (MESSAGE, False)
     ]

@@ -25,7 +25,7 @@ def test_turns_are_told_and_whether_an_answer_is_owed(
         beside.call.events.subscribe(TurnStarted, started.append)
         beside.call.events.subscribe(TurnEnded, lambda event: turns.append(event.text))
         for _ in range(int(6 / STEP_S)):
-            answering.append(beside.call.floor.is_answering())
+            answering.append(beside.call.live.floor.is_answering())
             await asyncio.sleep(STEP_S)
 
     call = simulate([silence(1_000), voice(1_000), silence(4_000)], tmp_path, omni=omni, beside=asks)

@@ -1,0 +1,118 @@
+"""Writes into the session what happens in a call.
+
+That it began and ended, and what was heard of each reply: while it played, when it was over, and what its
+client says of it later. None of that is waited for; what must be durable before it takes effect is held back
+by the commit gate. Order within the session is kept by the conversation.
+"""
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+from core.call_events import (
+    BotTurnEnded,
+    CallAnswered,
+    ReplyBrought,
+    ReplyCorrected,
+    ReplyFinished,
+    ReplyProgressed,
+)
+from core.newest import Newest
+from core.timeline import HeardMark, HeardReply
+from pipelines.call import Call
+from session_store.events import Draft, Kind
+
+# Replies of which is known what their client said of them.
+MOST_CORRECTED = 16
+
+
+class CallRecords:
+    """The records of one call, from here on."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._more: dict[str, object] = {}
+        # A reply was heard since the bot's last turn.
+        self._was_heard = False
+        # Keys of what clients said of their replies.
+        self._corrected: Newest[str, str] = Newest(MOST_CORRECTED)
+        events = call.events
+        events.subscribe(ReplyProgressed, self._on_reply_progressed)
+        events.subscribe(ReplyFinished, self._on_reply_finished)
+        events.subscribe(ReplyCorrected, self._on_reply_corrected)
+        events.subscribe(ReplyBrought, self._on_reply_brought)
+        events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
+        events.subscribe(CallAnswered, self._on_call_answered)
+
+    def note(self, kind: Kind) -> None:
+        """Record that the call began or ended."""
+        call = self._call
+        payload = {"transport": call.transport, "call_id": call.call_id, **self._more}
+        key = f"{kind.value}.{call.call_id}"
+        call.conversation.record(call.conversation.draft(kind, "system", payload, key=key))
+
+    def _on_call_answered(self, event: CallAnswered) -> None:
+        self._more = {"answered_by": event.by}
+
+    def _on_reply_progressed(self, event: ReplyProgressed) -> None:
+        """Record another clause: what counts if this process dies before the end of the reply."""
+        reply = event.heard
+        if reply.in_context:
+            self._write(Kind.HEARD, reply.reply_id, reply.at_us, text=reply.text, **_position(reply.mark))
+
+    def _on_reply_finished(self, event: ReplyFinished) -> None:
+        reply = event.heard
+        if reply.is_known and reply.in_context:
+            self._was_heard = True
+            self._write_reply(reply, f"reply.{reply.reply_id}")
+
+    def _on_reply_corrected(self, event: ReplyCorrected) -> None:
+        reply = event.heard
+        if reply.in_context:
+            key = f"reply.{reply.reply_id}"
+            # Of what was written of the reply before, an earlier correction included.
+            before = self._corrected[reply.reply_id] if reply.reply_id in self._corrected else key
+            key = self._corrected[reply.reply_id] = f"{key}.claimed.{reply.mark.audio_ms}"
+            self._write_reply(reply, key, supersedes=[before])
+
+    def _on_reply_brought(self, event: ReplyBrought) -> None:
+        self._write_shown(event.text, truncated=False, brought=True)
+
+    def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
+        if event.text and not self._was_heard:
+            # Not for the voice (a client that reads): nothing of it was played, all of it was shown.
+            self._write_shown(event.text, truncated=event.interrupted)
+        self._was_heard = False
+
+    def _write_shown(self, text: str, **more: object) -> None:
+        call, reply_id = self._call, uuid.uuid4().hex
+        payload = {"reply_id": reply_id, "text": text, "unheard": "", **more, **call.rules.mark}
+        call.conversation.record(
+            call.conversation.draft(Kind.BOT_TURN, "bot", payload, transport=call.transport)
+        )
+
+    def _write_reply(self, reply: HeardReply, key: str, **more: object) -> None:
+        self._write(
+            Kind.BOT_TURN,
+            reply.reply_id,
+            reply.ended_us if reply.started_us is None else reply.started_us,
+            key=key,
+            text=reply.text,
+            truncated=reply.truncated,
+            unheard=reply.unheard,
+            transport=self._call.transport,
+            **_position(reply.mark),
+            **more,
+        )
+
+    def _write(self, kind: Kind, reply_id: str, event_us: int, *, key: str = "", **payload: object) -> None:
+        conversation = self._call.conversation
+        arrival_us = conversation.clock.now_us()
+        payload = {**payload, "reply_id": reply_id, **self._call.rules.mark}
+        # The ear is a little behind what is known here; an event is not later than its arrival.
+        draft = Draft(kind, payload, min(event_us, arrival_us), arrival_us, "bot")
+        conversation.record(replace(draft, key=key) if key else draft)
+
+
+def _position(mark: HeardMark) -> dict[str, Any]:
+    return {"audio_ms": mark.audio_ms, "last_word": mark.last_word, "source": mark.source.value}
