@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable
 from loguru import logger
 
 from core.errors import StoreError
-from runtime.loop_clock import LoopClock
 from serving.gateway.caller_book import CallerBook
 from serving.gateway.carriers.carrier import PhoneCall
 from session_store.conversation import Conversation, Conversations
@@ -25,7 +24,6 @@ from transports.twilio.stream import PhoneStream
 
 # Twilio sends 50 messages a second, in silence too: a line without any for so long is dead.
 DEAD_MS = 2_000
-MOST_KEYS = 64
 TAKEN = "goes on in a telephone call"
 
 # Holds a call of one session until it ends, or until the event says that the line goes on elsewhere.
@@ -143,19 +141,12 @@ class _Codes:
         self.session_id = ""
         self._book = book
         settings = book.codes
-        self._keys: asyncio.Queue[tuple[str, int]] = asyncio.Queue(MOST_KEYS)
+        self._keys = stream.keys
         self._codes: PressedCodes | None = None
         if settings is not None:
             self._codes = PressedCodes(
                 digits=settings.digits, pause_ms=round(settings.pause_s * 1000), tries=settings.tries
             )
-            self._clock = LoopClock()
-            stream.tell_keys(self._press)
-
-    def _press(self, key: str) -> None:
-        # Full: nobody presses so many in the time that a store takes.
-        if not self._keys.full():
-            self._keys.put_nowait((key, self._clock.now_ms()))
 
     async def watch(self, session_id: str, leaving: asyncio.Event) -> None:
         """Set ``leaving`` when a code of another session than this one is pressed; until cancelled."""

@@ -9,7 +9,7 @@ from pipecat.frames.frames import Frame, InterruptionFrame, LLMContextFrame, TTS
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.transports.base_transport import BaseTransport
 
-from models.omni.two_tier.ears import Told
+from models.omni.two_tier.ears import Ears, Told
 from models.omni.two_tier.engine import TwoTierHost
 from pipelines.builder import Background
 from pipelines.call import Call
@@ -33,6 +33,7 @@ from processors.taps.notice import NoticeTap
 from processors.taps.response_events import ResponseEvents
 from processors.turns.stop_words import StopWords
 from serving.pool.omni import PooledConversation
+from turn_taking.duplex_policy import DuplexPolicy, Volume, Yield
 
 
 def is_two_tier(engines: Engines) -> bool:
@@ -148,22 +149,26 @@ class OmniStages:
 
     def _turns_beside(self, engines: Engines, transport: BaseTransport) -> TurnsBeside | None:
         """Return what decides about turns for an engine that does not; None where every engine does."""
-        duplex = engines.deployment.duplex
         # Not through this object: the other would hold it, and it the other.
         omni = self.omni
         if is_two_tier(engines):
             return None
+        settings = engines.deployment.duplex_policy().model_copy(update={"backchannel": None})
+        executors, is_silenced = engines.executors, engines.deployment.duplex.yields == "policy"
         return TurnsBeside(
             self._call.events,
             self.user,
-            settings=engines.deployment.duplex_policy(),
-            ears=VOICE.ears(),
-            vad=engines.vad,
-            turn=engines.turn,
-            executor=engines.executors.vad or engines.executors.turn,
-            turn_executor=engines.executors.turn,
-            yields=duplex.yields == "policy",
-            is_on=lambda: not omni.wants_content,
+            Ears(
+                DuplexPolicy(settings),
+                vad=engines.vad,
+                turn=engines.turn,
+                executor=executors.turn,
+                settings=VOICE.ears(),
+            ),
+            executors.vad or executors.turn,
+            counts=lambda act: (
+                not omni.wants_content and (is_silenced or not isinstance(act, Yield | Volume))
+            ),
             set_gain_db=gain_of(transport),
         )
 

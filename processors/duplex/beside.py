@@ -29,9 +29,7 @@ from core.call_events import (
 from core.errors import AgentError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from models.omni.two_tier.dialogue import Asked
-from models.omni.two_tier.ears import Ears, EarSettings, Told
-from models.turn import TurnCompleteness
-from models.vad import VoiceActivityDetector
+from models.omni.two_tier.ears import Ears, Told
 from processors.duplex.dialogue import Steps
 from runtime.event_stream import CallEvents
 from turn_taking.duplex_policy import (
@@ -39,7 +37,6 @@ from turn_taking.duplex_policy import (
     Ask,
     Close,
     DuplexPolicy,
-    DuplexPolicySettings,
     Forget,
     GoOn,
     Open,
@@ -60,14 +57,9 @@ class TurnsBeside:
     Args:
         events: of the call.
         steps: carries out what is decided.
-        settings: of the policy; what it would guess or hum is left out.
-        ears: of the voice gate.
-        vad: shared weights.
-        turn: shared weights, or None.
-        executor: for voice activity; completeness is asked in ``turn_executor``.
-        turn_executor: see there.
-        yields: whether the bot is to be silent when the caller means it; otherwise the engine sees to that.
-        is_on: whether the engine that is on has no small tier: otherwise nothing that is decided here counts.
+        ears: what is heard, and the policy that decides; it neither guesses nor hums.
+        executor: for voice activity.
+        counts: whether a decision counts; others are an engine's that has a small tier, or sees to it itself.
         set_gain_db: the bot's volume, while it is not known; must not block.
     """
 
@@ -75,26 +67,19 @@ class TurnsBeside:
         self,
         events: CallEvents,
         steps: Steps,
-        *,
-        settings: DuplexPolicySettings,
-        ears: EarSettings,
-        vad: VoiceActivityDetector,
-        turn: TurnCompleteness | None,
+        ears: Ears,
         executor: Executor,
-        turn_executor: Executor,
-        yields: bool,
-        is_on: Callable[[], bool] = lambda: True,
-        set_gain_db: Callable[[float], None] = lambda _gain_db: None,
+        *,
+        counts: Callable[[Act], bool],
+        set_gain_db: Callable[[float], None],
     ) -> None:
         self._steps = steps
-        self._policy = DuplexPolicy(settings.model_copy(update={"backchannel": None}))
-        self._ears = Ears(self._policy, vad=vad, turn=turn, executor=turn_executor, settings=ears)
+        self._ears, self._policy = ears, ears.policy
         self._executor = executor
-        self._yields = yields
-        self._is_on = is_on
+        self._counts = counts
         self._set_gain_db = set_gain_db
-        self._unit_bytes = vad.rate_hz * UNIT_MS // 1000 * PCM_BYTES_PER_SAMPLE
-        self._waiting_bytes = vad.rate_hz * WAITING_MS // 1000 * PCM_BYTES_PER_SAMPLE
+        self._unit_bytes = ears.rate_hz * UNIT_MS // 1000 * PCM_BYTES_PER_SAMPLE
+        self._waiting_bytes = ears.rate_hz * WAITING_MS // 1000 * PCM_BYTES_PER_SAMPLE
         self._pcm = bytearray()
         self._events: deque[_BotEvent] = deque(maxlen=WAITING_EVENTS)
         self._coming: deque[tuple[str, bool]] = deque(maxlen=WAITING_EVENTS)
@@ -140,7 +125,7 @@ class TurnsBeside:
                         # One specialist fails, the call goes on: a unit was not heard.
                         logger.warning(f"turns beside the engine: a unit was not heard: {error}")
                         continue
-                    for act in acts if self._is_on() else ():
+                    for act in filter(self._counts, acts):
                         self._follow(act)
         finally:
             self._ears.close()
@@ -167,9 +152,9 @@ class TurnsBeside:
             self._steps.on_turn(is_open=False)
         elif isinstance(act, Forget):
             self._steps.on_forgotten()
-        elif isinstance(act, Yield) and self._yields:
+        elif isinstance(act, Yield):
             self._steps.on_dropped()
-        elif isinstance(act, Volume) and self._yields:
+        elif isinstance(act, Volume):
             self._set_gain_db(act.gain_db)
 
     # What the bot does.

@@ -51,7 +51,6 @@ from processors.duplex.settings import DuplexSettings, DuplexTuning
 from processors.duplex.succession import EngineSource, EngineSuccession
 from processors.duplex.voice import EngineVoice
 from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
 
 # An answer that is longer is cut where the call ends.
 END_S = 30
@@ -106,7 +105,6 @@ class DuplexOmniProcessor(FrameProcessor):
         outlet = outlet or Outlet()
         self._voice = EngineVoice(
             self.push_frame,
-            clock=LoopClock(),
             settings=self._settings.voice,
             playout=outlet.playout,
             keeps_apart=lambda: self.captures,

@@ -39,13 +39,13 @@ from pipecat.utils.text.base_text_aggregator import TextType
 from pydantic import BaseModel, ConfigDict, Field
 
 from audio.paced_output import PacedOutput
-from core.clock import Clock
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
 from models.omni import UnitResult, Vote
 from processors.duplex.saying import PlacedWord, Saying
 from processors.playout.playout import Playout
 from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
 from protocols.surface import TOLD, Happening, UnitMouth
+from runtime.loop_clock import LoopClock
 
 # Softer than this in front of a reply is padding of the engine's (-60 dBFS).
 SILENT_PEAK = 0.001
@@ -109,7 +109,6 @@ class EngineVoice:
 
     Args:
         push: takes the frames.
-        clock: of the units.
         settings: see the model.
         playout: its books take what is said, as it is written.
         keeps_apart: whether what an engine says behind the end of a reply, while that is being heard, is
@@ -122,7 +121,6 @@ class EngineVoice:
         self,
         push: Callable[[Frame], Awaitable[None]],
         *,
-        clock: Clock,
         settings: VoiceSettings,
         playout: Playout | None,
         keeps_apart: Callable[[], bool],
@@ -130,7 +128,7 @@ class EngineVoice:
         mouth: UnitMouth | None = None,
     ) -> None:
         self._push = push
-        self._clock = clock
+        self._clock = LoopClock()
         self._settings = settings
         self._playout = playout
         self._keeps_apart = keeps_apart

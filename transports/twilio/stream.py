@@ -61,6 +61,8 @@ LATE_MARK_MS = 1_000
 HUSH_MS, PILED_MS = 200, 100
 # Looked at so often whether there may be noise again.
 HUSH_US = 100_000
+# Keys of the caller that wait for who reads them.
+MOST_KEYS = 64
 # Keys that wait to be pressed.
 MOST_PRESSED_US = 20 * _US_PER_S
 
@@ -142,6 +144,7 @@ class PhoneStream:
         marks: what has come back.
         caller: what was heard.
         refused: messages that were ignored.
+        keys: that were pressed and when on the loop's clock, beside the listener, for one reader.
     """
 
     def __init__(
@@ -160,8 +163,8 @@ class PhoneStream:
         self.marks = Marks()
         self.caller = CallerLine()
         self.refused = 0
+        self.keys: asyncio.Queue[tuple[str, int]] = asyncio.Queue(MOST_KEYS)
         self._on_played: Callable[[bytes], None] | None = None
-        self._on_key: Callable[[str], None] | None = None
         self._peer = peer
         self._call_sid = call_sid
         self._protocol = protocol or TwilioProtocol()
@@ -230,10 +233,6 @@ class PhoneStream:
     def tell_played(self, told: Callable[[bytes], None]) -> None:
         """Report the speech of each packet when it is played; ``told`` must not block."""
         self._on_played = told
-
-    def tell_keys(self, told: Callable[[str], None]) -> None:
-        """Report each key that is pressed, beside the listener; ``told`` must not block."""
-        self._on_key = told
 
     @property
     def quiet_ms(self) -> int:
@@ -466,8 +465,9 @@ class PhoneStream:
         else:
             if isinstance(event, Audio):
                 self._silent_at_s = self._now_s() + self.settings.silent_s
-            elif self._on_key is not None:
-                self._on_key(event.digit)
+            elif not self.keys.full():
+                # Full: nobody presses so many in the time that a store takes, or nobody reads them.
+                self.keys.put_nowait((event.digit, self._clock.now_ms()))
             self._tell(event)
 
     def _start(self, event: Started) -> None:

@@ -103,6 +103,10 @@ class Ears:
         turn: shared weights; None: nobody says how complete a pause sounds.
         executor: where that is asked.
         settings: see the model.
+
+    Attributes:
+        policy: as given.
+        rate_hz: of what is heard.
     """
 
     def __init__(
@@ -114,8 +118,9 @@ class Ears:
         executor: Executor,
         settings: EarSettings,
     ) -> None:
-        self._policy = policy
+        self.policy = policy
         self._vad, self._turn = vad, turn
+        self.rate_hz = vad.rate_hz
         self._executor = executor
         self._settings = settings
         self._stream = vad.open_stream()
@@ -173,7 +178,7 @@ class Ears:
             self._estimate.cancel()
 
     def _tell(self, event: GateEvent, *, bot_speaks: bool) -> None:
-        policy, chosen, now_ms = self._policy, self._settings, self.now_ms
+        policy, chosen, now_ms = self.policy, self._settings, self.now_ms
         if event is GateEvent.ONSET:
             self._over_bot = bot_speaks
             policy.on_onset(now_ms)
@@ -196,7 +201,7 @@ class Ears:
             return
         beside_db = self._usual.beside(level_db)
         if beside_db is not None:
-            self._policy.on_level(self.now_ms, beside_db)
+            self.policy.on_level(self.now_ms, beside_db)
         began, ended = self._gate.started_sample, self._gate.stopped_sample
         if learns and not self._over_bot and began is not None and ended is not None:
             self._usual.learn(level_db, voiced_ms=(ended - began) * 1000 // self._vad.rate_hz)
@@ -210,7 +215,7 @@ class Ears:
         """The turn so far; between turns no more than a soft first sound."""
         if self._turn is None:
             return
-        is_turn = self._gate.state is not GateState.QUIET or self._policy.awaits_end
+        is_turn = self._gate.state is not GateState.QUIET or self.policy.awaits_end
         keep = self._turn.max_samples if is_turn else PRE_SPEECH_MS * self._vad.rate_hz // 1000
         self._heard.append(audio)
         self._heard_samples += len(audio)
@@ -238,20 +243,20 @@ class Ears:
             logger.warning(f"nobody says how complete a pause sounds: {error}")
             return
         known = estimate.result()
-        self._policy.on_completeness(known.complete, filler_log_odds=known.filler_log_odds)
+        self.policy.on_completeness(known.complete, filler_log_odds=known.filler_log_odds)
 
     def _tell_words(self) -> None:
         with self._lock:
             words, self._words = list(self._words), deque(maxlen=WAITING_WORDS)
         for each in words:
             if isinstance(each, Spotting):
-                self._spotting = {each.number: self._policy.voice_number}
-                self._policy.on_spotting()
+                self._spotting = {each.number: self.policy.voice_number}
+                self.policy.on_spotting()
             elif isinstance(each, Spotted):
                 voice, odds = self._spotting.get(each.number), each.floor_log_odds
-                self._policy.on_spotted(self.now_ms, each.text, voice=voice, floor_log_odds=odds)
+                self.policy.on_spotted(self.now_ms, each.text, voice=voice, floor_log_odds=odds)
             elif isinstance(each, OwnVoice):
-                self._policy.on_self_voice(self.now_ms, own=each.is_own)
+                self.policy.on_self_voice(self.now_ms, own=each.is_own)
             else:
-                told = self._policy.on_final if each.is_final else self._policy.on_partial
+                told = self.policy.on_final if each.is_final else self.policy.on_partial
                 told(self.now_ms, each.text, confidences=each.confidences)

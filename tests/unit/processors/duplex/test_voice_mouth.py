@@ -18,7 +18,6 @@ from core.media import float_to_pcm16
 from models.omni import UnitResult, Vote
 from processors.duplex.voice import EngineVoice, VoiceSettings
 from protocols.surface import TOLD, Faltered, Happening, UnitOver
-from runtime.loop_clock import LoopClock
 from tests import virtual_time
 
 RATE_HZ = 24_000
@@ -54,7 +53,6 @@ class Bench:
         self.may_push.set()
         self.voice = EngineVoice(
             self._push,
-            clock=LoopClock(),
             settings=VoiceSettings(),
             playout=None,
             keeps_apart=lambda: keeps_apart,
