@@ -341,10 +341,10 @@ async def gateway(
         hearing=engines.hearing,
         active=lambda: app.state.calls.active,
         heard=lambda: app.state.calls.heard,
+        answers=engines.answers,
     )
     most_waiting = 0 if deployment.server.queue is None else deployment.server.queue.most
     is_bounded = deployment.server.admission == "auto"
-    engines.tell_answers(gate.answered)
 
     def not_ready() -> list[str]:
         """Return the reasons for which this process should get no new calls."""

@@ -80,7 +80,7 @@ async def _build(
         engines.build_tts(),
     )
     TurnLogWriter(call.live.turns, events)
-    events.subscribe(AnswerHeard, lambda event: engines.answered(event.latency_ms))
+    events.subscribe(AnswerHeard, engines.answers.publish)
     thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
     background = [*backchannels(engines, call, entry.push_frame), *screening.background]
 

@@ -98,7 +98,7 @@ async def _build(
         engines.answering.build(tools=tools, context=context, rules=call.rules),
     )
     TurnLogWriter(call.live.turns, events, words=FinalWords)
-    events.subscribe(AnswerHeard, lambda event: engines.answered(event.latency_ms))
+    events.subscribe(AnswerHeard, engines.answers.publish)
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     units = UnitRecords(events, write_tick)
     engine = OmniStages(engines, transport, call, context, on_tick=units.take, front=front)

@@ -58,6 +58,7 @@ from runtime.engine_hosting.messages import EngineSpec
 from runtime.engine_pool import EnginePool
 from runtime.engine_process import EngineProcess, EngineProcessSettings
 from runtime.engine_thread import EngineThread
+from runtime.event_stream import CallEvents
 from runtime.shutdown import Shutdown
 from runtime.stream_threads import StreamThreads, StreamThreadSettings
 from runtime.utterances import UtteranceEngine
@@ -418,6 +419,7 @@ class Engines:
         executors: threads for these and for synthesis.
         output_rate_hz: rate of the bot's audio.
         latencies: of perception's streams, as the calls so far have learnt them.
+        answers: ``AnswerHeard`` of all calls.
         shutdown: how far the end of the process has come.
     """
 
@@ -431,18 +433,10 @@ class Engines:
         self.output_rate_hz = voice_rate_hz if voice_rate_hz in OPUS_RATES_HZ else CLOUD_VOICE_RATE_HZ
         self.latencies = LearntLatencies()
         self.shutdown = Shutdown()
-        self._on_answer: Callable[[int], None] = lambda _: None
+        self.answers = CallEvents()
         self._loaded = loaded
         self._front_end: EnginePool[object] | None = None
         self._starting: asyncio.Task[None] | None = None
-
-    def tell_answers(self, told: Callable[[int], None]) -> None:
-        """Report every answer of any call: see ``TurnLog``."""
-        self._on_answer = told
-
-    def answered(self, latency_ms: int) -> None:
-        """Report an answer of a call."""
-        self._on_answer(latency_ms)
 
     @classmethod
     async def load(cls, deployment: Deployment, *, duplex: bool = False) -> "Engines":

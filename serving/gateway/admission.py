@@ -12,6 +12,8 @@ from pathlib import Path
 
 from loguru import logger
 
+from core.call_events import AnswerHeard
+from runtime.event_stream import CallEvents
 from serving.scheduler.admission import Admission, Admitted
 
 PROBE_S = 0.05
@@ -44,6 +46,7 @@ class AdmissionGate:
         hearing: of embedded recognisers; None where there are none.
         active: calls that are held.
         heard: those of them that have the recogniser hear their caller.
+        answers: of all calls, as they are heard.
         full_s: how long it has to be full before ``full`` says so.
     """
 
@@ -54,6 +57,7 @@ class AdmissionGate:
         hearing: Callable[[], Hearing | None],
         active: Callable[[], int],
         heard: Callable[[], int],
+        answers: CallEvents,
         full_s: float = FULL_S,
     ) -> None:
         self._policy = Admission(most)
@@ -61,6 +65,7 @@ class AdmissionGate:
         self._hearing = hearing
         self._active = active
         self._heard = heard
+        answers.subscribe(AnswerHeard, self._on_answer)
         self._task: asyncio.Task[None] | None = None
         self._said = most
         self._full_s = full_s
@@ -92,11 +97,6 @@ class AdmissionGate:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def answered(self, latency_ms: int) -> None:
-        """Take how long a caller waited for the first sound of an answer."""
-        now_ms = round(asyncio.get_running_loop().time() * 1000)
-        self._policy.on_answer(now_ms, latency_ms, calls=self._active())
-
     def full(self) -> list[str]:
         """Return why no further call was admitted for a while; empty when one was. For readiness."""
         since_s = self._full_since_s
@@ -117,6 +117,10 @@ class AdmissionGate:
             "alone_ms": self._policy.alone_ms,
             "recogniser_ms_per_s": None if factor is None else round(factor * 1000),
         }
+
+    def _on_answer(self, event: AnswerHeard) -> None:
+        now_ms = round(asyncio.get_running_loop().time() * 1000)
+        self._policy.on_answer(now_ms, event.latency_ms, calls=self._active())
 
     async def _measure(self) -> None:
         loop = asyncio.get_running_loop()

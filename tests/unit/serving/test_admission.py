@@ -7,6 +7,7 @@ from loguru import logger
 from pipecat.runner.types import RunnerArguments
 
 from core.errors import CapacityError
+from runtime.event_stream import CallEvents
 from serving.gateway.admission import AdmissionGate, Hearing
 from serving.gateway.calls import CallTasks
 from serving.scheduler.admission import (
@@ -378,6 +379,7 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
         hearing=lambda: Hearing(1, factor[0], speaking=calls.active),
         active=lambda: calls.active,
         heard=lambda: calls.heard,
+        answers=CallEvents(),
         full_s=0,
     )
     calls.admitted = gate.admits
@@ -437,7 +439,7 @@ async def test_a_look_that_fails_is_logged_once_and_the_next_one_counts():
                 return figure
 
     looks: list[int] = []
-    gate = AdmissionGate(32, hearing=hearing, active=lambda: 0, heard=lambda: 0)
+    gate = AdmissionGate(32, hearing=hearing, active=lambda: 0, heard=lambda: 0, answers=CallEvents())
     gate.start()
     lines: list[str] = []
     sink = logger.add(lambda line: lines.append(line.record["message"]), level="ERROR")
