@@ -12,8 +12,9 @@ from session_store import migrations
 
 
 def new_session_file(path: Path) -> str:
-    """Write an empty store to ``path``, unless a file is there, and return its address."""
+    """Write an empty store to ``path`` and its folder, unless a file is there, and return its address."""
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_empty())
     return f"sqlite:///{path}"
 
