@@ -146,7 +146,7 @@ class Call:
         ends_on_goodbye: a caller who takes leave has ended the call, where the deployment says so.
         answers: what the call says to a turn by itself, in place of the model; None: nothing.
         tools: that the call itself has, beside the deployment's and the client's.
-        voicemail: what happens when a machine answers; None where nobody asks who does.
+        voicemail: settings for a machine that answers; None: who answers is not asked.
         call_id: unique.
     """
 
@@ -169,7 +169,7 @@ class Call:
 
     @property
     def events(self) -> CallEvents:
-        """What happens in the call."""
+        """Event stream of the call."""
         return self.live.events
 
     @property

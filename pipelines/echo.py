@@ -47,7 +47,7 @@ def wants_echo_control(mode: EchoMode, transport: Capabilities, *, peer_cancels:
 
 @dataclass(frozen=True, slots=True)
 class FrontEnd:
-    """What stands in front of the ears of one call.
+    """Echo control and voice activity of one call, and what tells the bot's own voice.
 
     Attributes:
         hosted: the caller's part of the process with echo control and voice activity; None: in threads.

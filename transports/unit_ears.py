@@ -1,4 +1,4 @@
-"""Who hears a call where it comes in, in front of the pipeline."""
+"""Listeners to what a client sends, before the pipeline has it."""
 
 from typing import Protocol
 
@@ -6,21 +6,21 @@ from pipecat.frames.frames import InputAudioRawFrame, InputImageRawFrame
 
 
 class UnitEntry:
-    """Where what a client sends enters a speech model, while one of its call hears it there."""
+    """Entry of a call's audio and video into a speech model, while the call has one."""
 
     def __init__(self) -> None:
         self._ears: UnitEars | None = None
 
     def open(self, ears: "UnitEars") -> None:
-        """Begin to have these hear."""
+        """Give everything from here on to ``ears``."""
         self._ears = ears
 
     def close(self) -> None:
-        """Have nobody hear any more: the call is over."""
+        """Give it to the pipeline alone: the call is over."""
         self._ears = None
 
     def ears(self) -> "UnitEars | None":
-        """Return who hears; None: the pipeline alone."""
+        """Return the listener; None: the pipeline alone."""
         return self._ears
 
 

@@ -31,6 +31,9 @@ from tests.peers.anthropic_server import AnthropicServer
 from tests.peers.llm_script import ModelServer, Turn
 from tests.peers.openai_server import OpenAiServer
 
+# Deadlines of well under a second are what is tested: a process that starts next to it takes as long.
+pytestmark = pytest.mark.alone
+
 # Half of the product's deadlines: the relations between them stay.
 LIMITS = GuardTuning(
     first_token_ms=600,

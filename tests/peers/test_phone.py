@@ -169,7 +169,7 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
             wants = packets(say("I want to speak to a person."))
             # As long as the answer, what is said of the transfer, and that nobody takes it.
             call = [*quiet(BRIEFLY_GREETED_S), *packets(say(QUESTION)), *quiet(8), *wants, *quiet(20)]
-            placing = asyncio.create_task(place(front.url, [*call, *wants, *quiet(12)]))
+            placing = asyncio.create_task(place(front.url, [*call, *wants, *quiet(24)]))
             async with asyncio.timeout(40):
                 while not rest.begun:
                     await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""What a call has opened is closed where its pipeline cannot be built, and left alone where it can."""
+"""Parts that a call has opened are closed where its pipeline cannot be built, and left alone where it can."""
 
 import pytest
 

@@ -221,7 +221,7 @@ def any_fields(dice: random.Random, most: int, depth: int = 0) -> dict[str, Any]
 
 
 def any_value(dice: random.Random, depth: int = 0) -> Any:
-    """What a client could put anywhere: JSON, many of its words and names those of the protocol."""
+    """Draw a JSON value that a client could put anywhere, many of its words those of the protocol."""
     if dice.random() < 0.2 + 0.1 * depth:
         kind = dice.randrange(4)
         if kind == 0:
