@@ -28,6 +28,9 @@ from transports.pipecat_internals import declare_events, emit
 
 SETTLE_MS = 500
 FLUSH_MS = 5_000
+# A chunk that comes this late after the one before it is heard without a gap, as from a device's buffer: a
+# timer that is 2 ms late each time would put a click between all chunks and make a reply longer.
+BUFFER_MS = 40
 
 
 class FileCall:
@@ -168,7 +171,8 @@ class FileOutput(InterruptibleOutput):
 
     async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
         call = self._call
-        at_ms = max(self._next_ms, call.now_ms())
+        now_ms = call.now_ms()
+        at_ms = now_ms if now_ms > self._next_ms + BUFFER_MS else self._next_ms
         duration_ms = len(frame.audio) // PCM_BYTES_PER_SAMPLE * 1000 // call.rate_hz
         pcm = self.gain.apply(frame.audio)
         call.recording.place(Side.BOT, ms_to_samples(at_ms, call.rate_hz), pcm)
