@@ -145,7 +145,7 @@ class Call:
         peer_cancels_echo: whether the other side's echo canceller is on; None when it does not say.
         ends_on_goodbye: a caller who takes leave has ended the call, where the deployment says so.
         answers: what the call says to a turn by itself, in place of the model; None: nothing.
-        tools: that the call itself has, beside the deployment's and the client's.
+        tools: that the call itself has, in addition to the deployment's and the client's.
         voicemail: settings for a machine that answers; None: who answers is not asked.
         call_id: unique.
     """
@@ -174,7 +174,7 @@ class Call:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the transport."""
+        """Return what the transport can do."""
         return TRANSPORTS.row(self.row).capabilities
 
     @property

@@ -42,8 +42,8 @@ async def run_conversation(engines: Engines, transport: BaseTransport, call: Cal
     async with offered_tools(engines.answering, call) as tools:
         worker, background = await _open(engines, transport, call, tools)
         # What a crash left half done may take a slow server's time; no greeting waits for it.
-        beside = [*(start() for start in background), tools.recover()]
-        await hold(engines, worker, transport, call, idle, beside=beside)
+        parallel = [*(start() for start in background), tools.recover()]
+        await hold(engines, worker, transport, call, idle, beside=parallel)
 
 
 async def _open(

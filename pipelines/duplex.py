@@ -75,8 +75,8 @@ async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> 
             worker, background = await _build(
                 engines, transport, call, OverBot(stop_words), hosted, tools, write_tick
             )
-        beside = [*(start() for start in background), tools.recover()]
-        await hold(engines, worker, transport, call, idle, beside=beside)
+        parallel = [*(start() for start in background), tools.recover()]
+        await hold(engines, worker, transport, call, idle, beside=parallel)
 
 
 async def _build(

@@ -92,7 +92,7 @@ class _AskedTools:
         self._asked: dict[str, asyncio.Future[str]] = {}
 
     def answer(self, call_id: str, output: str) -> None:
-        """Raises Refusal when nobody waits for it."""
+        """Take the client's answer to a call of a tool. Raises Refusal when it is not awaited."""
         asked = self._asked.pop(call_id, None)
         if asked is None or asked.done():
             raise Refusal(

@@ -16,7 +16,7 @@ from core.call_events import (
 from core.timeline import HeardReply
 from pipelines.call import Call
 
-# Replies that wait to be told with the next turn.
+# Replies that wait to be sent with the next turn.
 MOST_UNTOLD = 16
 
 
@@ -30,7 +30,7 @@ class TurnRecords:
 
     def __init__(self, call: Call, *, sends: bool) -> None:
         self._call, self._sends = call, sends
-        # Those that the client was not told of.
+        # Those that were not sent to the client.
         self._heard: deque[HeardReply] = deque(maxlen=MOST_UNTOLD)
         events = call.events
         events.subscribe(ReplyFinished, self._on_reply_finished)

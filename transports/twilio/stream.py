@@ -144,7 +144,7 @@ class PhoneStream:
         marks: what has come back.
         caller: what was heard.
         refused: messages that were ignored.
-        keys: that were pressed and when on the loop's clock, beside the listener, for one reader.
+        keys: that were pressed, with the time on the loop's clock, for one reader; the listener has them too.
     """
 
     def __init__(
@@ -466,7 +466,7 @@ class PhoneStream:
             if isinstance(event, Audio):
                 self._silent_at_s = self._now_s() + self.settings.silent_s
             elif not self.keys.full():
-                # Full: nobody presses so many in the time that a store takes, or nobody reads them.
+                # Full: more than a caller presses in the time that a store takes, or there is no reader.
                 self.keys.put_nowait((event.digit, self._clock.now_ms()))
             self._tell(event)
 

@@ -258,5 +258,5 @@ class Ears:
             elif isinstance(each, OwnVoice):
                 self.policy.on_self_voice(self.now_ms, own=each.is_own)
             else:
-                told = self.policy.on_final if each.is_final else self.policy.on_partial
-                told(self.now_ms, each.text, confidences=each.confidences)
+                notify = self.policy.on_final if each.is_final else self.policy.on_partial
+                notify(self.now_ms, each.text, confidences=each.confidences)
