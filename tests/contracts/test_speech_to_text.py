@@ -56,7 +56,8 @@ class NemoInItsEnvironment(WorkerStt):
         write_models(folder, QUESTION, "tdt")
         self._worker = nemo_worker(folder / "tdt.nemo", "--limit", "streams=64")
         url = self._worker.__enter__()
-        super().__init__(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=20))
+        patient = {"open_timeout_s": 20, "request_timeout_s": 20}
+        super().__init__(WorkerSttSettings(url=url, secret_env=told_secret(), **patient))
 
     def close(self) -> None:
         self._worker.__exit__(None, None, None)

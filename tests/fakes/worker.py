@@ -54,7 +54,8 @@ class Served:
 
     def settings(self, **more: Any) -> WorkerSettings:
         """For a host that asks it."""
-        return WorkerSettings.model_validate({"url": self.url, "secret_env": told_secret(), **more})
+        given = {"url": self.url, "secret_env": told_secret(), "open_timeout_s": OPENED_WITHIN_S}
+        return WorkerSettings.model_validate(given | more)
 
 
 def load_of(host: OmniHost) -> Load:

@@ -26,6 +26,12 @@ KINDS = ("tdt", "rnnt", "hybrid")
 Hosted = tuple[WorkerStt, dict[str, Any]]
 
 
+def patient_recogniser(url: str) -> WorkerStt:
+    """A recogniser for which a worker may take its time."""
+    patient = {"open_timeout_s": 20, "request_timeout_s": 20}
+    return WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), **patient))
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The folder of all models, and what NeMo's own streaming loop makes of the question with each."""
@@ -38,7 +44,7 @@ def hosted(request: pytest.FixtureRequest, models: tuple[Path, dict[str, Any]]) 
     """A worker with a model, and what NeMo makes of the question."""
     folder, expected = models
     with nemo_worker(folder / f"{request.param}.nemo") as url:
-        engine = WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=20))
+        engine = patient_recogniser(url)
         yield engine, expected[request.param]
 
 
@@ -99,7 +105,7 @@ def test_a_look_ahead_that_the_model_was_trained_with_is_taken_and_another_refus
 ) -> None:
     model = models[0] / "tdt.nemo"
     with nemo_worker(model, "--set", "att_context_size=[16, 0]") as url:
-        engine = WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=20))
+        engine = patient_recogniser(url)
         stream = engine.open_stream()
         stream.start()
         # With a chunk of one frame of the encoder, and not of four, words come earlier.

@@ -35,8 +35,9 @@ KOKORO_MODULES = (
 )  # fmt: skip
 QUESTION = silence(200) + say("what is your pin") + silence(200)
 CLAUSE = "The monthly fee is five dollars."
-# The deadline of a client of these tests.
+# The deadline of a request of these tests; a worker that has just started may take longer to answer at all.
 WITHIN_S = 1.5
+PATIENCE = {"open_timeout_s": 10, "request_timeout_s": WITHIN_S}
 
 Worker = tuple[subprocess.Popen[str], str]
 
@@ -64,11 +65,11 @@ def started(
 
 
 def ears(url: str) -> WorkerStt:
-    return WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), request_timeout_s=WITHIN_S))
+    return WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), **PATIENCE))
 
 
 def mouth(url: str) -> WorkerTts:
-    return WorkerTts(WorkerTtsSettings(url=url, secret_env=told_secret(), request_timeout_s=WITHIN_S))
+    return WorkerTts(WorkerTtsSettings(url=url, secret_env=told_secret(), **PATIENCE))
 
 
 def listener(pieces: list[bytes]):

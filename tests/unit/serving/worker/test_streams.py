@@ -18,7 +18,7 @@ from runtime.engine_hosting.messages import EngineMessage, MessageType
 from serving.worker.lifecycle import State
 from serving.worker.streams import HostedRecogniser, HostedVoice
 from tests.fakes.slow_streams import GatedStt, GatedTts
-from tests.fakes.worker import SECRET_ENV, Served, told_secret, worker
+from tests.fakes.worker import OPENED_WITHIN_S, SECRET_ENV, Served, told_secret, worker
 from tests.unit.serving.worker.test_server import eventually, first, hear
 
 QUIET = bytes(640)
@@ -40,12 +40,17 @@ def voice(engine: GatedTts, streams: int = 4, **limits: Any) -> Any:
     return worker(lambda: HostedVoice(engine, "gated", streams=streams), **limits)
 
 
+def reached(served: Served) -> dict[str, Any]:
+    """How an engine reaches the worker, with the patience that one interpreter for both needs."""
+    return {"url": served.url, "secret_env": told_secret(), "open_timeout_s": OPENED_WITHIN_S}
+
+
 def ears(served: Served, **more: Any) -> WorkerStt:
-    return WorkerStt(WorkerSttSettings(url=served.url, secret_env=told_secret(), **more))
+    return WorkerStt(WorkerSttSettings.model_validate(reached(served) | more))
 
 
 def mouth(served: Served, **more: Any) -> WorkerTts:
-    return WorkerTts(WorkerTtsSettings(url=served.url, secret_env=told_secret(), **more))
+    return WorkerTts(WorkerTtsSettings.model_validate(reached(served) | more))
 
 
 def said(engine: WorkerTts, text: str) -> bytes:
