@@ -35,7 +35,7 @@ from core.errors import ConfigError, EngineError, MediaError, PeerError, StoreEr
 from core.tuning import tuned
 from pipelines.modes import CASCADE, DUPLEX
 from runtime import event_loop
-from runtime.heap import bound_heap
+from runtime.heap import bound_heap, without_collection
 from runtime.leaving import leave
 from runtime.stall_monitor import StallMonitor
 from serving.gateway.operator_token import OperatorToken, operator_token
@@ -146,7 +146,8 @@ def main(arguments: list[str] | None = None) -> int:
     configure_log(options.verbose)
     try:
         check_flags(options)
-        deployment = with_flags(load_deployment(options.config), options)
+        with without_collection():
+            deployment = with_flags(load_deployment(options.config), options)
         if options.print_config:
             return print_config(deployment, with_engines=options.all)
         if options.mode == "text":
@@ -410,8 +411,10 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
     from telemetry.stall_log import StallLog
 
     stalls = StallMonitor(StallLog())
+    with without_collection():
+        loaded = await Engines.load(deployment, duplex=True)
     async with (
-        await Engines.load(deployment, duplex=True) as engines,
+        loaded as engines,
         open_conversations(deployment, engines.answering) as conversations,
         gateway(engines, conversations, mode=mode, token=token, stalls=stalls) as server,
     ):

@@ -1,10 +1,13 @@
 """Memory that goes back to the system."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from runtime.heap import without_collection
 
 ROOT = Path(__file__).resolve().parents[3]
 # Blocks of many sizes, so that what is kept lies among what is freed.
@@ -31,3 +34,10 @@ def test_memory_that_was_freed_goes_back_although_some_of_it_is_kept():
     before, held, after = map(float, done.stdout.split())
     assert held - before > 100
     assert after - before < 0.2 * (held - before)
+
+
+def test_the_collector_works_again_after_a_start_that_failed():
+    with pytest.raises(ZeroDivisionError), without_collection():
+        assert not gc.isenabled()
+        1 / 0
+    assert gc.isenabled()
