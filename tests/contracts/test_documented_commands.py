@@ -140,7 +140,7 @@ def same_order(measured: float, written: float) -> bool:
 def test_the_sequencer_is_as_fast_as_the_readme_says(tmp_path: Path) -> None:
     run("evals.sequencer", "--events", "20000", "--json", str(tmp_path / "out.json"))
     figures = json.loads((tmp_path / "out.json").read_text())
-    written = said("README.md", r"the sequencer orders ([\d,]+) reports a second")
+    written = said("docs/measurements.md", r"the sequencer orders ([\d,]+) reports a second")
     assert same_order(figures["dense"]["events_per_s"], written), figures["dense"]
 
 
@@ -149,7 +149,7 @@ def test_the_session_store_takes_what_the_readme_says(tmp_path: Path) -> None:
     short = ("--seconds", "1", "--json", str(tmp_path / "out.json"), "--out-dir", str(tmp_path))
     run("evals.session_store", *short)
     [figures] = json.loads((tmp_path / "out.json").read_text())["results"]
-    written = said("README.md", r"([\d,]+) durable events a second")
+    written = said("docs/measurements.md", r"([\d,]+) durable events a second")
     assert same_order(figures["appends_per_s"], written), figures
 
 
