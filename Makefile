@@ -1,8 +1,16 @@
-# make run    a conversation server on http://localhost:7860, nothing needed but Python 3.11
-# make test   the whole check
-# make setup  the environment of tests and evals
-# make models better local engines, where the network allows
-# make nemo   the environment of NeMo's worker: 2 GB, or 7 GB with CUDA; two minutes
+# make run     start a conversation server on http://localhost:7860; needs nothing but Python 3.11
+# make test    run the whole gate
+# make check   run the quick checks: style, types, layers and the tests of pure code; two minutes
+# make lint    check style (ruff) and assignments to foreign objects
+# make types   check types (mypy)
+# make layers  check imports between folders and the use of private members
+# make unit    run all tests
+# make setup   install the packages of tests and evals
+# make models  fetch larger local engines, where the network allows
+# make nemo    install the environment of NeMo's worker: 2 GB, or 7 GB with CUDA; two minutes
+# make lock    resolve pyproject.toml anew
+# make clean   remove the environments and build files
+# make help    print this list
 
 PYTHON ?= python3.11
 # Without one the deployment says it: 7860.
@@ -23,7 +31,7 @@ WEIGHTS := models-cache/moonshine/tiny-en/encoder_model.ort
 # Kept whatever the environment says: the tests start hundreds of processes, and each would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run setup weights models nemo environments test lint types layers unit lock clean help
+.PHONY: run setup weights models nemo environments test check lint types layers unit lock clean help
 
 help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
@@ -67,6 +75,13 @@ environments:
 
 test: environments lint types layers unit
 
+# Folders of pure code and settings, whose tests start no process and wait for nothing.
+PURE := core audio turn_taking sequencer protocols configs telemetry recording
+
+check: setup
+	@$(MAKE) --no-print-directory --jobs=2 lint types layers
+	@$(PYTEST) $(PURE:%=tests/unit/%) --numprocesses=2 --quiet
+
 lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -89,8 +104,8 @@ nemo: .venv-nemo/.done
 	@.venv-nemo/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/worker.txt -r requirements/nemo.txt
 	@touch $@
 
-# Two at a time, those with servers and callers beside nothing else, and then those that measure short times.
-# A part that fails does not keep the next from running: one run shows all that is wrong.
+# Two tests at a time; then those with servers and callers; then, one by one, those that measure short times.
+# A part that fails does not keep the next from running, so that one run shows all failures.
 unit: setup nemo
 	@failed=0; export PARLEY_TESTS_COMPLETE=1; \
 	$(PYTEST) tests --ignore=tests/peers -m "not alone" --numprocesses=2 --durations=15 || failed=1; \
