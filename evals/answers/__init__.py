@@ -1,0 +1,1 @@
+"""Answers from documents: questions with known answers, asked by text and aloud."""

@@ -1,0 +1,1 @@
+"""Turn taking: when the bot starts to speak, and what interrupts it."""

@@ -1,0 +1,26 @@
+"""The list of instruments."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evals.__main__ import instruments, summary
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_every_instrument_is_listed_with_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "evals"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == instruments()
+    assert {"evals.latency", "evals.turns.frontier", "evals.abuse"} <= set(instruments())
+
+
+@pytest.mark.parametrize("name", ["evals.no_such_thing", "evals.turns.no_such_thing"])
+def test_a_name_that_is_no_module_is_reported(name: str) -> None:
+    with pytest.raises(LookupError, match=name):
+        summary(name)
