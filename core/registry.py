@@ -1,18 +1,31 @@
 """Swappable parts by name, resolved on use.
 
-A row is ``"package.module:Attribute"``: importing a registry loads no engine and no weights. Asking for an
-unknown name is a ``ConfigError`` that lists the known ones; a row whose optional package is missing is a
-``ConfigError`` that names the extra to install.
+A row is ``"package.module:Attribute"``: importing a registry loads no engine and no weights. An unknown name
+is a ``ConfigError`` that lists the known ones; a row whose optional package is missing is a ``ConfigError``
+that names the extra to install.
+
+Other packages add rows without a change here: an installed one by an entry point of the group
+``parley.STAGE`` (``parley.stt_engine``), and any importable module by its ``package.module:Attribute`` in the place
+of a name. The rows of this table come first, so that a package cannot replace one of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from core.errors import ConfigError
 
 T = TypeVar("T")
+# Of the groups of entry points by which packages add rows.
+GROUP = "parley"
+
+
+def is_target(name: str) -> bool:
+    """Return whether a name is a ``package.module:Attribute`` and no row of a table."""
+    module, colon, attribute = name.partition(":")
+    return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 @dataclass(frozen=True)
@@ -45,8 +58,11 @@ class Registry(Generic[T]):
         self._rows = {name: row if isinstance(row, Row) else Row(row) for name, row in rows.items()}
 
     def names(self) -> tuple[str, ...]:
-        """Known names, sorted."""
-        return tuple(sorted(self._rows))
+        """Known names, sorted: those of the table and those that installed packages add."""
+        return tuple(sorted({*self._rows, *(entry.name for entry in self._installed())}))
+
+    def _installed(self) -> tuple[EntryPoint, ...]:
+        return tuple(entry_points(group=f"{GROUP}.{self.stage.replace(' ', '_')}"))
 
     def row(self, name: str) -> Row:
         """The row of a name.
@@ -54,29 +70,35 @@ class Registry(Generic[T]):
         Raises:
             ConfigError: unknown name; lists the known ones.
         """
-        try:
-            return self._rows[name]
-        except KeyError:
-            raise ConfigError(f"unknown {self.stage} {name!r}", known=self.names()) from None
+        if (row := self._rows.get(name)) is not None:
+            return row
+        if is_target(name):
+            return Row(name, "of a module of the deployment's own")
+        for entry in self._installed():
+            if entry.name == name:
+                return Row(entry.value, f"of the package {entry.dist.name}" if entry.dist else "")
+        raise ConfigError(f"unknown {self.stage} {name!r}", known=self.names())
 
     def factory(self, name: str) -> Callable[..., T]:
         """Import and return the factory of a name.
 
         Raises:
-            ConfigError: unknown name, or a package of the row's extra is not installed.
+            ConfigError: unknown name, a package of the row's extra is not installed, or another package's
+                module or attribute is not there.
         """
         row = self.row(name)
         module_name, _, attribute = row.target.partition(":")
         try:
-            module = import_module(module_name)
-        except ImportError as error:
-            if row.extra is None:
+            return cast(Callable[..., T], getattr(import_module(module_name), attribute))
+        except (ImportError, AttributeError) as error:
+            if row.extra is not None and isinstance(error, ImportError):
+                raise ConfigError(
+                    f"{self.stage} {name!r} needs the extra {row.extra!r}: "
+                    f"pip install -e '.[{row.extra}]' ({error})"
+                ) from error
+            if name in self._rows:
                 raise
-            raise ConfigError(
-                f"{self.stage} {name!r} needs the extra {row.extra!r}: "
-                f"pip install -e '.[{row.extra}]' ({error})"
-            ) from error
-        return cast(Callable[..., T], getattr(module, attribute))
+            raise ConfigError(f"{self.stage} {name!r} cannot be imported: {error}") from error
 
     def create(self, name: str, *args: Any, **kwargs: Any) -> T:
         """Import the factory of a name and call it.
@@ -87,7 +109,9 @@ class Registry(Generic[T]):
         return self.factory(name)(*args, **kwargs)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._rows
+        return isinstance(name, str) and (
+            name in self._rows or is_target(name) or any(entry.name == name for entry in self._installed())
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

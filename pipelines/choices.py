@@ -10,7 +10,7 @@ from configs.deployment import Choice
 from configs.engines import checked_settings, settings_model
 from configs.load import parse_settings
 from core.errors import ConfigError
-from core.registry import Registry
+from core.registry import Registry, is_target
 from processors.service_rows import ServiceRow
 
 
@@ -46,6 +46,14 @@ def service_row(services: Registry[ServiceRow[Any]], choice: Choice, *, where: s
     return row
 
 
+def _is_service(engines: Registry[Any], name: str) -> bool:
+    """Return whether a module of the deployment's own has a service row there, and no engine."""
+    if not is_target(name):
+        return False
+    factory = engines.factory(name)
+    return isinstance(factory, type) and issubclass(factory, ServiceRow)
+
+
 def engine_or_service(
     engines: Registry[Any],
     services: Registry[ServiceRow[Any]],
@@ -61,7 +69,7 @@ def engine_or_service(
     Raises:
         ConfigError: see the two above; an unknown name lists both kinds.
     """
-    if choice.name in engines:
+    if choice.name in engines and not _is_service(engines, choice.name):
         return engine_settings(engines, choice, given, where=where)
     if choice.name not in services:
         known = tuple(sorted((*engines.names(), *services.names(), *others)))

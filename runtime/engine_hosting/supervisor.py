@@ -47,8 +47,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def child_environment(*, on_device: bool = False) -> dict[str, str]:
     """Return the environment variables of a child; ``on_device``: of one that runs a large model."""
     names = PASSED_ENVIRONMENT + (PASSED_TO_MODELS if on_device else ())
-    # The child finds the same modules wherever it is started from.
-    return {name: os.environ[name] for name in names if name in os.environ} | {"PYTHONPATH": str(ROOT)}
+    # The child finds the same modules wherever it is started from, the deployment's own engines among them.
+    own = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    modules = os.pathsep.join([str(ROOT), *map(os.path.abspath, own)])
+    return {name: os.environ[name] for name in names if name in os.environ} | {"PYTHONPATH": modules}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from core.errors import ConfigError
@@ -31,3 +33,46 @@ def test_membership_and_order():
     registry: Registry[object] = Registry("thing", {"b": "x:y", "a": "x:y"})
     assert "a" in registry
     assert list(registry) == ["a", "b"]
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module that is importable and in no table."""
+    (tmp_path / "parrot_engines.py").write_text("class Parrot:\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "parrot_engines"
+
+
+def test_a_module_of_the_deployments_own_is_taken_by_its_target(own_module: str):
+    registry: Registry[object] = Registry("thing", {})
+    assert f"{own_module}:Parrot" in registry
+    assert type(registry.create(f"{own_module}:Parrot")).__name__ == "Parrot"
+
+
+@pytest.mark.parametrize("target", ["no_such_module_here:Parrot", "parrot_engines:Cockatoo"])
+def test_a_target_that_is_not_there_is_a_mistake_of_the_deployment(own_module: str, target: str):
+    registry: Registry[object] = Registry("thing", {})
+    with pytest.raises(ConfigError, match=f"thing '{target}' cannot be imported"):
+        registry.create(target)
+
+
+@pytest.mark.parametrize("name", ["", ":", "a:", ":b", "a b:c", "a.:b", "a:b.c", "../a:b"])
+def test_what_is_no_target_is_an_unknown_name(name: str):
+    registry: Registry[object] = Registry("thing", {"a": "x:y"})
+    assert name not in registry
+    with pytest.raises(ConfigError, match="unknown thing"):
+        registry.create(name)
+
+
+def test_an_installed_package_adds_a_row_and_replaces_none(own_module: str, tmp_path: Path):
+    metadata = tmp_path / "parrot-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: parrot\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        f"[parley.small_thing]\nparrot = {own_module}:Parrot\ndecimal = {own_module}:Parrot\n"
+    )
+    registry: Registry[object] = Registry("small thing", {"decimal": "decimal:Decimal"})
+    assert "parrot" in registry and registry.names() == ("decimal", "parrot")
+    assert registry.row("parrot").summary == "of the package parrot"
+    assert type(registry.create("parrot")).__name__ == "Parrot"
+    assert str(registry.create("decimal", "1.5")) == "1.5"

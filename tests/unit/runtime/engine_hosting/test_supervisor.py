@@ -1,12 +1,14 @@
 """Lives of a supervised process on a clock that jumps."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from core.errors import AgentError, ConfigError, EngineError
-from runtime.engine_hosting.supervisor import RestartPauses, Supervisor
+from runtime.engine_hosting.supervisor import RestartPauses, Supervisor, child_environment
 from tests import virtual_time
 
 # After the first restart 200 ms, then twice as long each time.
@@ -175,3 +177,15 @@ def test_a_retired_process_has_no_other_life() -> None:
         return len(lives.begun_s)
 
     assert virtual_time.run(scenario()) == 1
+
+
+def test_a_child_finds_the_modules_of_the_deployment_and_no_other_variables(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.pathsep}relative")
+    monkeypatch.setenv("SECRET_OF_A_SERVICE", "key")
+    passed = child_environment()
+    root, *own = passed["PYTHONPATH"].split(os.pathsep)
+    assert (Path(root) / "bot.py").is_file()
+    assert own == [str(tmp_path), os.path.abspath("relative")]
+    assert "SECRET_OF_A_SERVICE" not in passed
