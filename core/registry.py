@@ -5,8 +5,8 @@ is a ``ConfigError`` that lists the known ones; a row whose optional package is 
 that names the extra to install.
 
 Other packages add rows without a change here: an installed one by an entry point of the group
-``parley.STAGE`` (``parley.stt_engine``), and any importable module by its ``package.module:Attribute`` in the place
-of a name. The rows of this table come first, so that a package cannot replace one of them.
+``parley.STAGE`` (``parley.stt_engine``), and any importable module by its ``package.module:Attribute`` in
+the place of a name. The rows of this table come first, so that a package cannot replace one of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
