@@ -16,7 +16,6 @@ logger.add(sys.stderr, level="WARNING")
 ALONE = (
     "tests/peers/",
     "tests/contracts/test_documented_commands.py",
-    "tests/contracts/test_speech_to_text.py",
 )
 
 

@@ -11,13 +11,19 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.worker import SECRET
+from core.errors import EngineError
+from models.hosted.link import ConversationLink
+from models.hosted.worker import OneWorker, WorkerAddress
+from runtime.engine_hosting.messages import MessageType
+from tests.fakes.worker import SECRET, told_secret
 from tests.system import missing
 
 ROOT = Path(__file__).resolve().parents[1]
 VARIABLE = "NEMO_PYTHON"
 # ``make nemo`` makes it.
 MADE = ROOT / ".venv-nemo" / "bin" / "python"
+# What is judged begins when a model is loaded, however long that takes.
+PATIENCE_S = 60
 
 
 def nemo_python() -> str:
@@ -41,7 +47,12 @@ def write_models(folder: Path, pcm: bytes, *kinds: str) -> dict[str, Any]:
         file.writeframes(pcm)
     arguments = ["-m", "tests.tiny_nemo", str(folder), str(recording), *kinds]
     done = subprocess.run(
-        [nemo_python(), *arguments], cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=300
+        [nemo_python(), *arguments],
+        cwd=ROOT,
+        env=nemo_variables(),
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-4_000:]
     heard: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -55,7 +66,7 @@ def nemo_worker(model: Path, *more: str) -> Iterator[str]:
     process = subprocess.Popen(
         [*command, "--port", "0", "--print-url", "--set", "threads=1", *more],
         cwd=ROOT,
-        env=_environment(),
+        env=nemo_variables(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -72,7 +83,30 @@ def nemo_worker(model: Path, *more: str) -> Iterator[str]:
         process.communicate(timeout=10)
 
 
-def _environment() -> dict[str, str]:
+def until_loaded(url: str) -> None:
+    """Wait until a worker has its model. Raises EngineError when it does not load.
+
+    A recogniser waits as well, but takes a worker that says nothing for some seconds for a dead one. While
+    packages are imported next to other processes it may be silent for so long: a test alone judges that.
+    """
+    address = WorkerAddress(url=url, secret_env=told_secret())
+    watch = OneWorker(address).watch()
+    link = ConversationLink(url, watch, open_s=PATIENCE_S, write_s=PATIENCE_S, engine="nemo")
+    try:
+        facts = link.facts
+        while facts.get("engine") is None:
+            if facts.get("state") == "dead":
+                raise EngineError("nemo: its model does not load", engine="nemo")
+            facts = link.next(MessageType.STATE, within_s=PATIENCE_S).facts
+    finally:
+        link.close()
+
+
+def nemo_variables() -> dict[str, str]:
+    """The environment variables of a process in that environment, which takes one core and no more."""
     # Its packages look for others in what they are given.
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
-    return kept | {"PARLEY_WORKER_SECRET": SECRET, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    # Torch starts a thread for each core, also while a model is loaded.
+    one_core = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    own = {"PARLEY_WORKER_SECRET": SECRET, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    return kept | one_core | own

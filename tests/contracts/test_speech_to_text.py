@@ -21,7 +21,7 @@ from tests import human_speech
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.worker import HostedStt, told_secret
 from tests.listening import PIECE_BYTES, play, understand
-from tests.nemo_environment import nemo_worker, write_models
+from tests.nemo_environment import nemo_worker, until_loaded, write_models
 from tests.tiny_moonshine import install_moonshine
 from tests.tiny_whisper import install_whisper
 from tests.voices import say, silence
@@ -56,6 +56,7 @@ class NemoInItsEnvironment(WorkerStt):
         write_models(folder, QUESTION, "tdt")
         self._worker = nemo_worker(folder / "tdt.nemo", "--limit", "streams=64")
         url = self._worker.__enter__()
+        until_loaded(url)
         patient = {"open_timeout_s": 20, "request_timeout_s": 20}
         super().__init__(WorkerSttSettings(url=url, secret_env=told_secret(), **patient))
 
@@ -92,12 +93,7 @@ UNDERSTANDING = (
 QUESTION = silence(200) + say("what is your pin") + silence(200)
 
 
-def _param(name: str) -> object:
-    # Its worker loads torch with all cores.
-    return pytest.param(name, marks=pytest.mark.alone) if name == "nemo" else name
-
-
-@pytest.fixture(scope="module", params=[_param(name) for name in ENGINES])
+@pytest.fixture(scope="module", params=list(ENGINES))
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SpeechToText]:

@@ -14,20 +14,21 @@ from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
 from models.stt.words import plain_text
 from tests.fakes.worker import told_secret
 from tests.listening import play, understand
-from tests.nemo_environment import ROOT, nemo_python, nemo_worker, write_models
+from tests.nemo_environment import ROOT, nemo_python, nemo_variables, nemo_worker, until_loaded, write_models
 from tests.voices import say, silence
-
-pytestmark = pytest.mark.alone
 
 QUESTION = silence(200) + say("how much is a replacement card") + silence(300)
 FRAME_MS = 80
 KINDS = ("tdt", "rnnt", "hybrid")
+# It says that it is dead, and ends.
+ENDED = "its model does not load|the worker is gone"
 
 Hosted = tuple[WorkerStt, dict[str, Any]]
 
 
 def patient_recogniser(url: str) -> WorkerStt:
     """A recogniser for which a worker may take its time."""
+    until_loaded(url)
     patient = {"open_timeout_s": 20, "request_timeout_s": 20}
     return WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), **patient))
 
@@ -112,7 +113,19 @@ def test_a_look_ahead_that_the_model_was_trained_with_is_taken_and_another_refus
         early = play(stream, QUESTION[:32_000])
         assert early and stream.finish().text
         stream.close()
-    with nemo_worker(model, "--set", "att_context_size=[16, 7]") as url, pytest.raises(EngineError):
+    with (
+        nemo_worker(model, "--set", "att_context_size=[16, 7]") as url,
+        pytest.raises(EngineError, match=ENDED),
+    ):
+        patient_recogniser(url)
+
+
+@pytest.mark.alone
+def test_a_worker_says_how_it_stands_while_it_imports_its_packages(tmp_path: Path) -> None:
+    model = tmp_path / "broken.nemo"
+    model.write_bytes(b"no model")
+    # It is found to be broken when they are there. A worker that is silent meanwhile is taken for a dead one.
+    with nemo_worker(model) as url, pytest.raises(EngineError, match=ENDED):
         WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), load_timeout_s=60))
 
 
@@ -121,7 +134,7 @@ def test_a_model_that_cannot_stream_is_refused(models: tuple[Path, dict[str, Any
         [nemo_python(), "runner.py", "--role", "worker", "--engine", "nemo", "--port", "0"]
         + ["--set", f"model={models[0] / 'whole.nemo'}"],
         cwd=ROOT,
-        env={"PARLEY_WORKER_SECRET": "x" * 20, "PATH": "/usr/bin:/bin", "HOME": "/tmp"},
+        env=nemo_variables(),
         capture_output=True,
         text=True,
         timeout=120,
@@ -134,7 +147,7 @@ def test_a_model_that_is_not_there_is_told_before_anything_is_loaded() -> None:
     done = subprocess.run(
         [nemo_python(), "runner.py", "--role", "worker", "--engine", "nemo", "--set", "model=/no/such.nemo"],
         cwd=ROOT,
-        env={"PARLEY_WORKER_SECRET": "x" * 20, "PATH": "/usr/bin:/bin", "HOME": "/tmp"},
+        env=nemo_variables(),
         capture_output=True,
         text=True,
         timeout=120,
