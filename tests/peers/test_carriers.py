@@ -1,31 +1,37 @@
 """Calls of telephone networks other than Twilio: a caller over the network's own webhook and messages."""
 
 import asyncio
+import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+import pytest_asyncio
 import yaml
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from evals.phone.speech import PACKET, packets, quiet, samples_of
-from protocols.twilio_media import PACKET_BYTES
+from protocols.twilio_media import PACKET_BYTES, RATE_HZ
 from serving.gateway.carriers import CARRIERS
 from tests.carriers import NETWORKS, PUBLIC, Network, environment
+from tests.peers.operations_gateway import BEARER
 from tests.peers.phone_caller import likeness
 from tests.peers.server import RunningServer, running_server
-from tests.peers.test_phone import QUESTION, SAID, timelines
+from tests.peers.test_phone import GREETED_S, LOUD, QUESTION, SAID
 from tests.voices import say
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 each = pytest.mark.parametrize("kind", NETWORKS, ids=lambda kind: kind.name)
-BRIEFLY = {"greeting": "Hello there."}
-BRIEFLY_GREETED_S = 4.0
+# The tests share a server, which has seen every call that it was told of.
+CALL_IDS = (f"call-{number}" for number in itertools.count(1))
+# Who has said something is quiet for no longer before it is over.
+PAUSE_S = 1.0
 
 
 @dataclass
@@ -54,7 +60,23 @@ class Line:
         self._ahead: deque[bytes | str] = deque()
         self.heard = Heard()
 
-    async def hold(self, url: str, said: Sequence[bytes], keys: str = "") -> Heard:
+    def silence_until(self, is_true: Callable[[], bool], *, within_s: float) -> Iterator[bytes]:
+        for packet in quiet(within_s):
+            if is_true():
+                return
+            yield packet
+
+    def listening(self, *, within_s: float) -> Iterator[bytes]:
+        """Say nothing until the bot has said something from now on, and has paused."""
+        begun = len(self.heard.mu_law)
+
+        def has_paused() -> bool:
+            loud = np.flatnonzero(np.abs(samples_of(bytes(self.heard.mu_law[begun:]))) > LOUD)
+            return bool(loud.size) and len(self.heard.mu_law) - begun - loud[-1] > PAUSE_S * RATE_HZ
+
+        return self.silence_until(has_paused, within_s=within_s)
+
+    async def hold(self, url: str, said: Iterable[bytes], keys: str = "") -> Heard:
         """Call, say everything, and hang up."""
         network = self._network
         async with httpx.AsyncClient(base_url=url) as client:
@@ -79,7 +101,7 @@ class Line:
                 await asyncio.gather(ear, return_exceptions=True)
         return self.heard
 
-    async def _talk(self, socket: ClientConnection, said: Sequence[bytes], keys: str) -> None:
+    async def _talk(self, socket: ClientConnection, said: Iterable[bytes], keys: str) -> None:
         loop, network = asyncio.get_running_loop(), self._network
         began_s, waiting = loop.time(), b""
         for number, packet in enumerate(said):
@@ -126,69 +148,98 @@ class Line:
         self.heard.closed = True
 
 
-@asynccontextmanager
-async def serving(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, **bot: object
-) -> AsyncIterator[RunningServer]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
     """A server that takes calls of every network."""
-    for name, value in environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PARLEY_CALL_KEYS", "k" * 32)
-    monkeypatch.setenv("PARLEY_STORE_URL", f"sqlite:///{folder}/sessions.db")
+    folder = tmp_path_factory.mktemp("phone")
     config = folder / "phone.yaml"
     networks = [network.name for network in NETWORKS]
-    phone = {"public_url": PUBLIC, "carriers": networks}
-    config.write_text(yaml.safe_dump({"phone": phone, "bot": bot}))
-    async with running_server("--config", str(config)) as server:
-        yield server
+    config.write_text(yaml.safe_dump({"phone": {"public_url": PUBLIC, "carriers": networks}}))
+    own = {"PARLEY_CALL_KEYS": "k" * 32, "PARLEY_STORE_URL": f"sqlite:///{folder}/sessions.db"}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name, value in (environment() | own).items():
+            monkeypatch.setenv(name, value)
+        async with running_server("--config", str(config)) as running:
+            yield running
+
+
+def line_of(kind: type[Network]) -> Line:
+    return Line(kind(next(CALL_IDS)))
 
 
 def sound(heard: Heard) -> np.ndarray:
     return samples_of(bytes(heard.mu_law)).astype(np.float64)
 
 
+async def session_ids(server: RunningServer) -> list[str]:
+    """Newest first."""
+    async with httpx.AsyncClient(base_url=server.url, headers=BEARER) as client:
+        return [each["id"] for each in (await client.get("/api/sessions")).json()["sessions"]]
+
+
+async def timeline(server: RunningServer, session_id: str) -> list[dict[str, Any]]:
+    async with httpx.AsyncClient(base_url=server.url, headers=BEARER) as client:
+        return (await client.get(f"/api/sessions/{session_id}/timeline")).json()["events"]
+
+
 @each
-async def test_a_caller_of_each_network_asks_and_hears_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Network]
-):
-    async with serving(tmp_path, monkeypatch, **BRIEFLY) as server:
-        said = [*quiet(BRIEFLY_GREETED_S), *packets(say(QUESTION)), *quiet(10)]
-        heard = await Line(kind()).hold(server.url, said)
-        assert not heard.closed
-        assert likeness(sound(heard), "On Saturdays they are open from ten until two.") > SAID
-        # All marks were reached, which the session knows: nothing of what was said is doubted.
-        assert heard.marks and set(heard.reached) == set(heard.marks)
-        [timeline] = await timelines(server.url)
-        turns = [each["payload"] for each in timeline if each["kind"] in ("user_turn", "bot_turn")]
-        assert {each["transport"] for each in turns} == {"phone"}
-        assert QUESTION.lower().rstrip("?") in [each["text"] for each in turns]
-        answers = [each["payload"] for each in timeline if each["kind"] == "bot_turn"]
-        assert not any(each["truncated"] for each in answers)
+async def test_a_caller_of_each_network_asks_and_hears_the_answer(server: RunningServer, kind: type[Network]):
+    before, line = await session_ids(server), line_of(kind)
+
+    def says() -> Iterator[bytes]:
+        yield from line.listening(within_s=GREETED_S)
+        yield from packets(say(QUESTION))
+        yield from line.listening(within_s=10)
+
+    heard = await line.hold(server.url, says())
+    assert not heard.closed
+    assert likeness(sound(heard), "On Saturdays they are open from ten until two.") > SAID
+    # All marks were reached, which the session knows: nothing of what was said is doubted.
+    assert heard.marks and set(heard.reached) == set(heard.marks)
+    [session_id] = set(await session_ids(server)).difference(before)
+    events = await timeline(server, session_id)
+    turns = [each["payload"] for each in events if each["kind"] in ("user_turn", "bot_turn")]
+    assert {each["transport"] for each in turns} == {"phone"}
+    assert QUESTION.lower().rstrip("?") in [each["text"] for each in turns]
+    answers = [each["payload"] for each in events if each["kind"] == "bot_turn"]
+    assert not any(each["truncated"] for each in answers)
 
 
 @each
 async def test_a_caller_who_interrupts_or_presses_keys_is_heard_and_the_line_is_cleared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Network]
+    server: RunningServer, kind: type[Network]
 ):
-    async with serving(tmp_path, monkeypatch) as server:
-        # During the default greeting, which takes seconds: words, and then keys of a menu.
-        stop = packets(say("Wait a moment please, I have another question."))
-        heard = await Line(kind()).hold(server.url, [*quiet(1.5), *stop, *quiet(2)])
-        assert heard.clears >= 1
-        [timeline] = await timelines(server.url)
-        greeting = next(each["payload"] for each in timeline if each["kind"] == "bot_turn")
-        assert greeting["truncated"]
-        heard = await Line(kind("call-2")).hold(server.url, quiet(9), keys="123")
-        newest = (await timelines(server.url))[0]
-        assert any("1 2 3" in str(each["payload"].get("text")) for each in newest), newest
+    before, line = await session_ids(server), line_of(kind)
+    # During the greeting, which takes seconds: words, and then keys of a menu.
+    stop = packets(say("Wait a moment please, I have another question."))
+    heard = await line.hold(server.url, [*quiet(1.5), *stop, *quiet(2)])
+    assert heard.clears >= 1
+    [session_id] = set(await session_ids(server)).difference(before)
+    events = await timeline(server, session_id)
+    greeting = next(each["payload"] for each in events if each["kind"] == "bot_turn")
+    assert greeting["truncated"]
+
+    before, line = await session_ids(server), line_of(kind)
+    newest: list[dict[str, Any]] = []
+
+    async def until_understood() -> None:
+        while not any("1 2 3" in str(each["payload"].get("text")) for each in newest):
+            await asyncio.sleep(0.2)
+            for session_id in set(await session_ids(server)).difference(before):
+                newest[:] = await timeline(server, session_id)
+
+    understood = asyncio.create_task(until_understood())
+    await line.hold(server.url, line.silence_until(understood.done, within_s=9), keys="123")
+    understood.cancel()
+    assert any("1 2 3" in str(each["payload"].get("text")) for each in newest), newest
 
 
-async def test_the_status_names_the_networks_that_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    async with serving(tmp_path, monkeypatch) as server, httpx.AsyncClient(base_url=server.url) as client:
+async def test_the_status_names_the_networks_that_are_served(server: RunningServer):
+    async with httpx.AsyncClient(base_url=server.url) as client:
         status = (await client.get("/status")).json()
-        assert status["transports"] == [
-            "webrtc", "websocket", "telnyx", "plivo", "vonage", "exotel", "text", "eval",
-        ]  # fmt: skip
-        assert [path for path in status["sockets"] if path.endswith("/media/{token}")] == [
-            f"/{name}/media/{{token}}" for name in sorted(CARRIERS) if name != "twilio"
-        ]
+    assert status["transports"] == [
+        "webrtc", "websocket", "telnyx", "plivo", "vonage", "exotel", "text", "eval",
+    ]  # fmt: skip
+    assert [path for path in status["sockets"] if path.endswith("/media/{token}")] == [
+        f"/{name}/media/{{token}}" for name in sorted(CARRIERS) if name != "twilio"
+    ]
