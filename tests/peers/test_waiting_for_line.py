@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 from pipecat.evals.serializer import EvalConnectionFlags, eval_connect_message
 from playwright.async_api import expect
 from websockets.asyncio.client import ClientConnection, connect
@@ -23,8 +24,12 @@ from tests.peers.webrtc_caller import Caller, until_state
 
 __all__ = ["chromium"]
 # The machine's own bound is on, and every caller of a test comes from one address.
-ONE_LINE = "server: {max_calls: 1, admission: auto, drain_s: 3, clients: {anonymous: {max_calls: 9}}}\n"
+ONE_LINE = (
+    "server: {max_calls: 1, admission: auto, drain_s: 3, clients: {anonymous: {max_calls: 9}}}\n"
+    "bot: {greeting: Hello there.}\n"
+)
 GREETED_S, PLACED_S = 20.0, 3.0
+shared = pytest.mark.asyncio(loop_scope="module")
 READY = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "1.0.0"}}
 
 
@@ -34,6 +39,19 @@ async def full_server(folder: Path) -> AsyncIterator[RunningServer]:
     config.write_text(ONE_LINE)
     async with running_server("--config", str(config)) as server:
         yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def one_line(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    async with full_server(tmp_path_factory.mktemp("one_line")) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def server(one_line: RunningServer) -> RunningServer:
+    """A server of one line, which nobody holds any more."""
+    await until_status(one_line, (0, 0), within_s=10)
+    return one_line
 
 
 async def dial(server: RunningServer) -> Caller:
@@ -85,67 +103,97 @@ async def until_status(server: RunningServer, expected: tuple[int, int], *, with
             await asyncio.sleep(0.05)
 
 
-async def test_a_second_browser_waits_is_told_its_place_and_is_greeted_when_the_first_leaves(
-    tmp_path: Path,
-):
-    async with full_server(tmp_path) as server:
-        first = await dial(server)
-        await greeted(first)
-        assert places(first.messages) == []
-        second = await dial(server)
-        third = await dial(server)
-        place = await told(second, 1)
-        assert place["wait_s"] > 0 and place["ticket_id"]
-        assert (await told(third, 2))["wait_s"] > place["wait_s"]
-        assert await status(server) == (1, 2)
-        assert second.of_type("bot-ready") == []
-        # There is no conversation yet that it could be said in.
-        second.send(typed("2", "What are your opening hours on Saturday?"))
-
+# First: what is estimated here is what a server says that has held no call yet.
+@shared
+async def test_a_half_duplex_client_waits_in_the_words_of_its_protocol(server: RunningServer):
+    first = await dial(server)
+    async with page(server.url, "/ws/half_duplex/a") as client:
+        place = await client.until("queued")
+        assert (place["position"], place["queue_length"]) == (1, 1) and place["ticket_id"]
+        assert (await client.until("queue_update"))["estimated_wait_s"] < place["estimated_wait_s"]
+        # As its pages do, before it has a line.
+        await client.send(**PREPARE)
         await first.hang_up()
-        await told(second, 0)
-        await told(third, 1)
-        await greeted(second)
-        assert len(second.of_type("bot-ready")) == 1
-        assert await status(server) == (1, 1)
-        second.send(typed("3", "How do I report a lost card?"))
-        await second.until(lambda: len(second.of_type("bot-stopped-speaking")) == 2, within_s=GREETED_S)
-        assert [each["data"]["text"] for each in second.of_type("user-input")] == [
-            "How do I report a lost card?"
+        await client.until("prepared")
+        assert [kind for kind in client.kinds if kind != "queue_update"] == [
+            "queued",
+            "queue_done",
+            "prepared",
         ]
-        await second.hang_up()
-        await third.hang_up()
-        await until_status(server, (0, 0), within_s=5)
+        assert await status(server) == (1, 0)
 
 
-async def test_a_browser_in_the_queue_that_leaves_or_vanishes_is_removed(tmp_path: Path):
-    async with full_server(tmp_path) as server:
-        first, second, third = await dial(server), await dial(server), await dial(server)
-        await told(third, 2)
-        await second.hang_up()
-        await told(third, 1)
-        third.vanish()
-        # vanish_ms, as in a call.
-        await until_status(server, (1, 0), within_s=8)
-        await first.hang_up()
-        await third.hang_up()
+@shared
+async def test_a_second_browser_waits_is_told_its_place_and_is_greeted_when_the_first_leaves(
+    server: RunningServer,
+):
+    first = await dial(server)
+    await greeted(first)
+    assert places(first.messages) == []
+    second = await dial(server)
+    third = await dial(server)
+    place = await told(second, 1)
+    assert place["wait_s"] > 0 and place["ticket_id"]
+    assert (await told(third, 2))["wait_s"] > place["wait_s"]
+    assert await status(server) == (1, 2)
+    assert second.of_type("bot-ready") == []
+    # There is no conversation yet that it could be said in.
+    second.send(typed("2", "What are your opening hours on Saturday?"))
+
+    await first.hang_up()
+    await told(second, 0)
+    await told(third, 1)
+    await greeted(second)
+    assert len(second.of_type("bot-ready")) == 1
+    assert await status(server) == (1, 1)
+    second.send(typed("3", "How do I report a lost card?"))
+    await second.until(lambda: len(second.of_type("bot-stopped-speaking")) == 2, within_s=GREETED_S)
+    assert [each["data"]["text"] for each in second.of_type("user-input")] == ["How do I report a lost card?"]
+    await second.hang_up()
+    await third.hang_up()
+    await until_status(server, (0, 0), within_s=5)
 
 
-async def test_a_stopping_server_refuses_browsers_in_the_queue_with_the_reason(tmp_path: Path):
+@shared
+async def test_a_browser_in_the_queue_that_leaves_or_vanishes_is_removed(server: RunningServer):
+    first, second, third = await dial(server), await dial(server), await dial(server)
+    await told(third, 2)
+    await second.hang_up()
+    await told(third, 1)
+    third.vanish()
+    # vanish_ms, as in a call.
+    await until_status(server, (1, 0), within_s=8)
+    await first.hang_up()
+    await third.hang_up()
+
+
+async def test_a_stopping_server_refuses_callers_in_the_queue_with_the_reason(tmp_path: Path):
     async with full_server(tmp_path) as server:
         first, second = await dial(server), await dial(server)
         await told(second, 1)
-        server.process.terminate()
-        place = await told(second, 0)
+        async with connect(server.url.replace("http", "ws") + "/ws/half_duplex/a") as client:
+            assert json.loads(await client.recv())["type"] == "queued"
+            server.process.terminate()
+
+            async def is_closed() -> None:
+                async with asyncio.timeout(3):
+                    while True:
+                        await client.recv()
+
+            place, closed = await asyncio.gather(told(second, 0), is_closed(), return_exceptions=True)
+        assert not isinstance(place, BaseException), place
         assert "the server is stopping" in place["refused"]
+        assert isinstance(closed, ConnectionClosed), closed
+        assert closed.rcvd is not None and closed.rcvd.code == 1012
         await first.hang_up()
         await second.hang_up()
 
 
+@shared
 async def test_a_browser_that_the_operator_removes_from_the_queue_is_refused_with_the_reason(
-    tmp_path: Path,
+    server: RunningServer,
 ):
-    async with full_server(tmp_path) as server, httpx.AsyncClient(base_url=server.url) as http:
+    async with httpx.AsyncClient(base_url=server.url) as http:
         first, second, third = await dial(server), await dial(server), await dial(server)
         ticket = (await told(second, 1))["ticket_id"]
         await told(third, 2)
@@ -175,50 +223,32 @@ async def read(socket: ClientConnection, kind: str, messages: list[dict[str, Any
                 return message
 
 
-async def test_a_second_evaluation_socket_waits_and_is_served_when_the_first_is_closed(tmp_path: Path):
+@shared
+async def test_a_second_evaluation_socket_waits_and_is_served_when_the_first_is_closed(server: RunningServer):
     hello = eval_connect_message(EvalConnectionFlags())
-    async with full_server(tmp_path) as server:
-        url = server.url.replace("http", "ws") + "/ws"
-        heard: list[dict[str, Any]] = []
-        async with connect(url) as first:
-            await first.send(hello)
-            await first.send(json.dumps(READY))
-            await read(first, "bot-ready", [])
-            async with connect(url) as second:
-                await second.send(hello)
-                place = await read(second, "server-message", heard)
-                assert (place["data"]["kind"], place["data"]["position"]) == ("queue", 1)
-                # Said while it waits, and answered when it has its line.
-                await second.send(json.dumps(READY))
-                async with connect(url) as third:
-                    await third.send(hello)
-                    assert (await read(third, "server-message", []))["data"]["position"] == 2
-                await until_status(server, (1, 1), within_s=2)
-                await first.close()
-                await read(second, "bot-ready", heard)
-                assert places(heard)[-1]["position"] == 0
-                assert await status(server) == (1, 0)
-
-
-async def test_a_half_duplex_client_waits_in_the_words_of_its_protocol(tmp_path: Path):
-    async with full_server(tmp_path) as server:
-        first = await dial(server)
-        async with page(server.url, "/ws/half_duplex/a") as client:
-            place = await client.until("queued")
-            assert (place["position"], place["queue_length"]) == (1, 1) and place["ticket_id"]
-            assert (await client.until("queue_update"))["estimated_wait_s"] < place["estimated_wait_s"]
-            # As its pages do, before it has a line.
-            await client.send(**PREPARE)
-            await first.hang_up()
-            await client.until("prepared")
-            assert [kind for kind in client.kinds if kind != "queue_update"] == [
-                "queued",
-                "queue_done",
-                "prepared",
-            ]
+    url = server.url.replace("http", "ws") + "/ws"
+    heard: list[dict[str, Any]] = []
+    async with connect(url) as first:
+        await first.send(hello)
+        await first.send(json.dumps(READY))
+        await read(first, "bot-ready", [])
+        async with connect(url) as second:
+            await second.send(hello)
+            place = await read(second, "server-message", heard)
+            assert (place["data"]["kind"], place["data"]["position"]) == ("queue", 1)
+            # Said while it waits, and answered when it has its line.
+            await second.send(json.dumps(READY))
+            async with connect(url) as third:
+                await third.send(hello)
+                assert (await read(third, "server-message", []))["data"]["position"] == 2
+            await until_status(server, (1, 1), within_s=2)
+            await first.close()
+            await read(second, "bot-ready", heard)
+            assert places(heard)[-1]["position"] == 0
             assert await status(server) == (1, 0)
 
 
+@shared
 @pytest.mark.parametrize(
     ("path", "prefix", "begin", "prepared"),
     [
@@ -232,35 +262,18 @@ async def test_a_half_duplex_client_waits_in_the_words_of_its_protocol(tmp_path:
     ],
 )
 async def test_a_full_duplex_client_waits_for_a_line_and_then_for_an_engine_in_one_queue(
-    tmp_path: Path, path: str, prefix: str, begin: dict[str, Any], prepared: str
+    server: RunningServer, path: str, prefix: str, begin: dict[str, Any], prepared: str
 ):
-    async with full_server(tmp_path) as server:
-        first = await dial(server)
-        async with page(server.url, path) as client:
-            place = await client.until(f"{prefix}queued")
-            assert place["position"] == 1 and place["estimated_wait_s"] > 0
-            await first.hang_up()
-            await client.until(f"{prefix}queue_done")
-            await client.send(**begin)
-            await client.until(f"{prefix}{prepared}")
-            kinds = [kind for kind in client.kinds if kind != f"{prefix}queue_update"]
-            assert kinds == [f"{prefix}{kind}" for kind in ("queued", "queue_done", prepared)]
-
-
-async def test_a_half_duplex_client_in_the_queue_of_a_stopping_server_is_closed_with_the_reason(
-    tmp_path: Path,
-):
-    async with full_server(tmp_path) as server:
-        first = await dial(server)
-        async with connect(server.url.replace("http", "ws") + "/ws/half_duplex/a") as client:
-            assert json.loads(await client.recv())["type"] == "queued"
-            server.process.terminate()
-            with pytest.raises(ConnectionClosed) as closed:
-                async with asyncio.timeout(3):
-                    while True:
-                        await client.recv()
-            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1012
+    first = await dial(server)
+    async with page(server.url, path) as client:
+        place = await client.until(f"{prefix}queued")
+        assert place["position"] == 1 and place["estimated_wait_s"] > 0
         await first.hang_up()
+        await client.until(f"{prefix}queue_done")
+        await client.send(**begin)
+        await client.until(f"{prefix}{prepared}")
+        kinds = [kind for kind in client.kinds if kind != f"{prefix}queue_update"]
+        assert kinds == [f"{prefix}{kind}" for kind in ("queued", "queue_done", prepared)]
 
 
 @pytest.mark.browser
