@@ -43,8 +43,9 @@ def free_port() -> int:
 def unbounded(arguments: Sequence[str], folder: Path) -> list[str]:
     """Return the arguments with a deployment that admits callers whatever else this machine does.
 
-    How many a machine can answer is not what most tests are about, and theirs does other work as well. One
-    that says how it admits them, and one that is no file, stays as it is.
+    How many a machine can answer is not what most tests are about, and theirs does other work as well. Nor do
+    its engines have processes that stand by, which would load while the first caller talks. What a deployment
+    says of either stays as it is, and so does one that is no file.
     """
     given = list(arguments)
     if "--config" not in given:
@@ -54,13 +55,12 @@ def unbounded(arguments: Sequence[str], folder: Path) -> list[str]:
     if config.suffix != ".yaml":
         return given
     settings = read_yaml(config)
-    server = settings.setdefault("server", {})
-    if "admission" not in server:
-        server["admission"] = "off"
-        # Next to it: folders count from there.
-        copied = (folder if config.is_relative_to(ROOT) else config.parent) / f"unbounded-{config.name}"
-        copied.write_text(yaml.safe_dump(settings))
-        given[place] = str(copied)
+    settings["server"] = {"admission": "off", **settings.get("server", {})}
+    settings["hearing"] = {"spare_processes": False, **settings.get("hearing", {})}
+    # Next to it: folders count from there.
+    copied = (folder if config.is_relative_to(ROOT) else config.parent) / f"unbounded-{config.name}"
+    copied.write_text(yaml.safe_dump(settings))
+    given[place] = str(copied)
     return given
 
 
