@@ -215,6 +215,7 @@ async def calling(
     query: dict[str, str] | None = None,
     law: g711.Law | None = None,
     microphone: bool = True,
+    address: str | None = None,
     **session: Any,
 ) -> AsyncIterator[RealtimeCaller]:
     """A call of the official client's; ``session`` is what it asks for when it has been greeted.
@@ -224,6 +225,7 @@ async def calling(
         query: more of the address.
         law: speech is that of a telephone.
         microphone: is on.
+        address: of the caller, on this machine; None: which the machine takes.
     """
     client = AsyncOpenAI(api_key="x", base_url=f"{url}/v1")
     if law is not None:
@@ -231,7 +233,12 @@ async def calling(
         audio = session.setdefault("audio", {})
         for side in ("input", "output"):
             audio.setdefault(side, {})["format"] = kind
-    async with client.realtime.connect(model=model, extra_query=query or {}) as connection:
+    connecting = client.realtime.connect(
+        model=model,
+        extra_query=query or {},
+        websocket_connection_options={} if address is None else {"local_addr": (address, 0)},
+    )
+    async with connecting as connection:
         caller = RealtimeCaller(connection, law=law)
         listening = asyncio.create_task(caller.listen())
         await caller.until("session.created")

@@ -12,22 +12,28 @@ import wave
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
-from tests.peers.llm_script import Turn
 from tests.peers.realtime_caller import PCM_HZ, at_rate
-from tests.peers.test_openai_realtime import LONG, QUESTION, Weather, serving
+from tests.peers.server import RunningServer
+from tests.peers.test_openai_realtime import QUESTION, forecaster
 from tests.system import missing
 from tests.voices import say
+
+__all__ = ["forecaster"]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 AGENTS = "openai-agents==0.24.0"
 HERE = Path(__file__).parent
 
 
-async def python_with_agents(folder: Path) -> str:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def python_with_agents(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An interpreter that has the SDK."""
     given = os.environ.get("PARLEY_AGENTS_PYTHON")
     if given:
         return given
+    folder = tmp_path_factory.mktemp("agents")
     python = str(folder / "bin" / "python")
     for command in (
         [sys.executable, "-m", "venv", str(folder)],
@@ -51,21 +57,19 @@ def wav(path: Path, text: str) -> str:
 @pytest.mark.packages
 @pytest.mark.parametrize("model", ["parley-cascade", "parley-duplex"])
 async def test_a_spoken_conversation_with_a_tool_and_an_interruption(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, model: str
+    python_with_agents: str, forecaster: RunningServer, tmp_path: Path, model: str
 ):
-    python = await python_with_agents(tmp_path_factory.mktemp("agents"))
-    async with Weather([Turn(LONG)], after_tool=LONG) as llm, serving(llm, tmp_path) as server:
-        url = f"{server.url.replace('http', 'ws')}/v1/realtime?model={model}"
-        child = await asyncio.create_subprocess_exec(
-            python,
-            str(HERE / "agents_client.py"),
-            url,
-            wav(tmp_path / "question.wav", QUESTION),
-            wav(tmp_path / "stop.wav", "Stop, please tell me the price."),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        out, _ = await asyncio.wait_for(child.communicate(), 90)
-        assert child.returncode == 0
+    url = f"{forecaster.url.replace('http', 'ws')}/v1/realtime?model={model}"
+    child = await asyncio.create_subprocess_exec(
+        python_with_agents,
+        str(HERE / "agents_client.py"),
+        url,
+        wav(tmp_path / "question.wav", QUESTION),
+        wav(tmp_path / "stop.wav", "Stop, please tell me the price."),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await asyncio.wait_for(child.communicate(), 90)
+    assert child.returncode == 0
     seen = json.loads(out)
     assert seen["errors"] == []
     assert seen["called"] == ["Paris"]

@@ -38,17 +38,49 @@ LONG = (
 LONG_WORDS = "".join(LONG).split()
 
 
-class Asked(OpenAiServer):
-    """Answers by what stands last in the request, so that tests need no order among them."""
+WEATHER = {
+    "type": "function",
+    "name": "weather",
+    "description": "How the weather is.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+}
+PARIS = Calls(calls=[("weather", '{"city": "Paris"}')])
+
+
+class Weather(CallingOpenAi):
+    """Calls the tool for whoever has it and asks about hours (which is understood), and says what came of it.
+
+    Answers by what stands last in the request, so that tests need no order among them.
+    """
+
+    def __init__(self, turns: Sequence[Turn], *, after_tool: Sequence[str] = ()) -> None:
+        super().__init__(turns)
+        self.after_tool = after_tool
 
     async def stream(self, response: Any, turn: Turn) -> None:
-        messages = self.requests[-1]["messages"]
-        asked = str(messages[-1].get("content", "")).lower()
-        if "price" in asked:
-            turn = Turn(("It costs ", "five euros."))
-        elif "name" in asked:
-            turn = Turn(("You told me ", "before."))
-        await super().stream(response, turn)
+        last = self.requests[-1]["messages"][-1]
+        await super().stream(response, self.answer(last["role"], str(last.get("content", ""))))
+
+    def answer(self, role: str, text: str) -> Turn:
+        if role == "tool":
+            return Turn((f"They say: {text}. ", *self.after_tool))
+        return PARIS if "hours" in text and self.requests[-1].get("tools") else Turn(LONG)
+
+
+class Asked(Weather):
+    """Knows a price as well, and who has told its name."""
+
+    def answer(self, role: str, text: str) -> Turn:
+        if "price" in text.lower():
+            return Turn(("It costs ", "five euros."))
+        if "name" in text.lower():
+            return Turn(("You told me ", "before."))
+        return super().answer(role, text)
 
 
 @asynccontextmanager
@@ -72,6 +104,25 @@ async def llm() -> AsyncIterator[Asked]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(llm: Asked, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
     async with serving(llm, tmp_path_factory.mktemp("own")) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def forecaster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    """For conversations with a tool that other clients hold: what it says of the weather is interrupted."""
+    async with (
+        Weather([Turn(LONG)], after_tool=LONG) as llm,
+        serving(llm, tmp_path_factory.mktemp("weather")) as server,
+    ):
+        yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def small(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    """A server of one line, which permits clients nothing."""
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "small.yaml").write_text("server: {max_calls: 1}\n")
+    async with running_server("--config", str(folder / "small.yaml")) as server:
         yield server
 
 
@@ -369,54 +420,8 @@ async def test_what_the_client_brings_along_is_known_to_the_model(server: Runnin
 # Tools
 
 
-WEATHER = {
-    "type": "function",
-    "name": "weather",
-    "description": "How the weather is.",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-        "additionalProperties": False,
-    },
-}
-PARIS = Calls(calls=[("weather", '{"city": "Paris"}')])
-
-
-class Weather(CallingOpenAi):
-    """Calls the tool for whoever asks about hours (which is understood), and says what came of it."""
-
-    def __init__(self, turns: Sequence[Turn], *, after_tool: Sequence[str] = ()) -> None:
-        super().__init__(turns)
-        self.after_tool = after_tool
-
-    async def stream(self, response: Any, turn: Turn) -> None:
-        last = self.requests[-1]["messages"][-1]
-        if last["role"] == "tool":
-            turn = Turn((f"They say: {last['content']}. ", *self.after_tool))
-        elif "hours" in str(last.get("content")):
-            turn = PARIS
-        else:
-            turn = Turn(LONG)
-        await super().stream(response, turn)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def forecaster(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> AsyncIterator[tuple[RunningServer, Weather]]:
-    async with (
-        Weather([Turn(LONG)]) as llm,
-        serving(llm, tmp_path_factory.mktemp("weather")) as server,
-    ):
-        yield server, llm
-
-
 @pytest.mark.parametrize("model", PIPELINES)
-async def test_a_tool_of_the_clients_is_called_and_its_answer_is_spoken(
-    forecaster: tuple[RunningServer, Weather], model: str
-):
-    server, llm = forecaster
+async def test_a_tool_of_the_clients_is_called_and_its_answer_is_spoken(server: RunningServer, model: str):
     async with calling(server.url, model=model, tools=[WEATHER]) as caller:
         caller.answers["weather"] = lambda arguments: f"sunny in {json.loads(arguments)['city']}"
         caller.say(QUESTION, behind_ms=200)
@@ -436,10 +441,7 @@ async def test_a_tool_of_the_clients_is_called_and_its_answer_is_spoken(
 
 
 @pytest.mark.parametrize("model", PIPELINES)
-async def test_tools_may_change_while_the_conversation_is_on(
-    forecaster: tuple[RunningServer, Weather], model: str
-):
-    server, llm = forecaster
+async def test_tools_may_change_while_the_conversation_is_on(server: RunningServer, llm: Asked, model: str):
     async with calling(server.url, model=model, microphone=False) as caller:
         await typed(caller, "Hello.")
         await caller.connection.response.create()
@@ -462,9 +464,8 @@ async def test_tools_may_change_while_the_conversation_is_on(
 
 
 async def test_a_tool_that_cannot_be_checked_is_refused_with_the_reason(
-    forecaster: tuple[RunningServer, Weather],
+    server: RunningServer,
 ):
-    server, _ = forecaster
     async with calling(server.url, tools=[WEATHER]) as caller:
         odd = {
             **WEATHER,
@@ -480,15 +481,17 @@ async def test_a_tool_that_cannot_be_checked_is_refused_with_the_reason(
         assert updated.session.tools[0].parameters == WEATHER["parameters"]
 
 
-async def test_where_nobody_calls_tools_they_are_refused():
-    async with running_server() as server:
-        async with calling(server.url, tools=[WEATHER]) as caller:
-            error = (await caller.until("error")).error
-            assert (error.code, error.param) == ("not_supported", "session.tools")
-            # The conversation is there nevertheless, and answers from its documents.
-            caller.say("What are your opening hours on Saturday?", behind_ms=200)
-            await caller.until("response.done")
-            assert "ten until two" in caller.said()
+async def test_where_nobody_calls_tools_they_are_refused(small: RunningServer):
+    async with calling(small.url, tools=[WEATHER]) as caller:
+        error = (await caller.until("error")).error
+        assert (error.code, error.param) == ("not_supported", "session.tools")
+        # The conversation is there nevertheless, and answers from its documents.
+        caller.say("What are your opening hours on Saturday?", behind_ms=200)
+        await caller.until("response.done")
+        assert "ten until two" in caller.said()
+    async with asyncio.timeout(10), httpx.AsyncClient(base_url=small.url) as client:
+        while (await client.get("/status")).json()["calls"]:
+            await asyncio.sleep(0.05)
 
 
 # Sessions
@@ -610,9 +613,7 @@ async def handshake(server: RunningServer, query: dict[str, str], headers: dict[
     return error.response.status_code
 
 
-async def test_a_full_server_says_so_at_the_handshake(tmp_path: Path):
-    (tmp_path / "small.yaml").write_text("server: {max_calls: 1}\n")
-    async with running_server("--config", str(tmp_path / "small.yaml")) as server:
-        async with calling(server.url) as caller:
-            assert await handshake(server, {}, {}) == 503
-            assert errors(caller) == []
+async def test_a_full_server_says_so_at_the_handshake(small: RunningServer):
+    async with calling(small.url) as caller:
+        assert await handshake(small, {}, {}) == 503
+        assert errors(caller) == []

@@ -1,7 +1,6 @@
 """Pipecat's own OpenAI Realtime service, pointed at Parley: a pipeline of somebody else's talks to ours."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,10 +31,13 @@ from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
 from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
-from tests.peers.llm_script import Turn
 from tests.peers.realtime_caller import PCM_HZ, at_rate
-from tests.peers.test_openai_realtime import LONG, PIPELINES, QUESTION, Weather, serving
+from tests.peers.server import RunningServer
+from tests.peers.test_openai_realtime import PIPELINES, QUESTION, forecaster
 from tests.voices import say
+
+__all__ = ["forecaster"]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PIECE = PCM_HZ // 25 * 2
 
@@ -62,92 +64,91 @@ class Listener(FrameProcessor):
 
 
 @pytest.mark.parametrize("model", PIPELINES)
-async def test_a_spoken_conversation_with_a_tool_and_an_interruption(tmp_path: Path, model: str):
-    async with Weather([Turn(LONG)], after_tool=LONG) as llm, serving(llm, tmp_path) as server:
-        tool = FunctionSchema("weather", "How the weather is.", {"city": {"type": "string"}}, ["city"])
-        context = LLMContext(tools=ToolsSchema([tool]))
-        heard = events.AudioInput(format=events.PCMAudioFormat(), turn_detection=events.TurnDetection())
-        service = OpenAIRealtimeLLMService(
-            api_key="x",
-            base_url=f"{server.url.replace('http', 'ws')}/v1/realtime",
-            settings=OpenAIRealtimeLLMService.Settings(
-                model=model,
-                system_instruction="Be kind.",
-                session_properties=events.SessionProperties(audio=events.AudioConfiguration(input=heard)),
-            ),
-        )
-        called: list[Any] = []
+async def test_a_spoken_conversation_with_a_tool_and_an_interruption(forecaster: RunningServer, model: str):
+    tool = FunctionSchema("weather", "How the weather is.", {"city": {"type": "string"}}, ["city"])
+    context = LLMContext(tools=ToolsSchema([tool]))
+    heard = events.AudioInput(format=events.PCMAudioFormat(), turn_detection=events.TurnDetection())
+    service = OpenAIRealtimeLLMService(
+        api_key="x",
+        base_url=f"{forecaster.url.replace('http', 'ws')}/v1/realtime",
+        settings=OpenAIRealtimeLLMService.Settings(
+            model=model,
+            system_instruction="Be kind.",
+            session_properties=events.SessionProperties(audio=events.AudioConfiguration(input=heard)),
+        ),
+    )
+    called: list[Any] = []
 
-        async def weather(params: FunctionCallParams) -> None:
-            called.append(params.arguments)
-            await params.result_callback("sunny")
+    async def weather(params: FunctionCallParams) -> None:
+        called.append(params.arguments)
+        await params.result_callback("sunny")
 
-        service.register_function("weather", weather)
-        failures: list[str] = []
+    service.register_function("weather", weather)
+    failures: list[str] = []
 
-        @service.event_handler("on_error")
-        async def on_error(_service: Any, error: ErrorFrame) -> None:
-            failures.append(error.error)
+    @service.event_handler("on_error")
+    async def on_error(_service: Any, error: ErrorFrame) -> None:
+        failures.append(error.error)
 
-        understood: list[str] = []
-        pair = LLMContextAggregatorPair(
-            context,
-            user_params=LLMUserAggregatorParams(user_turn_strategies=ExternalUserTurnStrategies()),
-        )
+    understood: list[str] = []
+    pair = LLMContextAggregatorPair(
+        context,
+        user_params=LLMUserAggregatorParams(user_turn_strategies=ExternalUserTurnStrategies()),
+    )
 
-        class Ears(Listener):
-            async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-                if isinstance(frame, TranscriptionFrame):
-                    understood.append(frame.text)
-                await super().process_frame(frame, direction)
+    class Ears(Listener):
+        async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+            if isinstance(frame, TranscriptionFrame):
+                understood.append(frame.text)
+            await super().process_frame(frame, direction)
 
-        listener = Listener()
-        worker = PipelineWorker(
-            Pipeline([pair.user(), Ears(), service, listener, pair.assistant()]),
-            params=PipelineParams(audio_in_sample_rate=PCM_HZ, audio_out_sample_rate=PCM_HZ),
-            idle_timeout_secs=None,
-        )
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(worker)
-        running = asyncio.create_task(runner.run())
-        speech = bytearray(bytes(PCM_HZ * 2 * 3) + at_rate(say(QUESTION), PCM_HZ))
+    listener = Listener()
+    worker = PipelineWorker(
+        Pipeline([pair.user(), Ears(), service, listener, pair.assistant()]),
+        params=PipelineParams(audio_in_sample_rate=PCM_HZ, audio_out_sample_rate=PCM_HZ),
+        idle_timeout_secs=None,
+    )
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(worker)
+    running = asyncio.create_task(runner.run())
+    speech = bytearray(bytes(PCM_HZ * 2 * 3) + at_rate(say(QUESTION), PCM_HZ))
 
-        async def speak() -> None:
-            loop = asyncio.get_running_loop()
-            due_s = loop.time()
-            while True:
-                data = bytes(speech[:PIECE])
-                del speech[:PIECE]
-                await worker.queue_frame(InputAudioRawFrame(data.ljust(PIECE, b"\0"), PCM_HZ, 1))
-                due_s += 0.04
-                await asyncio.sleep(max(0.0, due_s - loop.time()))
+    async def speak() -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        while True:
+            data = bytes(speech[:PIECE])
+            del speech[:PIECE]
+            await worker.queue_frame(InputAudioRawFrame(data.ljust(PIECE, b"\0"), PCM_HZ, 1))
+            due_s += 0.04
+            await asyncio.sleep(max(0.0, due_s - loop.time()))
 
-        speaking = asyncio.create_task(speak())
+    speaking = asyncio.create_task(speak())
 
-        async def until(is_true: Any) -> None:
-            async with asyncio.timeout(30):
-                while not is_true():
-                    assert not failures, failures
-                    await asyncio.sleep(0.02)
+    async def until(is_true: Any) -> None:
+        async with asyncio.timeout(30):
+            while not is_true():
+                assert not failures, failures
+                await asyncio.sleep(0.02)
 
-        try:
-            # The first context has the bot speak first, as such pipelines usually begin.
-            await worker.queue_frame(LLMRunFrame())
-            await until(lambda: called and "sunny" in "".join(listener.words))
-            assert called == [{"city": "Paris"}]
-            audio_before = len(listener.audio)
-            await until(lambda: len(listener.audio) > audio_before + PCM_HZ * 2)
-            speech += at_rate(say("Stop, please tell me the price."), PCM_HZ)
-            before = listener.interruptions
-            await until(lambda: listener.interruptions > before)
-            await until(lambda: len(understood) >= 2)
-            audio_before = len(listener.audio)
-            await until(lambda: len(listener.audio) > audio_before + PCM_HZ * 2)
-        finally:
-            speaking.cancel()
-            await runner.cancel(reason="over")
-            await asyncio.gather(running, speaking, return_exceptions=True)
-        assert failures == []
-        assert understood[0] == "what are your opening hours"
-        assert "sunny" in "".join(listener.words)
-        assert np.abs(np.frombuffer(listener.audio, "<i2").astype(np.int32)).max() > 3_000
+    try:
+        # The first context has the bot speak first, as such pipelines usually begin.
+        await worker.queue_frame(LLMRunFrame())
+        await until(lambda: called and "sunny" in "".join(listener.words))
+        assert called == [{"city": "Paris"}]
+        audio_before = len(listener.audio)
+        await until(lambda: len(listener.audio) > audio_before + PCM_HZ * 2)
+        speech += at_rate(say("Stop, please tell me the price."), PCM_HZ)
+        before = listener.interruptions
+        await until(lambda: listener.interruptions > before)
+        await until(lambda: len(understood) >= 2)
+        audio_before = len(listener.audio)
+        await until(lambda: len(listener.audio) > audio_before + PCM_HZ * 2)
+    finally:
+        speaking.cancel()
+        await runner.cancel(reason="over")
+        await asyncio.gather(running, speaking, return_exceptions=True)
+    assert failures == []
+    assert understood[0] == "what are your opening hours"
+    assert "sunny" in "".join(listener.words)
+    assert np.abs(np.frombuffer(listener.audio, "<i2").astype(np.int32)).max() > 3_000
