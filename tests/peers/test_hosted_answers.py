@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,36 @@ def started(
 def url(folder: Path) -> Iterator[str]:
     with started(folder) as (_, url):
         yield url
+
+
+class Talkative:
+    """A worker whose answers are thousands of tokens long: another one when a test has killed it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running = ExitStack()
+        self._worker: Worker | None = None
+
+    def worker(self) -> Worker:
+        if self._worker is not None:
+            # One that was stopped goes on, and notices that nobody listens to its answer.
+            self._worker[0].send_signal(signal.SIGCONT)
+            with suppress(subprocess.TimeoutExpired):
+                self._worker[0].wait(0.2)
+        if self._worker is None or self._worker[0].poll() is not None:
+            self.close()
+            self._worker = self._running.enter_context(started(self._folder, answer_tokens=6_000))
+        return self._worker
+
+    def close(self) -> None:
+        self._running.close()
+
+
+@pytest.fixture(scope="module")
+def talkative(folder: Path) -> Iterator[Talkative]:
+    workers = Talkative(folder)
+    yield workers
+    workers.close()
 
 
 def llm(url: str) -> WorkerLlm:
@@ -253,8 +283,9 @@ async def test_a_history_that_was_edited_is_read_from_where_it_differs(url: str,
         assert read(replies).cached_tokens == len("Suser\n")
 
 
-async def test_who_interrupts_stops_the_model_and_goes_on_from_what_was_heard(folder: Path) -> None:
-    with started(folder, answer_tokens=6_000) as (_, url), conversation(url) as replies:
+async def test_who_interrupts_stops_the_model_and_goes_on_from_what_was_heard(talkative: Talkative) -> None:
+    _, url = talkative.worker()
+    with conversation(url) as replies:
         heard = ""
         async with asyncio.timeout(30), aclosing(replies.reply([HELLO])) as pieces:
             async for piece in pieces:
@@ -334,11 +365,12 @@ async def test_after_a_kill_the_handle_is_refused_and_the_conversation_goes_on(f
             assert not read(replies).refused and read(replies).cached_tokens > 0
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("blow", [signal.SIGSTOP, signal.SIGKILL])
 async def test_a_worker_that_ends_in_the_middle_of_an_answer_is_noticed_in_time(
-    folder: Path, blow: signal.Signals
+    talkative: Talkative, blow: signal.Signals
 ) -> None:
-    with started(folder, answer_tokens=6_000) as (process, url), conversation(url) as replies:
+    process, url = talkative.worker()
+    with conversation(url) as replies:
         pieces = replies.reply([HELLO])
         async with asyncio.timeout(20):
             await anext(pieces)
@@ -413,27 +445,27 @@ async def test_typed_turns_are_answered_by_the_worker_and_by_the_fallback_when_i
             pass
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("blow", [signal.SIGSTOP, signal.SIGKILL])
 async def test_a_typed_answer_whose_worker_ends_in_the_middle_is_not_left_open(
-    folder: Path, tmp_path: Path, blow: signal.Signals
+    talkative: Talkative, tmp_path: Path, blow: signal.Signals
 ) -> None:
-    with started(folder, answer_tokens=6_000) as (process, url):
-        config = own(tmp_path, url, "  fallback: {name: documents}\n")
-        deployment = load_deployment(config)
-        answering = await Answering.load(deployment, plan_answering(deployment))
-        try:
-            async with open_conversations(deployment, answering) as opened, opened.open() as held:
-                async with asyncio.timeout(30):
-                    async for event in ask(held, answering, QUESTION):
-                        if isinstance(event, Piece):
-                            os.kill(process.pid, blow)
-                        last = event
-                assert isinstance(last, Answered)
-                # What was said of it stays said, and the documents go on.
-                text = str(last.turn.payload["text"])
-                assert "I lost my connection" in text and "ten until two" in text
-        finally:
-            await answering.close()
+    process, url = talkative.worker()
+    config = own(tmp_path, url, "  fallback: {name: documents}\n")
+    deployment = load_deployment(config)
+    answering = await Answering.load(deployment, plan_answering(deployment))
+    try:
+        async with open_conversations(deployment, answering) as opened, opened.open() as held:
+            async with asyncio.timeout(30):
+                async for event in ask(held, answering, QUESTION):
+                    if isinstance(event, Piece):
+                        os.kill(process.pid, blow)
+                    last = event
+            assert isinstance(last, Answered)
+            # What was said of it stays said, and the documents go on.
+            text = str(last.turn.payload["text"])
+            assert "I lost my connection" in text and "ten until two" in text
+    finally:
+        await answering.close()
 
 
 async def test_a_socket_of_turns_says_what_the_worker_had_in_its_cache(url: str, tmp_path: Path) -> None:
