@@ -100,9 +100,10 @@ class Page:
 
 
 @asynccontextmanager
-async def page(url: str, path: str) -> AsyncIterator[Page]:
-    """A page's socket to a server at an ``http`` address."""
-    async with connect(f"ws{url.removeprefix('http')}{path}", max_size=MOST_BYTES) as socket:
+async def page(url: str, path: str, *, address: str | None = None) -> AsyncIterator[Page]:
+    """A page's socket to a server at an ``http`` address; ``address``: the page's own, if not the usual."""
+    there, local = f"ws{url.removeprefix('http')}{path}", None if address is None else (address, 0)
+    async with connect(there, max_size=MOST_BYTES, local_addr=local) as socket:
         opened = Page(socket)
         try:
             yield opened

@@ -102,11 +102,11 @@ async def granting(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[De
         yield at
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def strict(tmp_path: Path) -> AsyncIterator[Deployed]:
-    """Answers one turn of a client, and one more every half minute."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def strict(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployed]:
+    """Answers one turn of an address, and one more every half minute: each test has an address of its own."""
     more = "server: {clients: {anonymous: {turns_per_minute: 2}}}\n"
-    async for at in deployed(tmp_path, more):
+    async for at in deployed(tmp_path_factory.mktemp("strict"), more):
         yield at
 
 
@@ -183,21 +183,24 @@ async def by_streaming(at: Deployed) -> None:
         await client.until("done")
 
 
-async def speak_to_engine(one: Client, type_: str, field: str, *until: str) -> None:
+async def ask_engine(at: Deployed, one: Client, type_: str, field: str) -> None:
+    """Speak, and say nothing until the model is asked."""
+    before = len(at.llm.requests)
     samples = silence(500) + say(QUESTION) + silence(3_000)
     for start in range(0, len(samples), 32_000):
+        if len(at.llm.requests) > before:
+            return
         piece = np.frombuffer(samples[start : start + 32_000], "<i2").astype(np.float32) / 32_768
         await one.send(type_, **{field: in_base64(piece)})
         await asyncio.sleep(len(piece) / 16_000)
+    await at.asked(before + 1)
 
 
 async def by_duplex_socket(at: Deployed) -> None:
     async with connect(at.url.replace("http", "ws") + "/ws/duplex/adx_1", max_size=None) as socket:
         one = Client(socket)
         await one.prepared(system_prompt=ATTACK)
-        before = len(at.llm.requests)
-        await speak_to_engine(one, "audio_chunk", "audio_base64")
-        await at.asked(before + 1)
+        await ask_engine(at, one, "audio_chunk", "audio_base64")
 
 
 async def by_realtime(at: Deployed) -> None:
@@ -206,9 +209,7 @@ async def by_realtime(at: Deployed) -> None:
         await one.next("session.queue_done")
         await one.send("session.update", session={"instructions": ATTACK})
         await one.next("session.created", within_s=20)
-        before = len(at.llm.requests)
-        await speak_to_engine(one, "input_audio_buffer.append", "audio")
-        await at.asked(before + 1)
+        await ask_engine(at, one, "input_audio_buffer.append", "audio")
 
 
 WAYS = [
@@ -429,7 +430,7 @@ async def test_a_browser_can_add_words_of_the_person_and_nothing_else(closed: De
 
 
 async def test_a_client_that_has_used_up_its_turns_reads_so_and_its_call_goes_on(strict: Deployed):
-    async with calling(strict.url, microphone=False) as caller:
+    async with calling(strict.url, microphone=False, address="127.0.0.2") as caller:
         await typed(caller, QUESTION)
         await caller.connection.response.create()
         await caller.until("response.done")
@@ -445,7 +446,7 @@ async def test_a_client_that_has_used_up_its_turns_reads_so_and_its_call_goes_on
 
 
 async def test_a_caller_who_has_used_up_its_turns_hears_so(strict: Deployed):
-    async with calling(strict.url) as caller:
+    async with calling(strict.url, address="127.0.0.3") as caller:
         caller.say(QUESTION, behind_ms=200)
         await caller.until("response.done")
         asked = len(strict.llm.requests)
@@ -456,7 +457,7 @@ async def test_a_caller_who_has_used_up_its_turns_hears_so(strict: Deployed):
 
 
 async def test_a_page_that_has_used_up_its_turns_reads_so_and_goes_on(strict: Deployed):
-    async with page(strict.url, "/ws/streaming/one") as client:
+    async with page(strict.url, "/ws/streaming/one", address="127.0.0.4") as client:
         for _ in range(2):
             await client.send(type="prefill", messages=[{"role": "user", "content": QUESTION}])
             if not client.of("prefill_done"):
@@ -471,7 +472,8 @@ async def test_a_page_that_has_used_up_its_turns_reads_so_and_goes_on(strict: De
 
 async def test_a_browser_that_has_used_up_its_turns_reads_so(strict: Deployed):
     caller = Caller()
-    async with httpx.AsyncClient(base_url=strict.url, timeout=20) as client:
+    own = httpx.AsyncHTTPTransport(local_address="127.0.0.5")
+    async with httpx.AsyncClient(base_url=strict.url, timeout=20, transport=own) as client:
         await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())
     try:
         await caller.until(lambda: caller.of_type("bot-ready"), within_s=20)
