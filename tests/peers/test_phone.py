@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+import pytest_asyncio
 
 from evals.phone.front import AUTH_TOKEN, PUBLIC, Front, front_of
 from evals.phone.speech import packets, quiet, samples_of
@@ -18,7 +19,7 @@ from tests.peers.openai_server import OpenAiServer
 from tests.peers.operations_gateway import BEARER
 from tests.peers.phone_caller import heard, keys_in, likeness, place
 from tests.peers.server import RunningServer, running_server
-from tests.peers.twilio_rest import ACCOUNT, Phone, twilio_rest
+from tests.peers.twilio_rest import ACCOUNT, Phone, RestServer, twilio_rest
 from tests.voices import say
 
 QUESTION = "What are your opening hours on Saturday?"
@@ -27,6 +28,7 @@ TURNS = ("user_turn", "bot_turn")
 QUEUED = "Every line is taken. You are number 1 in the queue."
 # See ``likeness``.
 SAID, NOT_SAID = 0.6, 0.4
+shared = pytest.mark.asyncio(loop_scope="module")
 # Comfort noise is softer, of full scale, and never nothing at all.
 LOUD = 0.004
 # The greeting is over, on a machine that is busy too.
@@ -61,6 +63,27 @@ async def telephone(
         yield server, front
 
 
+@asynccontextmanager
+async def line_of_a_module(
+    factory: pytest.TempPathFactory, *, account: str | None = None, phone: str = "", more: str = ""
+) -> AsyncIterator[RunningServer]:
+    """The server of ``telephone`` for several tests, in whose environment nothing stays of it."""
+    async with AsyncExitStack() as stack:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            if account is not None:
+                monkeypatch.setenv("TWILIO_ACCOUNT_SID", account)
+            at = telephone(factory.mktemp("line"), monkeypatch, phone=phone, more=more)
+            server, _ = await stack.enter_async_context(at)
+        yield server
+
+
+async def until_free(server: RunningServer) -> None:
+    """Who has hung up holds their line for a moment."""
+    async with asyncio.timeout(10), httpx.AsyncClient(base_url=server.url) as client:
+        while (await client.get("/status")).json()["calls"]:
+            await asyncio.sleep(0.05)
+
+
 async def timelines(url: str) -> list[list[dict[str, Any]]]:
     """Of every session, the newest first."""
     async with httpx.AsyncClient(base_url=url, headers=BEARER) as client:
@@ -69,15 +92,26 @@ async def timelines(url: str) -> list[list[dict[str, Any]]]:
         return [(await client.get(f"/api/sessions/{item['id']}/timeline")).json()["events"] for item in items]
 
 
-async def test_a_caller_asks_and_hears_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    async with telephone(tmp_path, monkeypatch) as (server, front):
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def one_line(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    async with line_of_a_module(tmp_path_factory, more="server: {max_calls: 1}\n") as server:
+        yield server
+
+
+@shared
+async def test_a_caller_asks_and_hears_the_answer(one_line: RunningServer):
+    server = one_line
+    await until_free(server)
+    async with front_of(server.url) as front:
         # The greeting, then the question.
-        report = await place(front.url, [*quiet(GREETED_S), *packets(say(QUESTION)), *quiet(8)])
+        report = await place(
+            front.url, [*quiet(GREETED_S), *packets(say(QUESTION)), *quiet(8)], max_drain_s=0.5
+        )
         assert report.violations == [] and front.violations == []
         assert set(report.result.marks_echoed) == set(report.result.marks_received) != set()
         assert likeness(heard(report), "On Saturdays they are open from ten until two.") > SAID
         assert likeness(heard(report), "On Sundays nobody is there at any time.") < NOT_SAID
-        [timeline] = await timelines(server.url)
+        timeline, *_ = await timelines(server.url)
         said_by = {
             kind: [each["payload"]["text"] for each in timeline if each["kind"] == kind] for kind in TURNS
         }
@@ -111,10 +145,10 @@ async def test_a_caller_who_has_to_wait_hears_their_place_in_the_queue(
             assert front.violations == []
 
 
-async def test_a_caller_for_whom_there_is_no_line_is_held_and_has_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    async with telephone(tmp_path, monkeypatch, more="server: {max_calls: 1}\n") as (server, front):
+@shared
+async def test_a_caller_for_whom_there_is_no_line_is_held_and_has_the_next_one(one_line: RunningServer):
+    await until_free(one_line)
+    async with front_of(one_line.url) as front:
         first = asyncio.create_task(place(front.url, quiet(3), max_drain_s=0.5))
         async with asyncio.timeout(20):
             while not front.from_server:
@@ -137,72 +171,83 @@ async def test_a_caller_for_whom_there_is_no_line_is_held_and_has_the_next_one(
 GOODBYE = "Thank you, goodbye."
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def exchange(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[tuple[RunningServer, RestServer]]:
+    """A line whose calls can be ended and passed on."""
+    async with twilio_rest() as rest:
+        phone = f", api_url: '{rest.url}', transfer_to: '+15550123', number: '+15550199'"
+        async with line_of_a_module(tmp_path_factory, account=ACCOUNT, phone=phone, more=BRIEFLY) as server:
+            rest.server = server.url
+            yield server, rest
+
+
+@shared
 async def test_a_caller_who_says_goodbye_hears_the_answer_to_its_end_and_the_call_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exchange: tuple[RunningServer, RestServer],
 ):
-    monkeypatch.setenv("TWILIO_ACCOUNT_SID", ACCOUNT)
-    async with twilio_rest() as rest:
-        phone = f", api_url: '{rest.url}'"
-        async with telephone(tmp_path, monkeypatch, phone=phone, more=BRIEFLY) as (server, front):
-            report = await place(front.url, [*quiet(BRIEFLY_GREETED_S), *packets(say(GOODBYE)), *quiet(20)])
-            assert report.violations == [] and report.result.closed_by == "agent"
-            [timeline] = await timelines(server.url)
-            answer = [each["payload"] for each in timeline if each["kind"] == "bot_turn"][-1]
-            assert not answer["truncated"]
-            # All of it was at the caller before the call was ended.
-            assert set(report.result.marks_echoed) == set(report.result.marks_received)
-            assert likeness(heard(report), answer["text"]) > SAID
-            assert [(sid, form["Status"]) for sid, form in rest.updates] == [
-                (report.result.identity.call_sid, ["completed"])
-            ]
+    server, rest = exchange
+    before = len(rest.updates)
+    async with front_of(server.url) as front:
+        report = await place(front.url, [*quiet(BRIEFLY_GREETED_S), *packets(say(GOODBYE)), *quiet(20)])
+        assert report.violations == [] and report.result.closed_by == "agent"
+        timeline, *_ = await timelines(server.url)
+        answer = [each["payload"] for each in timeline if each["kind"] == "bot_turn"][-1]
+        assert not answer["truncated"]
+        # All of it was at the caller before the call was ended.
+        assert set(report.result.marks_echoed) == set(report.result.marks_received)
+        assert likeness(heard(report), answer["text"]) > SAID
+        assert [(sid, form["Status"]) for sid, form in rest.updates[before:]] == [
+            (report.result.identity.call_sid, ["completed"])
+        ]
 
 
+@shared
 async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exchange: tuple[RunningServer, RestServer],
 ):
-    monkeypatch.setenv("TWILIO_ACCOUNT_SID", ACCOUNT)
-    async with twilio_rest() as rest:
-        more = f", api_url: '{rest.url}', transfer_to: '+15550123', number: '+15550199'"
-        async with telephone(tmp_path, monkeypatch, phone=more, more=BRIEFLY) as (server, front):
-            rest.server, rest.on_redirect = server.url, front.redirect
-            rest.phone = Phone(key="")
-            wants = packets(say("I want to speak to a person."))
-            # As long as the answer, what is said of the transfer, and that nobody takes it.
-            call = [*quiet(BRIEFLY_GREETED_S), *packets(say(QUESTION)), *quiet(8), *wants, *quiet(20)]
-            placing = asyncio.create_task(place(front.url, [*call, *wants, *quiet(24)]))
-            async with asyncio.timeout(40):
-                while not rest.begun:
-                    await asyncio.sleep(0.1)
-            # Nobody takes it: the caller is told, and the conversation goes on.
-            rest.phone = Phone(key="5")
-            report = await placing
-            assert report.violations == [] and front.violations == []
-            assert likeness(heard(report), "One moment, I am getting a colleague on the line.") > SAID
-            assert likeness(heard(report), "Sorry, a colleague is not available at the moment.") > SAID
-            [first, second] = rest.begun.values()
-            assert (first["To"], first["From"]) == (["+15550123"], ["+15550199"])
-            assert "opening hours on saturday" in " ".join(rest.said).lower()
-            # The second time they press a key: both are in one conference, which nobody can guess.
-            [name, same] = rest.in_conference
-            assert name == same and len(name) > 30
-            conference = [form for sid, form in rest.updates if "Twiml" in form]
-            assert len(conference) == 1
-            own = report.result.identity.call_sid
-            assert [sid for sid, form in rest.updates if "Twiml" in form] == [own]
-            turns = [
-                (each["kind"], each["payload"]["text"])
-                for each in (await timelines(server.url))[0]
-                if each["kind"] in TURNS
-            ]
-            asked = [place for place, (kind, _) in enumerate(turns) if kind == "user_turn"][1:]
-            # The model answers neither: what is done is the answer; the second time the stream ends with it.
-            assert len(asked) == 2, turns
-            assert all(turns[place + 1][1].startswith("One") for place in asked), "\n".join(map(str, turns))
-            # The stream is over with it, and so is the session's part.
-            assert report.result.closed_by == "agent"
-            async with asyncio.timeout(10):
-                while (await timelines(server.url))[0][-1]["kind"] != "left":
-                    await asyncio.sleep(0.1)
+    server, rest = exchange
+    async with front_of(server.url) as front:
+        rest.on_redirect = front.redirect
+        rest.phone = Phone(key="")
+        wants = packets(say("I want to speak to a person."))
+        # As long as the answer, what is said of the transfer, and that nobody takes it.
+        call = [*quiet(BRIEFLY_GREETED_S), *packets(say(QUESTION)), *quiet(8), *wants, *quiet(20)]
+        placing = asyncio.create_task(place(front.url, [*call, *wants, *quiet(24)]))
+        async with asyncio.timeout(40):
+            while not rest.begun:
+                await asyncio.sleep(0.1)
+        # Nobody takes it: the caller is told, and the conversation goes on.
+        rest.phone = Phone(key="5")
+        report = await placing
+        assert report.violations == [] and front.violations == []
+        assert likeness(heard(report), "One moment, I am getting a colleague on the line.") > SAID
+        assert likeness(heard(report), "Sorry, a colleague is not available at the moment.") > SAID
+        [first, second] = rest.begun.values()
+        assert (first["To"], first["From"]) == (["+15550123"], ["+15550199"])
+        assert "opening hours on saturday" in " ".join(rest.said).lower()
+        # The second time they press a key: both are in one conference, which nobody can guess.
+        [name, same] = rest.in_conference
+        assert name == same and len(name) > 30
+        conference = [form for sid, form in rest.updates if "Twiml" in form]
+        assert len(conference) == 1
+        own = report.result.identity.call_sid
+        assert [sid for sid, form in rest.updates if "Twiml" in form] == [own]
+        turns = [
+            (each["kind"], each["payload"]["text"])
+            for each in (await timelines(server.url))[0]
+            if each["kind"] in TURNS
+        ]
+        asked = [place for place, (kind, _) in enumerate(turns) if kind == "user_turn"][1:]
+        # The model answers neither: what is done is the answer; the second time the stream ends with it.
+        assert len(asked) == 2, turns
+        assert all(turns[place + 1][1].startswith("One") for place in asked), "\n".join(map(str, turns))
+        # The stream is over with it, and so is the session's part.
+        assert report.result.closed_by == "agent"
+        async with asyncio.timeout(10):
+            while (await timelines(server.url))[0][-1]["kind"] != "left":
+                await asyncio.sleep(0.1)
 
 
 class Menu(OpenAiServer):
@@ -221,7 +266,9 @@ async def test_keys_that_a_model_presses_are_tones_on_the_line(
         settings = f"{{name: openai_compatible, settings: {{base_url: '{model.url}/v1', model: m}}}}"
         more = f"{BRIEFLY}thinking: {{llm: {settings}}}\n"
         async with telephone(tmp_path, monkeypatch, more=more, log=tmp_path / "log") as (_, front):
-            report = await place(front.url, [*quiet(BRIEFLY_GREETED_S), *packets(say(QUESTION)), *quiet(8)])
+            report = await place(
+                front.url, [*quiet(BRIEFLY_GREETED_S), *packets(say(QUESTION)), *quiet(8)], max_drain_s=0.5
+            )
     assert report.violations == [] and front.violations == []
     assert keys_in(heard(report)) == "40#22"
     # In their turn: behind the greeting, in front of what is said of them.

@@ -240,7 +240,11 @@ async def test_strangers_are_refused_and_a_good_call_hears_nothing_of_them(
     log = tmp_path / "server.log"
     async with telephone(tmp_path, monkeypatch, log=log) as (server, front):
         good = asyncio.create_task(
-            place(front.url, [*quiet(GREETED_S), *quiet(20), *packets(say(QUESTION)), *quiet(8)])
+            place(
+                front.url,
+                [*quiet(GREETED_S), *quiet(20), *packets(say(QUESTION)), *quiet(8)],
+                max_drain_s=0.5,
+            )
         )
         await asyncio.sleep(1.0)
         await who_says_nonsense_in_a_call_goes_on_with_it(front)

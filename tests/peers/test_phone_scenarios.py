@@ -2,22 +2,28 @@
 that are compared with a baseline, recordings in stereo, and callers who say nothing or vanish."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+import pytest_asyncio
 import soundfile
 from streamdouble import api, baseline
 from streamdouble.aggregate import RunSeries
 from streamdouble.scenario import Hangup, Scenario, Wait, WaitFor
 from streamdouble.session import SessionConfig
 
+from evals.phone.front import front_of
 from evals.phone.speech import packets, quiet
 from tests.peers.phone_caller import heard, likeness, place
-from tests.peers.test_phone import QUESTION, SAID, telephone, timelines
+from tests.peers.server import RunningServer
+from tests.peers.test_phone import QUESTION, SAID, line_of_a_module, telephone, timelines, until_free
 from tests.peers.twilio_rest import ACCOUNT, twilio_rest
 from tests.voices import say
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 # Without comfort noise a caller knows when the bot is silent by the packets alone.
 PLAIN = ", line: {comfort_noise: false}"
@@ -41,13 +47,20 @@ def of_kind(timeline: list[dict[str, object]], kind: str) -> list[dict[str, obje
     return [event["payload"] for event in timeline if event["kind"] == kind]  # type: ignore[misc]
 
 
-async def test_a_scenario_is_played_to_its_end_and_recorded_in_stereo(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    # Calls last as long as the greeting, some of them; it is on when callers vanish.
+    more = "bot: {greeting: 'Hello, this is Parley, how are you?'}\nserver: {max_calls: 2}\n"
+    async with line_of_a_module(tmp_path_factory, phone=PLAIN, more=more) as running:
+        yield running
+
+
+async def test_a_scenario_is_played_to_its_end_and_recorded_in_stereo(server: RunningServer, tmp_path: Path):
     question = say(QUESTION)
     soundfile.write(tmp_path / "question.wav", np.frombuffer(question, "<i2"), 16_000)
     (tmp_path / "call.yaml").write_text(SCENARIO)
-    async with telephone(tmp_path, monkeypatch, phone=PLAIN) as (server, front):
+    await until_free(server)
+    async with front_of(server.url) as front:
         config = SessionConfig(quiet_period_s=1.0)
         report = await api.run_scenario(front.url, tmp_path / "call.yaml", config=config)
         assert report.result.failed_expectations == [] and front.violations == []
@@ -72,12 +85,9 @@ async def test_a_scenario_is_played_to_its_end_and_recorded_in_stereo(
     assert first == pytest.approx(events[0].at - report.result.started_at, abs=0.5)
 
 
-async def test_latencies_of_calls_are_compared_with_a_baseline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    # A call lasts as long as its greeting.
-    more = "bot: {greeting: Hello there.}\n"
-    async with telephone(tmp_path, monkeypatch, phone=PLAIN, more=more) as (_server, front):
+async def test_latencies_of_calls_are_compared_with_a_baseline(server: RunningServer, tmp_path: Path):
+    await until_free(server)
+    async with front_of(server.url) as front:
         config = SessionConfig(quiet_period_s=0.6, max_drain_s=8)
 
         async def series(seed: int, runs: int = 3) -> tuple[RunSeries, list[api.CallReport]]:
@@ -122,19 +132,20 @@ async def test_a_caller_who_says_nothing_is_asked_told_goodbye_and_the_call_is_e
             assert set(report.result.marks_echoed) == set(report.result.marks_received)
 
 
-async def test_callers_who_vanish_in_the_middle_of_a_word_leave_their_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_callers_who_vanish_in_the_middle_of_a_word_leave_their_lines(server: RunningServer):
     scenario = Scenario("vanish", [WaitFor("audio"), Wait(0.8), Hangup()])
-    more = "server: {max_calls: 2}\n"
-    async with telephone(tmp_path, monkeypatch, phone=PLAIN, more=more) as (server, front):
+    await until_free(server)
+    async with front_of(server.url) as front:
+        before = len(await timelines(server.url))
         for _ in range(3):
             reports = await asyncio.gather(*(api.run_scenario(front.url, scenario) for _ in range(2)))
             assert all(report.violations == [] for report in reports)
             async with asyncio.timeout(15), httpx.AsyncClient(base_url=server.url) as client:
                 while (await client.get("/status")).json()["calls"]:
                     await asyncio.sleep(0.05)
-        for timeline in await timelines(server.url):
+        vanished = (await timelines(server.url))[: -before or None]
+        assert len(vanished) == 6
+        for timeline in vanished:
             [greeting] = of_kind(timeline, "bot_turn")
             assert greeting["truncated"] and 300 <= greeting["audio_ms"] <= 1_200  # type: ignore[operator]
             assert len(of_kind(timeline, "left")) == 1

@@ -1,24 +1,35 @@
 """Calls that we place, over the telephone line: a machine is left a message, and a person is greeted."""
 
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
+from evals.phone.front import front_of
 from evals.phone.speech import packets, quiet
 from tests.peers.phone_caller import heard, likeness, place
-from tests.peers.test_phone import GREETING, NOT_SAID, SAID, telephone, timelines
+from tests.peers.server import RunningServer
+from tests.peers.test_phone import GREETING, NOT_SAID, SAID, line_of_a_module, timelines
 from tests.voices import say, tone
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MESSAGE = "This is Parley. Please call us back."
 VOICEMAIL = f", voicemail: {{message: '{MESSAGE}'}}"
 MACHINE = "You have reached the voice mail of Dana. Please leave a message after the beep."
 
 
-async def test_a_machine_is_left_the_message_behind_its_beep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    async with telephone(tmp_path, monkeypatch, phone=VOICEMAIL) as (server, front):
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    async with line_of_a_module(tmp_path_factory, phone=VOICEMAIL) as running:
+        yield running
+
+
+async def test_a_machine_is_left_the_message_behind_its_beep(server: RunningServer):
+    async with front_of(server.url) as front:
         front.direction = "outbound-api"
         greeting = [*quiet(0.5), *packets(say(MACHINE, "awb")), *quiet(1), *packets(tone(400, 1_000.0, 0.2))]
-        report = await place(front.url, [*greeting, *quiet(12)])
+        report = await place(front.url, [*greeting, *quiet(12)], max_drain_s=0.5)
         assert report.violations == [] and front.violations == []
         assert likeness(heard(report), MESSAGE) > SAID
         assert likeness(heard(report), GREETING) < NOT_SAID
@@ -30,8 +41,8 @@ async def test_a_machine_is_left_the_message_behind_its_beep(tmp_path: Path, mon
         assert (message["text"], message["truncated"]) == (MESSAGE, False)
 
 
-async def test_a_person_who_answers_is_greeted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    async with telephone(tmp_path, monkeypatch, phone=VOICEMAIL) as (server, front):
+async def test_a_person_who_answers_is_greeted(server: RunningServer):
+    async with front_of(server.url) as front:
         front.direction = "outbound-api"
         frames = [*quiet(1), *packets(say("Hello?", "awb")), *quiet(7)]
         report = await place(front.url, frames, max_drain_s=0.5)
