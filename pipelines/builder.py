@@ -1,10 +1,10 @@
-"""The one builder of voice pipelines: stages in the order of the data, and what every call has around them.
+"""The one builder of pipelines: stages in the order of the data, and what every call has around them.
 
     head -> perception -> turns -> dialogue -> speech -> playout -> tail
 
 ``Stages`` is the picture of a pipeline. The cascade, full duplex and a realtime service fill its places with
 different stages, made from the same parts (``pipelines.stages``); ``build`` makes the pipeline of any of
-them.
+them. A typed turn fills few places: ``build_turn`` makes its pipeline, which has no transport and no call.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -17,7 +17,7 @@ from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 
 from pipelines.call import Call
-from pipelines.engines import Engines
+from pipelines.engines import CLOUD_VOICE_RATE_HZ, Engines
 from pipelines.lifetime import OVER_LIMIT, call_worker, greet, introduce
 from pipelines.turn_records import TurnRecords
 from processors.turns.turn_events import publish_arrival, publish_bot_turns
@@ -28,7 +28,7 @@ Background = Sequence[Callable[[], Coroutine[Any, Any, None]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """The stages of one pipeline.
+    """The stages of one pipeline; a place that it has no stage for is empty.
 
     Attributes:
         head: media in, echo control, voice activity.
@@ -41,19 +41,27 @@ class Stages:
         unseen: stages whose frames are shown to no client: they are guesses, or are pushed again.
     """
 
-    head: Sequence[FrameProcessor]
-    perception: Sequence[FrameProcessor]
-    turns: Sequence[FrameProcessor]
-    dialogue: Sequence[FrameProcessor]
-    speech: Sequence[FrameProcessor]
-    playout: Sequence[FrameProcessor]
-    tail: LLMAssistantAggregator
+    head: Sequence[FrameProcessor] = ()
+    perception: Sequence[FrameProcessor] = ()
+    turns: Sequence[FrameProcessor] = ()
+    dialogue: Sequence[FrameProcessor] = ()
+    speech: Sequence[FrameProcessor] = ()
+    playout: Sequence[FrameProcessor] = ()
+    tail: Sequence[LLMAssistantAggregator] = ()
     unseen: Sequence[FrameProcessor] = ()
 
     def in_order(self) -> list[FrameProcessor]:
         """Return the processors in the order of the data."""
-        parts = (self.head, self.perception, self.turns, self.dialogue, self.speech, self.playout)
-        return [*(each for part in parts for each in part), self.tail]
+        parts = (
+            self.head,
+            self.perception,
+            self.turns,
+            self.dialogue,
+            self.speech,
+            self.playout,
+            self.tail,
+        )
+        return [each for part in parts for each in part]
 
 
 def build(
@@ -94,7 +102,13 @@ def build(
     greet(worker, transport, call, engines.deployment.bot, greets=greets)
     TurnRecords(call, sends=call.rtvi and client.reads_rtvi)
     publish_arrival(call.events, transport)
-    publish_bot_turns(call.events, stages.tail, call.live.input.flush)
+    for assistant in stages.tail:
+        publish_bot_turns(call.events, assistant, call.live.input.flush)
     if call.rtvi:
         introduce(worker, call.conversation)
     return worker
+
+
+def build_turn(stages: Stages) -> PipelineWorker:
+    """Return the pipeline of a typed turn, of a recording or of an answer that is read out."""
+    return call_worker(stages.in_order(), output_rate_hz=CLOUD_VOICE_RATE_HZ, unseen=(), rtvi=False)

@@ -89,7 +89,6 @@ async def _build(
     dialogue = dialogue_of(
         engines, call, context, perception, thinking, tts, say=thought.push_frame, screening=screening
     )
-    assistant = HeardAssistantAggregator(context, turns.user)
     stages = Stages(
         head=[transport.input(), *screening.ear, *front.echo, voice_activity(turns.vad)],
         perception=[stt, AudioStop(), perception, *screening.detector],
@@ -102,7 +101,7 @@ async def _build(
         ],
         speech=[thought, tts, *screening.gate],
         playout=[entry, transport.output(), exit_],
-        tail=assistant,
+        tail=[HeardAssistantAggregator(context, turns.user)],
         # What they push is a guess, or comes again from the tail.
         unseen=[dialogue.speculation.head, *thinking],
     )

@@ -1,9 +1,10 @@
 """A typed turn of a session: the answer streams as it is made, and is committed before it is called done.
 
-One turn is one short pipeline: the session's view, what answers, and a collector. Nothing lives between two
-turns but the session itself, so a turn may come to any process, before or behind a voice call, and a server
-that died in the middle has nothing to restore. The person's words are committed before the model is asked;
-the answer is committed as far as it was handed out, also when the reader goes away in the middle.
+One turn is one short pipeline (``pipelines.builder``): the session's view, what answers, and a collector.
+Nothing lives between two turns but the session itself, so a turn may come to any process, before or behind a
+voice call, and a server that died in the middle has nothing to restore. The person's words are committed
+before the model is asked; the answer is committed as far as it was handed out, also when the reader goes away
+in the middle.
 
 The same key asks once: a turn that was committed is not committed again; when its answer is in the session
 too, that answer is given instead of a new one, also when a summary covers both. A turn whose answer was cut
@@ -27,8 +28,7 @@ from pipecat.frames.frames import (
     LLMFullResponseEndFrame,
     LLMTextFrame,
 )
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.aggregators.llm_response_universal import LLMAssistantAggregator
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
@@ -38,6 +38,7 @@ from pipecat.workers.runner import WorkerRunner
 from core.client_rules import ClientRules
 from core.errors import EngineError
 from pipelines.answering import Answering, Memory
+from pipelines.builder import Stages, build_turn
 from pipelines.release import release_pipeline
 from serving.gateway.limits import ShareError
 from session_store.conversation import DROPPABLE, Conversation
@@ -305,8 +306,13 @@ async def _thinking(
         thinking = await answering.build(
             tools=tools, context=context, turn=turn, instruction=instruction, memory=memory, rules=rules
         )
-        processors = [_Failures(collector), *thinking, collector, LLMAssistantAggregator(context)]
-        async with running(processors) as worker:
+        stages = Stages(
+            head=[_Failures(collector)],
+            dialogue=thinking,
+            playout=[collector],
+            tail=[LLMAssistantAggregator(context)],
+        )
+        async with running(stages) as worker:
             await worker.queue_frame(LLMContextFrame(context))
             yield collector
 
@@ -334,17 +340,9 @@ async def _next_piece(conversation: Conversation, collector: _Collector, deadlin
 
 
 @asynccontextmanager
-async def running(
-    processors: list[FrameProcessor], *, input_rate_hz: int = 16_000
-) -> AsyncIterator[PipelineWorker]:
+async def running(stages: Stages) -> AsyncIterator[PipelineWorker]:
     """A pipeline that runs while the block does."""
-    worker = PipelineWorker(
-        Pipeline(processors),
-        params=PipelineParams(audio_in_sample_rate=input_rate_hz),
-        enable_turn_tracking=False,
-        enable_rtvi=False,
-        idle_timeout_secs=None,
-    )
+    worker = build_turn(stages)
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(worker)
 

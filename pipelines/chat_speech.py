@@ -31,6 +31,7 @@ from core.errors import EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, pcm16_to_float
 from models.tts import SpeechPiece, TextToSpeech
 from models.tts.clauses import ClauseSplitter
+from pipelines.builder import Stages
 from pipelines.chat import running
 from processors.speech.engine_tts import Crossing, Ended, EngineTtsSettings
 from protocols.chat_ws import VOICE_RATE_HZ
@@ -215,7 +216,7 @@ class ServiceAnswer:
         await self._has_text.wait()
         heard = _Heard()
         service = await self._build()
-        async with running([_Errors(heard, self._name), service, heard]) as worker:
+        async with running(Stages(speech=[_Errors(heard, self._name), service, heard])) as worker:
             writing = asyncio.create_task(self._write(worker), name="chat.voice.text")
             try:
                 while (piece := await self._next(heard, writing)) is not None:

@@ -127,7 +127,7 @@ async def _build(
         dialogue=[waits, gate, Questions(engine.is_asked), *speculation.around(thinking)],
         speech=[thought, tts, omni],
         playout=[entry, transport.output(), exit_],
-        tail=HeardAssistantAggregator(context, None),
+        tail=[HeardAssistantAggregator(context, None)],
         # What they push is a guess, or is said by the engine when its time has come.
         unseen=[speculation.head, *thinking, *([tts] if decides_itself else [])],
     )

@@ -66,7 +66,7 @@ def call_worker(
     refuses_turn: Callable[[], str] | None = None,
     take_typed: Callable[[str], float] | None = None,
 ) -> PipelineWorker:
-    """The pipeline of one call.
+    """The pipeline of one call, or of one typed turn.
 
     Args:
         processors: in order.
@@ -79,13 +79,15 @@ def call_worker(
         refuses_turn: why nothing is taken now; empty where it is.
         take_typed: see ``CheckedRtvi``.
     """
-    checked = CheckedRtvi(refuses_text=refuses_text, refuses_turn=refuses_turn, take_typed=take_typed)
+    checked = None
+    if rtvi:
+        checked = CheckedRtvi(refuses_text=refuses_text, refuses_turn=refuses_turn, take_typed=take_typed)
     return PipelineWorker(
         Pipeline(list(processors)),
         params=PipelineParams(audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=output_rate_hz),
         enable_turn_tracking=False,
         enable_rtvi=rtvi,
-        rtvi_processor=checked if rtvi else None,
+        rtvi_processor=checked,
         rtvi_observer_params=RTVIObserverParams(
             metrics_enabled=False,
             system_logs_enabled=False,

@@ -104,7 +104,7 @@ async def _build(
         dialogue=[],
         speech=[thought, tts, model.gate, service, model.replies],
         playout=[entry, transport.output(), exit_],
-        tail=HeardAssistantAggregator(user.context, user),
+        tail=[HeardAssistantAggregator(user.context, user)],
         # What it pushes comes again from the replies.
         unseen=[service],
     )

@@ -27,6 +27,7 @@ from audio.resample import Resampler
 from core.errors import EngineBusyError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from models.stt import Transcript
+from pipelines.builder import Stages
 from pipelines.chat import running
 from protocols.chat_ws import AUDIO_RATE_HZ
 from protocols.surface import Refusal
@@ -144,7 +145,7 @@ async def understood_by_service(
     piece_bytes = AUDIO_RATE_HZ * PIECE_MS // 1000 * PCM_BYTES_PER_SAMPLE
     deadline_s = asyncio.get_running_loop().time() + within_s
     service = await build()
-    async with running([_Words(said), service, _Words(said)], input_rate_hz=AUDIO_RATE_HZ) as worker:
+    async with running(Stages(perception=[_Words(said), service, _Words(said)])) as worker:
         await worker.queue_frame(VADUserStartedSpeakingFrame())
         for start in range(0, len(pcm), piece_bytes):
             piece = pcm[start : start + piece_bytes]
