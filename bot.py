@@ -591,7 +591,7 @@ async def _call_from_pcm(
             audio_out_sample_rate=FILE_RATE_HZ,
             audio_out_end_silence_secs=0,
         )
-        transport = FileTransport(played, params)
+        transport = FileTransport(played, params, live.events)
 
         rules = ClientRules(OPERATOR)
         call = Call(conversation, "file", live, rules=rules, rtvi=False, finished=played.finished)
@@ -705,11 +705,18 @@ async def call_from_microphone(
         open_conversations(deployment, engines.answering) as conversations,
         conversations.open(session_id) as conversation,
     ):
-        live = LiveCall(conversation.clock, rate_hz=engines.output_rate_hz)
+        microphone, loudspeaker = await devices.choose(
+            input_rate_hz=INPUT_RATE_HZ, output_rate_hz=engines.output_rate_hz
+        )
+        live = LiveCall(conversation.clock, rate_hz=loudspeaker.format.rate_hz)
         rules = ClientRules(OPERATOR)
         call = Call(conversation, "local", live, rules=rules, rtvi=False, handles_sigint=True)
         transport = await devices.connect(
-            input_rate_hz=INPUT_RATE_HZ, output_rate_hz=engines.output_rate_hz, on_packet=live.on_packet
+            microphone,
+            loudspeaker,
+            input_rate_hz=INPUT_RATE_HZ,
+            events=live.events,
+            on_packet=live.on_packet,
         )
         has_echo_control = engines.echo is not None
         advice = "" if has_echo_control else " Use a headset: this deployment switches echo control off."

@@ -378,6 +378,38 @@ class ReplyBrought(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ClientDelayReported(CallEvent):
+    """It is known how long the bot's audio takes to the caller's ear.
+
+    Attributes:
+        delay_ms: from the moment a packet leaves to its sound.
+    """
+
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnplayedReported(CallEvent):
+    """It is known how much of what has had its time a client that flushes does not play then.
+
+    Attributes:
+        unplayed_ms: of it, counted from its end.
+    """
+
+    unplayed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FloorTaken(CallEvent):
+    """A reply is on, on its way or about to be resumed: the bot holds the floor."""
+
+
+@dataclass(frozen=True, slots=True)
+class FloorLeft(CallEvent):
+    """The bot holds the floor no longer."""
+
+
+@dataclass(frozen=True, slots=True)
 class BotTurnEnded(CallEvent):
     """The bot's turn is over and in the context, as far as it was heard."""
 

@@ -107,24 +107,26 @@ class LiveCall:
         )
         self.floor = Floor(events)
         self.input = PipelineInput()
-        self._followers: list[Callable[[bytes], None]] = []
+        self._followers: list[Callable[[bytes, int | None], None]] = []
 
-    def follow_packets(self, follower: Callable[[bytes], None]) -> None:
-        """Report every packet from here on; ``follower`` must not block."""
+    def follow_packets(self, follower: Callable[[bytes, int | None], None]) -> None:
+        """Report every packet from here on, and when it left; ``follower`` must not block."""
         self._followers.append(follower)
 
-    def on_packet(self, pcm: bytes) -> None:
-        """A packet of the bot's audio leaves; for the transport."""
+    def on_packet(self, pcm: bytes, at_us: int | None = None) -> None:
+        """A packet of the bot's audio leaves; for the transport.
+
+        ``at_us``: when a device took it, on the loop's clock; None: now.
+        """
         self.playout.played(pcm)
         self.turns.played(pcm)
         for follower in self._followers:
-            follower(pcm)
+            follower(pcm, at_us)
 
     def close(self) -> None:
         """Drop the references to a pipeline that has ended. What was recorded stays."""
         self._followers.clear()
         self.input.close()
-        self.floor.close()
         self.events.close()
 
 

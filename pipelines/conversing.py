@@ -239,7 +239,7 @@ async def open_transport(
         engines: of the process.
         row: of the transport.
         arguments: that bring the conversation.
-        live: whose packets are reported, where the transport does.
+        live: whose packets and delay are reported, where the transport does.
         sees: pictures of the caller's camera are wanted.
 
     Raises:
@@ -250,6 +250,7 @@ async def open_transport(
         vanish_ms=VANISH_MS,
         jitter_buffer=engines.deployment.server.jitter_buffer,
         on_packet=live.on_packet,
+        events=live.events,
     )
     transport: BaseTransport = await TRANSPORTS.create(row.name, arguments, request)
     return transport

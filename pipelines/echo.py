@@ -7,7 +7,7 @@ heard (a file, an evaluation) there is nothing to cancel. Everything else (this 
 telephone) gets echo control.
 
 ``open_front_end`` builds the processor that stands behind the microphone and gives it what is played: from a
-device that tells when it took its audio, or from the packets as they leave. With it comes what tells the
+device with the moment at which it took its audio, or as the packets leave. With it comes what tells the
 bot's voice from a caller's: by levels, and by what was said. An engine that does not open costs this call its
 echo control and nothing else.
 """
@@ -26,7 +26,7 @@ from pipelines.call import Call
 from pipelines.engines import Engines
 from processors.front_end.echo import EchoProcessor
 from processors.front_end.hosted import HostedFrontEnd
-from transports.device_output import TellsTaken
+from transports.device_output import StatesLatency
 from transports.registry import Capabilities
 from turn_taking.self_voice import OwnWords, SelfVoice
 
@@ -101,11 +101,8 @@ async def open_front_end(
     # On the loop's clock and not the session's, which is the wall's: audio is placed to the sample, and a
     # device's thread can read the loop's.
     processor = EchoProcessor(control, executor=executor, self_voice=voice, on_cancelled=on_cancelled)
-    if isinstance(transport, TellsTaken):
-        transport.tell_taken(processor.played)
-    else:
-        playout = call.live.playout
-        call.live.follow_packets(lambda pcm: processor.played(pcm, playout.rate_hz))
+    playout = call.live.playout
+    call.live.follow_packets(lambda pcm, at_us: processor.played(pcm, playout.rate_hz, at_us))
     return FrontEnd(hosted, (processor,), voice, lambda text: words.explains(text, clock.now_us() // 1000))
 
 
@@ -123,7 +120,7 @@ async def _open_echo(hosted: HostedFrontEnd, settings: EchoControlSettings) -> b
 def _expecting(transport: object) -> EchoControlSettings:
     """Return where the echo is looked for first: where the device says that its sound is."""
     settings = EchoControlSettings()
-    if not isinstance(transport, TellsTaken):
+    if not isinstance(transport, StatesLatency):
         return settings
     expected_ms = float(min(transport.output_latency_ms, settings.longest_ms))
     return settings.model_copy(update={"expected_ms": expected_ms})

@@ -28,7 +28,6 @@ from processors.turns.idle import IdleKeeper
 from protocols.surface import SHUTDOWN, STOPPING
 from session_store.conversation import Conversation
 from session_store.events import Kind
-from transports.client_delay import TellsClientDelay, TellsUnplayed
 
 # Pipecat says five times a second through the whole pipeline that the caller goes on speaking. It is for an
 # idle timer that is not used here (ours reads the turns).
@@ -136,10 +135,6 @@ async def hold(
     Raises:
         PeerError: the transport cannot do its work any more, or never could.
     """
-    if isinstance(transport, TellsClientDelay):
-        transport.tell_client_delay(call.live.playout.set_client_delay_ms)
-    if isinstance(transport, TellsUnplayed):
-        transport.tell_unplayed(call.live.playout.set_unplayed_ms)
     runner = WorkerRunner(handle_sigint=call.handles_sigint)
     await runner.add_workers(worker)
 

@@ -109,6 +109,7 @@ async def hold_phone(
         phone_params(INPUT_RATE_HZ),
         input_rate_hz=INPUT_RATE_HZ,
         on_packet=live.on_packet,
+        events=live.events,
         on_key=control.on_key,
         leaving=leaving,
         level=_level(engines, stream.settings.level_dbm0),

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from runtime.event_stream import CallEvents
+
 
 @dataclass(frozen=True, slots=True)
 class TransportRequest:
@@ -15,12 +17,14 @@ class TransportRequest:
         jitter_buffer: leave the caller's packets in aiortc's jitter buffer.
         on_packet: called with the PCM of each packet of the bot's audio, where a transport reports playout;
             must not block.
+        events: of the call, which are told how long the bot's audio takes to the ear.
     """
 
     sees: bool
     vanish_ms: int
     jitter_buffer: bool
     on_packet: Callable[[bytes], None]
+    events: CallEvents
 
 
 @runtime_checkable

@@ -23,6 +23,8 @@ All times are milliseconds on the session clock. Times of voice are those of the
 detector noticed is given with them. Words that wait for the spotter wait in any state.
 """
 
+from collections.abc import Callable
+
 from core.errors import IllegalTransition
 from core.tuning import tuned
 from turn_taking.barge_in_reply import ReplyTracker
@@ -52,12 +54,20 @@ class BargeIn:
     Args:
         settings: see the model.
         vocabulary: of the language that is spoken.
+        on_floor: told after each event whether the bot holds the floor; must not block.
     """
 
-    def __init__(self, settings: BargeInSettings | None = None, *, vocabulary: Vocabulary = ENGLISH) -> None:
+    def __init__(
+        self,
+        settings: BargeInSettings | None = None,
+        *,
+        vocabulary: Vocabulary = ENGLISH,
+        on_floor: Callable[[bool], None] = lambda _holds: None,
+    ) -> None:
         self._settings = tuned(BargeInTuning, settings)
         self._looks = self._settings.look_bounds if self._settings.looks else None
         self._state = State.LISTENING
+        self._on_floor = on_floor
         self._voice = VoiceTracker(self._settings)
         self._replies = ReplyTracker(self._settings)
         self._words = WordArbiter(self._settings, self._voice.findings, vocabulary=vocabulary)
@@ -586,6 +596,7 @@ class BargeIn:
         if self._state is not State.ARMED:
             # What may be a voice is only followed where something hangs on it.
             self._voice.take(VoiceEvent.FORGOTTEN)
+        self._on_floor(self._state is not State.LISTENING)
         return decision
 
     def _carry_out(self, act: Act, at_ms: int, reason: Reason) -> Decision | None:

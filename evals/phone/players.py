@@ -40,6 +40,7 @@ from pipelines.engines import INPUT_RATE_HZ
 from protocols import twiml
 from protocols.twilio_media import RATE_HZ
 from runtime import event_loop
+from runtime.event_stream import CallEvents
 from transports.twilio.stream import PhoneStream
 from transports.twilio.transport import PhoneTransport, phone_params
 from transports.websocket.peer import StarlettePeer
@@ -100,7 +101,11 @@ async def _line(websocket: WebSocket, pcm: bytes) -> None:
     try:
         if await stream.open() is not None:
             transport = PhoneTransport(
-                stream, phone_params(INPUT_RATE_HZ), input_rate_hz=INPUT_RATE_HZ, on_packet=_heard
+                stream,
+                phone_params(INPUT_RATE_HZ),
+                input_rate_hz=INPUT_RATE_HZ,
+                on_packet=_heard,
+                events=CallEvents(),
             )
             rates = PipelineParams(audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=RATE_HZ)
             await _play(transport, [], pcm, rates)

@@ -106,7 +106,6 @@ class OmniStages:
         self._guards_protected = self._beside is not None and yields_to_stop
         if hears_directly:
             client.entry.open(self.omni)
-        call.live.floor.add_holder(lambda: self.omni.is_speaking)
 
     @property
     def listeners(self) -> list[Listener]:

@@ -90,17 +90,14 @@ class ServiceStages:
 
     def __init__(self, engines: Engines, row: RealtimeRow[Any], call: Call, *, takes_contexts: bool) -> None:
         events = call.events
-        # Not through this object: it would hold itself.
-        replies: RealtimeReplies
         self.watch = AnswerWatch(
-            engines.deployment.duplex.answer_ms, events, is_speaking=lambda: replies.is_speaking
+            engines.deployment.duplex.answer_ms, events, is_speaking=call.live.floor.holds_reply
         )
         self.gate = ServiceGate(takes_contexts=takes_contexts)
         self.typed = TypedWords(row.typing, hand_on=self.gate.push_frame, events=events)
-        replies = self.replies = RealtimeReplies(
+        self.replies = RealtimeReplies(
             call.live.playout, continuous=row.continuous, on_speaks=self.watch.on_answer
         )
-        call.live.floor.add_holder(lambda: replies.is_speaking)
 
 
 def user_aggregator(row: RealtimeRow[Any], start: Beginning) -> LLMUserAggregator:

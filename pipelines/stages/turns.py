@@ -25,6 +25,7 @@ from processors.front_end.vad import SharedVadAnalyzer
 from processors.turns.backchannel import BackchannelKeeper, Say
 from processors.turns.barge_in import BargeInStartStrategy
 from processors.turns.endpoint import EndpointStopStrategy
+from processors.turns.floor import FloorHolder
 from turn_taking.backchannel import BackchannelPolicy
 from turn_taking.barge_in import BargeIn
 from turn_taking.policies import endpoint_policy
@@ -124,8 +125,8 @@ def _starts(
     settings = engines.deployment.hearing.barge_in
     if settings is None:
         return [VADUserTurnStartStrategy(), TranscriptionUserTurnStartStrategy()]
-    barge_in = BargeInStartStrategy(
-        BargeIn(settings),
+    strategy = BargeInStartStrategy(
+        BargeIn(settings, on_floor=FloorHolder(call.events).hold),
         call.events,
         endpoint=endpoint,
         set_gain_db=gain_of(transport),
@@ -137,5 +138,4 @@ def _starts(
         stop_words=over_bot.stop_words,
         looks=over_bot.looks,
     )
-    call.live.floor.add_holder(lambda: barge_in.holds_reply)
-    return [barge_in]
+    return [strategy]

@@ -105,6 +105,7 @@ class DuplexOmniProcessor(FrameProcessor):
         outlet = outlet or Outlet()
         self._voice = EngineVoice(
             self.push_frame,
+            events,
             settings=self._settings.voice,
             playout=outlet.playout,
             keeps_apart=lambda: self.captures,

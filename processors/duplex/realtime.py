@@ -42,6 +42,7 @@ from processors.duplex.services import Typing
 from processors.playout.assistant import HEARD_LATER
 from processors.playout.playout import Playout
 from processors.taps.response_events import ResponseEvents
+from processors.turns.floor import FloorHolder
 from runtime.event_stream import CallEvents
 
 # A silence of a continuous service that ends its reply: Pipecat takes its turns for over after as much.
@@ -150,6 +151,7 @@ class RealtimeReplies(FrameProcessor):
         self._continuous = continuous
         self._on_speaks = on_speaks
         self._responses = ResponseEvents(playout.events)
+        self._floor = FloorHolder(playout.events)
         self._reply_id: str | None = None
         self._sounds = False
         self._text = ""
@@ -160,11 +162,6 @@ class RealtimeReplies(FrameProcessor):
         # Behind an interruption nothing counts until the service begins another reply.
         self._deaf = False
         self.late_frames = 0
-
-    @property
-    def is_speaking(self) -> bool:
-        """Whether a reply is on its way."""
-        return self._reply_id is not None
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
@@ -208,6 +205,7 @@ class RealtimeReplies(FrameProcessor):
     async def _begin(self, frame: LLMFullResponseStartFrame | None = None) -> None:
         frame = frame or LLMFullResponseStartFrame()
         self._reply_id = self._playout.open_reply(frame)
+        self._floor.hold(True)
         self._text, self._silent_ms = "", 0
         self._held, self._held_ms = [], 0
         await self.push_frame(frame)
@@ -225,6 +223,7 @@ class RealtimeReplies(FrameProcessor):
 
     def _forget(self) -> None:
         self._reply_id, self._sounds = None, False
+        self._floor.hold(False)
 
     async def _said(self, frame: LLMTextFrame) -> None:
         if self._deaf:

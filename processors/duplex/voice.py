@@ -44,7 +44,9 @@ from models.omni import UnitResult, Vote
 from processors.duplex.saying import PlacedWord, Saying
 from processors.playout.playout import Playout
 from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
+from processors.turns.floor import FloorHolder
 from protocols.surface import TOLD, Happening, UnitMouth
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 
 # Softer than this in front of a reply is padding of the engine's (-60 dBFS).
@@ -109,6 +111,7 @@ class EngineVoice:
 
     Args:
         push: takes the frames.
+        events: of the call.
         settings: see the model.
         playout: its books take what is said, as it is written.
         keeps_apart: whether what an engine says behind the end of a reply, while that is being heard, is
@@ -120,6 +123,7 @@ class EngineVoice:
     def __init__(
         self,
         push: Callable[[Frame], Awaitable[None]],
+        events: CallEvents,
         *,
         settings: VoiceSettings,
         playout: Playout | None,
@@ -138,6 +142,7 @@ class EngineVoice:
         self._paced: PacedOutput | None = None
         self._wake = asyncio.Event()
         self._reply: _Reply | None = None
+        self._floor = FloorHolder(events)
         # Replies that are over, and whose end is to be told in front of the next.
         self._over: deque[_Reply] = deque()
         # What is said behind a reply that is still being heard, and is another one.
@@ -209,7 +214,7 @@ class EngineVoice:
             self._mouth.cut()
         if self._paced is not None:
             self._paced.clear()
-        self._reply = None
+        self._follow_with(None)
         self._over.clear()
         self._behind.clear()
         self._told.clear()
@@ -265,7 +270,8 @@ class EngineVoice:
             audio = audio[loud[0] :] if loud.size else audio[:0]
             if reply is not None:
                 self._over.append(reply)
-            reply = self._reply = _Reply(is_aside=result.is_aside)
+            reply = _Reply(is_aside=result.is_aside)
+            self._follow_with(reply)
         reply.planned = result.written or reply.planned
         words = reply.saying.add(result.text, len(audio), rate_hz)
         left_out = paced.push(audio, self._clock.now_us())
@@ -277,6 +283,10 @@ class EngineVoice:
         if result.broke_off:
             reply.words.append(None)
             reply.texts.append(None)
+
+    def _follow_with(self, reply: _Reply | None) -> None:
+        self._reply = reply
+        self._floor.hold(reply is not None)
 
     def _close(self, reply: _Reply, paced: PacedOutput) -> None:
         if not reply.is_over:
@@ -319,7 +329,7 @@ class EngineVoice:
             await self._send_ends()
         reply = self._reply
         if reply is not None and reply.is_over and not paced.held_samples and not self._is_flushing:
-            self._reply = None
+            self._follow_with(None)
             await self._send_end(reply)
             self._said.set()
             self._say_next(paced)

@@ -51,7 +51,7 @@ class PlayoutSettings(BaseModel):
         word_due_percent: the share of a word that is played when it counts as heard.
         client_delay_ms: from the moment a packet leaves to the moment its sound leaves the loudspeaker: one
             way through the network, and the client's jitter buffer (20-60 ms in a browser). Holds until the
-            transport knows better (``Playout.set_client_delay_ms``).
+            transport knows better (``ClientDelayReported``).
         flushes: the client empties its buffer when it is told of an interruption (a telephone provider).
         keeps_waiting_ms: what was written is told as played or is cleared, although nothing moves for so long
             (a connection that stalls, and is over when it does for longer).

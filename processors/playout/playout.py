@@ -55,6 +55,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, F
 
 from core.call_events import (
     ClauseAnnounced,
+    ClientDelayReported,
     ReplyAnnounced,
     ReplyCorrected,
     ReplyFinished,
@@ -64,6 +65,7 @@ from core.call_events import (
     ReplyWritten,
     SpeechMade,
     SpeechStarted,
+    UnplayedReported,
     WordsSpoken,
 )
 from core.clock import Clock
@@ -153,6 +155,8 @@ class Playout:
         self._news = asyncio.Event()
         # Set with the next packet, while somebody waits for it.
         self._packet: asyncio.Event | None = None
+        events.subscribe(ClientDelayReported, self._on_client_delay_reported)
+        events.subscribe(UnplayedReported, self._on_unplayed_reported)
 
     def taps(self, *, guards_protected: bool = False) -> tuple["ThoughtTap", "PlayoutEntry", "PlayoutExit"]:
         """Return the three processors: in front of the voice, in front of the output and after it.
@@ -219,14 +223,6 @@ class Playout:
             self.events.publish(ReplyCorrected(self.events.now_ms(), reply))
         return True
 
-    def set_client_delay_ms(self, delay_ms: int) -> None:
-        """A report of the client or of the transport: how long a packet takes to the ear."""
-        self.books.set_delay_ms(delay_ms)
-
-    def set_unplayed_ms(self, unplayed_ms: int) -> None:
-        """The same of a client that flushes: see ``HeardClock.set_unplayed_ms``."""
-        self.books.set_unplayed_ms(unplayed_ms)
-
     def wake(self) -> None:
         """There may be something to tell."""
         self._news.set()
@@ -254,6 +250,12 @@ class Playout:
                 while len(self._texts) > _TEXTS:
                     del self._texts[next(iter(self._texts))]
             self.events.publish(ReplyFinished(self.events.now_ms(), reply))
+
+    def _on_client_delay_reported(self, event: ClientDelayReported) -> None:
+        self.books.set_delay_ms(event.delay_ms)
+
+    def _on_unplayed_reported(self, event: UnplayedReported) -> None:
+        self.books.set_unplayed_ms(event.unplayed_ms)
 
     def text_of(self, frame: Frame) -> list[HeardText]:
         """The text of the reply that a frame ends."""

@@ -119,11 +119,6 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             replies=self._replies,
         )
 
-    @property
-    def holds_reply(self) -> bool:
-        """Return whether a reply is on, on its way, or about to go on: a silence need not be explained."""
-        return self._machine.state is not State.LISTENING
-
     async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own base
         await super().setup(setup)
         self._machine.on_echo_path_changed(self._clock.now_ms())

@@ -1,13 +1,34 @@
-"""Answers whether the bot holds the floor in one call: a question, where ``core.call_events`` are news.
+"""Whether the bot holds the floor in one call.
 
-The stage that decides about interruptions knows whether a reply is on, on its way or about to be resumed; it
-registers here when it is built. Idle prompts and the end of a telephone call ask.
+The stage that decides about interruptions knows whether a reply is on, on its way or about to be resumed, and
+publishes when that changes (``FloorHolder``). ``Floor`` is asked: by idle prompts and at the end of a
+telephone call.
 """
 
-from collections.abc import Callable
-
-from core.call_events import Wait, WaitBegan, WaitEnded
+from core.call_events import FloorLeft, FloorTaken, Wait, WaitBegan, WaitEnded
 from runtime.event_stream import CallEvents
+
+
+class FloorHolder:
+    """A stage that knows of replies.
+
+    Args:
+        events: of the call.
+    """
+
+    def __init__(self, events: CallEvents) -> None:
+        self._events = events
+        self._holds = False
+
+    def hold(self, holds: bool) -> None:
+        """Publish whether a reply is on, on its way or about to be resumed, where that is news."""
+        if holds is self._holds:
+            return
+        self._holds = holds
+        if holds:
+            self._events.publish(FloorTaken(self._events.now_ms()))
+        else:
+            self._events.publish(FloorLeft(self._events.now_ms()))
 
 
 class Floor:
@@ -18,26 +39,25 @@ class Floor:
     """
 
     def __init__(self, events: CallEvents) -> None:
-        self._holders: list[Callable[[], bool]] = []
-        self._is_owed = False
+        self._holds = self._is_owed = False
+        events.subscribe(FloorTaken, self._on_floor_taken)
+        events.subscribe(FloorLeft, self._on_floor_left)
         events.subscribe(WaitBegan, self._on_wait_began)
         events.subscribe(WaitEnded, self._on_wait_ended)
 
-    def add_holder(self, holds_reply: Callable[[], bool]) -> None:
-        """Register a stage that knows of replies."""
-        self._holders.append(holds_reply)
-
     def holds_reply(self) -> bool:
         """Return whether a reply is on, on its way or about to be resumed."""
-        return any(holds_reply() for holds_reply in self._holders)
+        return self._holds
 
     def is_answering(self) -> bool:
         """Return whether an answer is owed, a tool that runs included, or on its way."""
-        return self._is_owed or self.holds_reply()
+        return self._is_owed or self._holds
 
-    def close(self) -> None:
-        """Forget the stages: the call is over."""
-        self._holders.clear()
+    def _on_floor_taken(self, _event: FloorTaken) -> None:
+        self._holds = True
+
+    def _on_floor_left(self, _event: FloorLeft) -> None:
+        self._holds = False
 
     def _on_wait_began(self, event: WaitBegan) -> None:
         self._is_owed = self._is_owed or event.reason is Wait.ANSWER

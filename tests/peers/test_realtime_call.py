@@ -122,7 +122,7 @@ async def hold(
                 audio_out_sample_rate=RATE_HZ,
                 audio_out_end_silence_secs=0,
             )
-            transport = FileTransport(played, params)
+            transport = FileTransport(played, params, live.events)
             call = Call(
                 conversation,
                 "file",

@@ -305,7 +305,10 @@ def simulate(
             audio_out_sample_rate=RATE_HZ,
             audio_out_end_silence_secs=0,
         )
-        over = FileTransport(played, params) if room is None else RoomTransport(played, params, room)
+        if room is None:
+            over = FileTransport(played, params, call.events)
+        else:
+            over = RoomTransport(played, params, call.events, room)
         run = run_conversation if omni is None else run_duplex
         await run(engines, over, call)
         played.recording.close()

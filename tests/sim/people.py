@@ -189,7 +189,7 @@ def hold(
                 audio_out_sample_rate=RATE_HZ,
                 audio_out_end_silence_secs=0,
             )
-            over = FileTransport(played, params)
+            over = FileTransport(played, params, live.events)
             call = Call(conversation, "file", live, rtvi=False, finished=played.finished)
             await run_conversation(running, over, call)
             played.recording.close()

@@ -11,6 +11,7 @@ from pipecat.transports.base_transport import TransportParams
 from audio import g711
 from audio.resample import Resampler
 from core.media import float_to_pcm16, pcm16_to_float
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from tests.speakerphone import RATE_HZ, room_path
 from transports.local.file import FileCall, FileInput, FileTransport
@@ -113,6 +114,6 @@ class _RoomInput(FileInput):
 class RoomTransport(FileTransport):
     """A file as the caller, in a room that is told of every packet."""
 
-    def __init__(self, call: FileCall, params: TransportParams, room: Room) -> None:
-        super().__init__(call, params)
+    def __init__(self, call: FileCall, params: TransportParams, events: CallEvents, room: Room) -> None:
+        super().__init__(call, params, events)
         self._file_input = _RoomInput(self, call, params, room)

@@ -18,9 +18,11 @@ from pipecat.frames.frames import InputAudioRawFrame, OutputAudioRawFrame, Start
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 from audio.gain import RampedGain
+from core.call_events import ClientDelayReported
 from core.clock import Clock
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from recording.stereo import Side, StereoRecording
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
@@ -198,15 +200,13 @@ class FileTransport(BaseTransport):
     Event handlers available: ``on_client_connected(transport, call)``.
     """
 
-    def __init__(self, call: FileCall, params: TransportParams) -> None:
+    def __init__(self, call: FileCall, params: TransportParams, events: CallEvents) -> None:
         super().__init__()
         self._file_input = FileInput(self, call, params)
         self._file_output = FileOutput(call, params)
         declare_events(self, "on_client_connected", "on_client_disconnected")
-
-    def tell_client_delay(self, told: Callable[[int], None]) -> None:
-        """See ``TellsClientDelay``: a chunk is in the recording from the moment that it is played."""
-        told(0)
+        # A chunk is in the recording from the moment that it is played.
+        events.publish(ClientDelayReported(events.now_ms(), 0))
 
     def set_gain_db(self, gain_db: float) -> None:
         """See ``SetsGain``: the chunk that is playing is played as it is."""

@@ -32,8 +32,10 @@ from pipecat.frames.frames import (
 )
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
+from core.call_events import ClientDelayReported
 from core.errors import ConfigError
 from core.media import PCM_BYTES_PER_SAMPLE
+from runtime.event_stream import CallEvents
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
 from transports.local.sound_lines import (
@@ -147,7 +149,7 @@ class LocalTransport(BaseTransport):
         loudspeaker: Device,
         *,
         rate_hz: int,
-        on_packet: Callable[[bytes], None] | None,
+        on_packet: Callable[[bytes, int], None] | None,
     ) -> None:
         super().__init__()
         self.microphone = microphone
@@ -170,27 +172,14 @@ class LocalTransport(BaseTransport):
         self._local_output = LocalOutput(self, params)
         declare_events(self, "on_client_connected", "on_client_disconnected")
 
-    def tell_client_delay(self, told: Callable[[int], None]) -> None:
-        """See ``TellsClientDelay``: what the loudspeaker's device holds, once."""
-        told(self.loudspeaker.latency_ms)
-
     def set_gain_db(self, gain_db: float) -> None:
         """See ``SetsGain``."""
         self.buffer.set_gain_db(gain_db)
 
     @property
     def output_latency_ms(self) -> int:
-        """See ``TellsTaken``."""
+        """See ``StatesLatency``."""
         return self.loudspeaker.latency_ms
-
-    def tell_taken(self, told: Callable[[bytes, int, int], None]) -> None:
-        """See ``TellsTaken``."""
-        rate_hz = self.loudspeaker.format.rate_hz
-        self.buffer.tell_taken(lambda pcm, at_us: told(pcm, rate_hz, at_us))
-
-    def release(self) -> None:
-        """See ``ReleasesCall``: the device goes on taking audio, and the processor that saw it is gone."""
-        self.buffer.tell_taken(None)
 
     def input(self) -> LocalInput:
         return self._local_input
@@ -240,23 +229,45 @@ class AudioDevices:
         await self._call(self._close)
         self._thread.shutdown(wait=False)
 
-    async def connect(
-        self, *, input_rate_hz: int, output_rate_hz: int, on_packet: Callable[[bytes], None] | None = None
-    ) -> LocalTransport:
-        """Open both devices for one call.
+    async def choose(self, *, input_rate_hz: int, output_rate_hz: int) -> tuple[Device, Device]:
+        """Return the microphone and the loudspeaker, not open, with the rates that they take.
 
         Args:
             input_rate_hz: of what the pipeline hears.
             output_rate_hz: of the bot's voice.
-            on_packet: told, on the loop, the PCM of every piece of bot audio as the device takes it.
 
         Raises:
-            ConfigError: a device takes no rate that can be converted, or does not open.
+            ConfigError: a device takes no rate that can be converted.
         """
         microphone = Device(*await self._call(lambda: self._choose("input", input_rate_hz)))
-        loudspeaker = Device(*await self._call(lambda: self._choose("output", output_rate_hz)))
+        return microphone, Device(*await self._call(lambda: self._choose("output", output_rate_hz)))
+
+    async def connect(
+        self,
+        microphone: Device,
+        loudspeaker: Device,
+        *,
+        input_rate_hz: int,
+        events: CallEvents,
+        on_packet: Callable[[bytes, int], None] | None = None,
+    ) -> LocalTransport:
+        """Open both devices for one call.
+
+        Args:
+            microphone: as chosen.
+            loudspeaker: as chosen.
+            input_rate_hz: of what the pipeline hears.
+            events: of the call.
+            on_packet: told, on the loop, the PCM of every piece of bot audio, at the loudspeaker's rate, and
+                when the device took it, in microseconds of the loop's time.
+
+        Raises:
+            ConfigError: a device does not open.
+        """
         transport = LocalTransport(self, microphone, loudspeaker, rate_hz=input_rate_hz, on_packet=on_packet)
         await self._call(lambda: self._open(transport))
+        # What the loudspeaker's device holds.
+        events.publish(ClientDelayReported(events.now_ms(), loudspeaker.latency_ms))
         return transport
 
     async def start(self, *lines: Device) -> None:

@@ -146,14 +146,14 @@ class LoudspeakerBuffer:
 
     Args:
         lead_bytes: how much may wait to be played when ``write`` returns.
-        on_packet: told, on the loop, the PCM of every piece that was taken, as loud as it is; must not block.
+        on_packet: told, on the loop, the PCM of every piece that was taken, as loud as it is, and when in
+            microseconds of the loop's time; must not block.
     """
 
-    def __init__(self, *, lead_bytes: int, on_packet: Callable[[bytes], None] | None = None) -> None:
+    def __init__(self, *, lead_bytes: int, on_packet: Callable[[bytes, int], None] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._lead_bytes = lead_bytes
         self._on_packet = on_packet
-        self._on_taken: Callable[[bytes, int], None] | None = None
         self._pcm = bytearray()
         self._gain = RampedGain()
         # Taken by the device and not yet told, with the time; the loop may be late.
@@ -173,12 +173,6 @@ class LoudspeakerBuffer:
                     return clears == self._clears
                 self._room.clear()
             await self._room.wait()
-
-    def tell_taken(self, told: Callable[[bytes, int], None] | None) -> None:
-        """Report every piece that was taken, and when in microseconds of the loop's time; ``told`` must not
-        block.
-        """
-        self._on_taken = told
 
     def set_gain_db(self, gain_db: float) -> None:
         """Reach this gain with the next piece."""
@@ -204,9 +198,7 @@ class LoudspeakerBuffer:
         while self._untold:
             pcm, at_us = self._untold.popleft()
             if self._on_packet:
-                self._on_packet(pcm)
-            if self._on_taken:
-                self._on_taken(pcm, at_us)
+                self._on_packet(pcm, at_us)
 
     def clear(self) -> None:
         """Silence from the next piece on; releases who waits in ``write``. What was taken is told first."""

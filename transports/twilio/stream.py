@@ -11,8 +11,8 @@ Decides what the other side may do to this process:
 * ``stop`` ends it, whether or not the socket is closed behind it
 * a socket that takes no message for ``send_s`` is given up
 
-Also decides what may be taken for played. A packet is told (``tell_played``) when it has its time, but not
-while a mark before it is overdue on a line that sends marks back: a connection that has stalled plays
+Also decides what may be taken for played. A packet is told (``Listener.played``) when it has its time, but
+not while a mark before it is overdue on a line that sends marks back: a connection that has stalled plays
 nothing. And noise is not put behind what such a stall has piled up: it is as long as the time in which it
 is sent, so it would keep the pile, and all that is said later would be late by it. While nothing comes from
 the caller, or marks are out and came late, there is none; what is there runs dry meanwhile. A ``clear``
@@ -104,7 +104,7 @@ class Peer(Protocol):
 
 
 class Listener(Protocol):
-    """Who is told what comes from the caller. Nothing here may block."""
+    """Who is told what comes from the caller, and what gets there. Nothing here may block."""
 
     def hear(self, pcm: bytes) -> None:
         """16-bit PCM at 8 kHz."""
@@ -116,6 +116,10 @@ class Listener(Protocol):
 
     def delay(self, delay_ms: int, unplayed_ms: int) -> None:
         """How long a packet takes to the ear, and how much is not played at a ``clear``; see ``Marks``."""
+        ...
+
+    def played(self, mu_law: bytes) -> None:
+        """The speech of a packet is played."""
         ...
 
     def over(self) -> None:
@@ -164,7 +168,6 @@ class PhoneStream:
         self.caller = CallerLine()
         self.refused = 0
         self.keys: asyncio.Queue[tuple[str, int]] = asyncio.Queue(MOST_KEYS)
-        self._on_played: Callable[[bytes], None] | None = None
         self._peer = peer
         self._call_sid = call_sid
         self._protocol = protocol or TwilioProtocol()
@@ -229,10 +232,6 @@ class PhoneStream:
         """Tell this one nothing more; what comes is kept for the next one."""
         if self._listener is listener:
             self._listener = None
-
-    def tell_played(self, told: Callable[[bytes], None]) -> None:
-        """Report the speech of each packet when it is played; ``told`` must not block."""
-        self._on_played = told
 
     @property
     def quiet_ms(self) -> int:
@@ -376,9 +375,9 @@ class PhoneStream:
             return
         while self._ahead and self._ahead[0][0] <= now_us:
             _, mu_law = self._ahead.popleft()
-            if self._on_played is not None:
+            if self._listener is not None:
                 try:
-                    self._on_played(mu_law)
+                    self._listener.played(mu_law)
                 except Exception as error:
                     # Books that fail end no call.
                     if self._failures.line("", self._now_s()) is not None:

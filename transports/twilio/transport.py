@@ -8,11 +8,11 @@ the line in the step that it comes in: what had left and was not played is not h
 reply follows.
 
 What was played is told packet by packet when it is, by the stream's clock; how much later that is at the
-caller's ear, and how much an interruption takes back of it, by the marks (``TellsClientDelay``,
-``TellsUnplayed``). Slow: the stream holds ``lead_ms`` of speech, and who makes it waits; a pipeline that is
-behind what the caller says hears silence instead of what is over ``MOST_BEHIND_BYTES``, so that samples go on
-being time. On a busy server it hears pieces of up to three packets. Owns one task, the input's, which carries
-what was heard into the pipeline; a caller who is gone ends the call.
+caller's ear, and how much an interruption takes back of it, by the marks (``ClientDelayReported``,
+``UnplayedReported``). Slow: the stream holds ``lead_ms`` of speech, and who makes it waits; a pipeline that
+is behind what the caller says hears silence instead of what is over ``MOST_BEHIND_BYTES``, so that samples go
+on being time. On a busy server it hears pieces of up to three packets. Owns one task, the input's, which
+carries what was heard into the pipeline; a caller who is gone ends the call.
 """
 
 import asyncio
@@ -45,8 +45,10 @@ from audio import g711
 from audio.gain import RampedGain
 from audio.resample import Resampler
 from audio.speech_level import SpeechLevel
+from core.call_events import ClientDelayReported, UnplayedReported
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from protocols.twilio_media import PACKET_MS, RATE_HZ
+from runtime.event_stream import CallEvents
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
 from transports.pipecat_internals import declare_events, emit
@@ -101,7 +103,6 @@ class PhoneInput(DirectAudioInput):
         await self.set_transport_ready(frame)
         rate_hz = self._phone.input_rate_hz
         self._resampler = None if rate_hz == RATE_HZ else Resampler(RATE_HZ, rate_hz)
-        self._phone.stream.listen(self)
         self._reader = self.create_task(self._listen(), name="phone.line")
         await emit(self._phone, "on_client_connected", self._phone.stream)
 
@@ -144,6 +145,10 @@ class PhoneInput(DirectAudioInput):
     def delay(self, delay_ms: int, unplayed_ms: int) -> None:
         """See ``Listener``."""
         self._phone.tell_delay(delay_ms, unplayed_ms)
+
+    def played(self, mu_law: bytes) -> None:
+        """See ``Listener``."""
+        self._phone.on_packet(g711.decode(mu_law, g711.Law.MU).astype("<i2").tobytes())
 
     def over(self) -> None:
         """See ``Listener``."""
@@ -330,6 +335,7 @@ class PhoneTransport(BaseTransport):
         params: Pipecat's; the output's rate is the line's.
         input_rate_hz: of the pipeline.
         on_packet: told the PCM of each packet of speech when it is played; must not block.
+        events: of the call.
         on_key: told the keys that the caller presses; must not block.
         leaving: set when the call ends here and the line goes on elsewhere.
         level: how loud the bot speaks; None: as its voice comes.
@@ -342,6 +348,7 @@ class PhoneTransport(BaseTransport):
         *,
         input_rate_hz: int,
         on_packet: Callable[[bytes], None],
+        events: CallEvents,
         on_key: Callable[[str], None] | None = None,
         leaving: asyncio.Event | None = None,
         level: SpeechLevel | None = None,
@@ -352,36 +359,29 @@ class PhoneTransport(BaseTransport):
         self.stream = stream
         self.leaving = leaving or asyncio.Event()
         self.input_rate_hz = input_rate_hz
-        self._told_delay: Callable[[int], None] | None = None
-        self._told_unplayed: Callable[[int], None] | None = None
-        stream.tell_played(lambda mu_law: on_packet(g711.decode(mu_law, g711.Law.MU).astype("<i2").tobytes()))
+        self.on_packet = on_packet
+        self._events = events
         self._phone_input = PhoneInput(self, params)
         self._phone_output = PhoneOutput(self, params)
         declare_events(self, "on_client_connected", "on_client_disconnected")
-
-    def tell_client_delay(self, told: Callable[[int], None]) -> None:
-        """See ``TellsClientDelay``."""
-        self._told_delay = told
-
-    def tell_unplayed(self, told: Callable[[int], None]) -> None:
-        """See ``TellsUnplayed``: nothing, while the marks have not said otherwise."""
-        self._told_unplayed = told
-        told(0)
+        # Nothing, while the marks have not said otherwise.
+        events.publish(UnplayedReported(events.now_ms(), 0))
+        # From here on, what waits for the pipeline is kept.
+        stream.listen(self._phone_input)
 
     def tell_delay(self, delay_ms: int, unplayed_ms: int) -> None:
         """By the marks."""
-        if self._told_delay is not None:
-            self._told_delay(delay_ms)
-        if self._told_unplayed is not None:
-            self._told_unplayed(unplayed_ms)
+        events = self._events
+        events.publish(ClientDelayReported(events.now_ms(), delay_ms))
+        events.publish(UnplayedReported(events.now_ms(), unplayed_ms))
 
     def set_gain_db(self, gain_db: float) -> None:
         """See ``SetsGain``."""
         self._phone_output.gain.set_db(gain_db)
 
     def release(self) -> None:
-        """See ``ReleasesCall``. What is still played by the stream is reported as before."""
-        self._told_delay = self._told_unplayed = self.on_key = None
+        """See ``ReleasesCall``."""
+        self.on_key = None
 
     def input(self) -> PhoneInput:
         return self._phone_input

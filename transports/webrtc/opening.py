@@ -23,6 +23,7 @@ async def open_browser(
         vanish_ms=request.vanish_ms,
         jitter_buffer=request.jitter_buffer,
         on_packet=request.on_packet,
+        events=request.events,
         # Only the gateway's arguments have one.
         on_first_word=getattr(arguments, "on_first_word", None),
     )

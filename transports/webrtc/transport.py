@@ -37,6 +37,8 @@ from pipecat.transports.smallwebrtc.transport import (
     SmallWebRTCOutputTransport,
 )
 
+from core.call_events import ClientDelayReported
+from runtime.event_stream import CallEvents
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
 from transports.pipecat_internals import declare_events, emit
@@ -57,13 +59,13 @@ class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
         params: TransportParams,
         *,
         vanish_ms: int,
-        on_delay: Callable[[int], None],
+        events: CallEvents,
         **kwargs: Any,
     ) -> None:
         super().__init__(as_pipecats(client), params, **kwargs)
         self._paced_client = client
         self._vanish_ms = vanish_ms
-        self._on_delay = on_delay
+        self._events = events
         self._watch: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
 
@@ -121,7 +123,7 @@ class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
                 round_trip_s=report.roundTripTime, jitter_s=report.jitter / RTP_RATE_HZ
             )
             if delay_ms is not None:
-                self._on_delay(delay_ms)
+                self._events.publish(ClientDelayReported(self._events.now_ms(), delay_ms))
 
 
 class PacedWebRTCOutput(InterruptibleOutput, SmallWebRTCOutputTransport):
@@ -147,6 +149,7 @@ class PacedWebRTCTransport(BaseTransport):
     Args:
         connection: the negotiated connection.
         params: Pipecat's transport parameters.
+        events: of the call.
         vanish_ms: quiet time after which the peer counts as gone.
         on_packet: receives the PCM of every packet of bot audio as it leaves; must not block.
         on_first_word: called when the first audio or message of the peer has come; must not block.
@@ -158,6 +161,7 @@ class PacedWebRTCTransport(BaseTransport):
         connection: SmallWebRTCConnection,
         params: TransportParams,
         *,
+        events: CallEvents,
         vanish_ms: int = 3_500,
         on_packet: Callable[[bytes], None] | None = None,
         on_first_word: Callable[[], None] | None = None,
@@ -180,36 +184,27 @@ class PacedWebRTCTransport(BaseTransport):
         self._input: PacedWebRTCInput | None = None
         self._output: PacedWebRTCOutput | None = None
         self._vanish_ms = vanish_ms
-        self._delay_told: Callable[[int], None] | None = None
+        self._events = events
         declare_events(self, "on_app_message", "on_client_connected", "on_client_disconnected")
 
     def quiet_ms(self) -> int:
         """How long nothing came from the peer; 0 before the call is up."""
         return self._client.quiet_ms()
 
-    def tell_client_delay(self, told: Callable[[int], None]) -> None:
-        """See ``TellsClientDelay``: whenever the peer has reported."""
-        self._delay_told = told
-
     def set_gain_db(self, gain_db: float) -> None:
         """See ``SetsGain``."""
         self._client.set_gain_db(gain_db)
 
-    def _on_delay(self, delay_ms: int) -> None:
-        if self._delay_told is not None:
-            self._delay_told(delay_ms)
-
     def release(self) -> None:
         """See ``ReleasesCall``. The client goes on until the connection is closed, without effect."""
         self._client.release()
-        self._delay_told = None
         self._input = self._output = None
         del self._client
 
     def input(self) -> PacedWebRTCInput:
         if self._input is None:
             self._input = PacedWebRTCInput(
-                self._client, self._params, vanish_ms=self._vanish_ms, on_delay=self._on_delay
+                self._client, self._params, vanish_ms=self._vanish_ms, events=self._events
             )
         return self._input
 

@@ -1,11 +1,9 @@
 """When the bot asks again after a noise, and when it does not."""
 
-from collections.abc import Callable
-
 import pytest
 from pipecat.frames.frames import Frame, TTSSpeakFrame
 
-from core.call_events import BotTurnEnded, CallEvent, TurnEnded
+from core.call_events import BotTurnEnded, CallEvent, FloorTaken, TurnEnded
 from pipelines.pipeline_input import PipelineInput
 from pipelines.reprompt import Reprompt
 from processors.turns.floor import Floor
@@ -20,7 +18,6 @@ def said(
     *events: CallEvent,
     phrase: str = "Pardon?",
     cut_off: bool = False,
-    holds: Callable[[], bool] | None = None,
 ) -> list[str]:
     async def scenario() -> list[str]:
         stream, pipeline, frames = CallEvents(), PipelineInput(), list[Frame]()
@@ -28,11 +25,8 @@ def said(
         async def take(frame: Frame) -> None:
             frames.append(frame)
 
-        floor = Floor(stream)
-        if holds is not None:
-            floor.add_holder(holds)
         pipeline.open(take)
-        Reprompt(stream, floor, pipeline, phrase, was_wait_cut_off=lambda: cut_off)
+        Reprompt(stream, Floor(stream), pipeline, phrase, was_wait_cut_off=lambda: cut_off)
         for event in events:
             stream.publish(event)
         await pipeline.flush()
@@ -61,7 +55,7 @@ def test_a_noisy_room_is_asked_once_until_somebody_speaks():
 
 
 def test_a_reply_that_is_about_to_be_resumed_explains_the_silence():
-    assert said(CUT, NOISE, holds=lambda: True) == []
+    assert said(CUT, FloorTaken(0), NOISE) == []
 
 
 def test_without_a_phrase_nothing_is_said():

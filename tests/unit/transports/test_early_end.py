@@ -12,6 +12,7 @@ from pipecat.transports.base_transport import TransportParams
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.workers.runner import WorkerRunner
 
+from runtime.event_stream import CallEvents
 from tests.peers.webrtc_caller import Caller, until_state
 from tests.unit.transports.test_signaling import until
 from transports.webrtc.early_peer import EarlyPeer
@@ -44,7 +45,9 @@ async def ended_connection() -> AsyncIterator[SmallWebRTCConnection]:
 async def test_a_pipeline_that_begins_after_its_peer_has_hung_up_ends():
     async with ended_connection() as connection:
         transport = PacedWebRTCTransport(
-            connection, TransportParams(audio_in_enabled=True, audio_out_enabled=True)
+            connection,
+            TransportParams(audio_in_enabled=True, audio_out_enabled=True),
+            events=CallEvents(),
         )
         worker = PipelineWorker(Pipeline([transport.input(), transport.output()]))
 

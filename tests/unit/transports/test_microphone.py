@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.call_events import ClientDelayReported
 from core.errors import ConfigError
+from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from tests.voices import tone
-from transports.device_output import TellsTaken
-from transports.local.microphone import AudioDevices
+from transports.device_output import StatesLatency
+from transports.local.microphone import AudioDevices, LocalTransport
 from transports.local.sound_lines import (
     DEVICE_RATES_HZ,
     Backlog,
@@ -23,7 +25,6 @@ from transports.local.sound_lines import (
     ToPipeline,
     choose_format,
 )
-from transports.release import ReleasesCall
 
 
 def chosen(wanted_hz: int, *taken: LineFormat, own_hz: int = 48_000) -> LineFormat:
@@ -77,6 +78,19 @@ def in_a_thread(work: Callable[[], None]) -> None:
     thread.join()
 
 
+async def connected(
+    devices: AudioDevices,
+    *,
+    output_rate_hz: int = 16_000,
+    events: CallEvents | None = None,
+    on_packet: Callable[[bytes, int], None] | None = None,
+) -> LocalTransport:
+    lines = await devices.choose(input_rate_hz=16_000, output_rate_hz=output_rate_hz)
+    return await devices.connect(
+        *lines, input_rate_hz=16_000, events=events or CallEvents(), on_packet=on_packet
+    )
+
+
 async def test_pieces_of_another_thread_arrive_in_order():
     backlog = Backlog()
     waiting = asyncio.create_task(backlog.get())
@@ -97,7 +111,7 @@ async def test_a_loop_that_is_late_loses_the_oldest_pieces():
 
 async def test_a_writer_is_held_back_until_the_device_has_taken_enough():
     played: list[bytes] = []
-    buffer = LoudspeakerBuffer(lead_bytes=4, on_packet=played.append)
+    buffer = LoudspeakerBuffer(lead_bytes=4, on_packet=lambda pcm, _at_us: played.append(pcm))
     writing = asyncio.create_task(buffer.write(b"abcdefgh"))
     await asyncio.sleep(0)
     assert buffer.take(2) == b"ab"
@@ -111,7 +125,7 @@ async def test_a_writer_is_held_back_until_the_device_has_taken_enough():
 
 async def test_an_empty_buffer_plays_silence_that_counts_as_nothing_said():
     played: list[bytes] = []
-    buffer = LoudspeakerBuffer(lead_bytes=4, on_packet=played.append)
+    buffer = LoudspeakerBuffer(lead_bytes=4, on_packet=lambda pcm, _at_us: played.append(pcm))
     await buffer.write(b"ab")
     assert buffer.take(4) == b"ab\0\0"
     assert buffer.take(4) == bytes(4)
@@ -130,7 +144,7 @@ async def test_an_interruption_is_silent_at_once_and_frees_the_writer():
 
 async def test_the_volume_follows_with_the_next_piece_and_is_full_again_after_an_interruption():
     played: list[bytes] = []
-    buffer = LoudspeakerBuffer(lead_bytes=4_000, on_packet=played.append)
+    buffer = LoudspeakerBuffer(lead_bytes=4_000, on_packet=lambda pcm, _at_us: played.append(pcm))
     loud = np.full(320, 8_000, dtype="<i2").tobytes()
     for _ in range(3):
         await buffer.write(loud)
@@ -214,7 +228,7 @@ STEREO_48K = frozenset({LineFormat(48_000, 2)})
 async def test_hardware_with_one_stereo_rate_is_converted_both_ways(monkeypatch: pytest.MonkeyPatch):
     binding = install(monkeypatch, ScriptedPortAudio(formats=STEREO_48K))
     async with AudioDevices() as devices:
-        transport = await devices.connect(input_rate_hz=16_000, output_rate_hz=24_000)
+        transport = await connected(devices, output_rate_hz=24_000)
         assert transport.microphone.format == transport.loudspeaker.format == LineFormat(48_000, 2)
 
         binding.streams["input"]["stream_callback"](b"\1\0\3\0", 1, {}, 0)
@@ -229,17 +243,19 @@ async def test_hardware_with_one_stereo_rate_is_converted_both_ways(monkeypatch:
 async def test_portaudio_is_only_called_on_its_own_thread(monkeypatch: pytest.MonkeyPatch):
     binding = install(monkeypatch, ScriptedPortAudio(formats=STEREO_48K))
     async with AudioDevices() as devices:
-        await devices.connect(input_rate_hz=16_000, output_rate_hz=16_000)
+        await connected(devices)
     assert binding.calls_on == {"portaudio_0"}
 
 
 async def test_what_the_loudspeaker_takes_is_told_at_its_rate_and_time(monkeypatch: pytest.MonkeyPatch):
     binding = install(monkeypatch, ScriptedPortAudio(formats=STEREO_48K))
-    told: list[tuple[bytes, int, int]] = []
+    told: list[tuple[bytes, int]] = []
     async with AudioDevices() as devices:
-        transport = await devices.connect(input_rate_hz=16_000, output_rate_hz=24_000)
-        assert isinstance(transport, TellsTaken)
-        transport.tell_taken(lambda *piece: told.append(piece))
+        transport = await connected(
+            devices, output_rate_hz=24_000, on_packet=lambda *piece: told.append(piece)
+        )
+        assert isinstance(transport, StatesLatency)
+        assert transport.loudspeaker.format.rate_hz == 48_000
         await transport.buffer.write(b"\1\0\2\0")
         before_us = LoopClock().now_us()
         in_a_thread(lambda: binding.streams["output"]["stream_callback"](None, 3, {}, 0) and None)
@@ -247,26 +263,10 @@ async def test_what_the_loudspeaker_takes_is_told_at_its_rate_and_time(monkeypat
         # Until here the loop knows nothing of it.
         assert told == []
         await asyncio.sleep(0)
-    ((pcm, rate_hz, at_us),) = told
-    assert (pcm, rate_hz) == (b"\1\0\2\0", 48_000)
+    ((pcm, at_us),) = told
+    assert pcm == b"\1\0\2\0"
     assert before_us <= at_us <= after_us
     assert transport.output_latency_ms == 50
-
-
-async def test_a_released_transport_reports_no_piece_that_the_loudspeaker_takes(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    binding = install(monkeypatch, ScriptedPortAudio(formats=STEREO_48K))
-    reported: list[tuple[bytes, int, int]] = []
-    async with AudioDevices() as devices:
-        transport = await devices.connect(input_rate_hz=16_000, output_rate_hz=24_000)
-        assert isinstance(transport, ReleasesCall)
-        transport.tell_taken(lambda *piece: reported.append(piece))
-        await transport.buffer.write(b"\1\0\2\0")
-        binding.streams["output"]["stream_callback"](None, 3, {}, 0)
-        transport.release()
-        await asyncio.sleep(0)
-    assert reported == []
 
 
 @pytest.mark.parametrize(
@@ -276,11 +276,11 @@ async def test_the_delay_to_the_ear_is_what_the_loudspeaker_holds(
     monkeypatch: pytest.MonkeyPatch, reported_s: float, delay_ms: int
 ):
     install(monkeypatch, ScriptedPortAudio(formats=STEREO_48K, latency_s=reported_s))
-    told: list[int] = []
+    events, told = CallEvents(), list[ClientDelayReported]()
+    events.subscribe(ClientDelayReported, told.append)
     async with AudioDevices() as devices:
-        transport = await devices.connect(input_rate_hz=16_000, output_rate_hz=16_000)
-        transport.tell_client_delay(told.append)
-    assert told == [delay_ms]
+        await connected(devices, events=events)
+    assert [report.delay_ms for report in told] == [delay_ms]
 
 
 async def test_a_machine_without_a_microphone_says_so(monkeypatch: pytest.MonkeyPatch):
@@ -295,14 +295,14 @@ async def test_hardware_without_a_usable_rate_says_which_were_tried(monkeypatch:
     install(monkeypatch, ScriptedPortAudio(formats=frozenset()))
     async with AudioDevices() as devices:
         with pytest.raises(ConfigError, match=f"the microphone 'front' .* {DEVICE_RATES_HZ[-1]} Hz"):
-            await devices.connect(input_rate_hz=16_000, output_rate_hz=16_000)
+            await connected(devices)
 
 
 async def test_a_device_that_is_taken_is_said_and_the_other_one_let_go(monkeypatch: pytest.MonkeyPatch):
     binding = install(monkeypatch, ScriptedPortAudio(formats=STEREO_48K, opens=False))
     async with AudioDevices() as devices:
         with pytest.raises(ConfigError, match="the loudspeaker 'rear' does not open: .*Device unavailable"):
-            await devices.connect(input_rate_hz=16_000, output_rate_hz=16_000)
+            await connected(devices)
     assert binding.closed == ["input", "library"]
 
 

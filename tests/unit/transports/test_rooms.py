@@ -26,6 +26,7 @@ ENVIRONMENT = {
 OPEN = """
 import asyncio, json, os
 from pipecat.transports.base_transport import BaseTransport
+from runtime.event_stream import CallEvents
 from transports.registry import TRANSPORTS
 from transports.request import TransportRequest
 
@@ -34,7 +35,9 @@ async def main():
     for name in ("livekit", "daily"):
         arguments = TRANSPORTS.arguments_from(name, os.environ)
         assert TRANSPORTS.of_arguments(arguments).name == name
-        request = TransportRequest(sees=True, vanish_ms=1, jitter_buffer=False, on_packet=lambda pcm: None)
+        request = TransportRequest(
+            sees=True, vanish_ms=1, jitter_buffer=False, on_packet=lambda pcm: None, events=CallEvents()
+        )
         transport = await TRANSPORTS.create(name, arguments, request)
         assert isinstance(transport, BaseTransport)
         assert transport.input() is not None and transport.output() is not None

@@ -30,6 +30,7 @@ from processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
 from processors.duplex.services import Typing
 from processors.playout.assistant import HEARD_LATER
 from processors.playout.playout import Playout
+from processors.turns.floor import Floor
 from runtime.event_stream import CallEvents
 from tests import virtual_time
 
@@ -157,7 +158,8 @@ async def test_sentences_of_a_service_that_gives_no_spaces_are_kept_apart():
 
 
 async def test_what_comes_behind_an_interruption_is_dropped_until_another_reply_begins():
-    replies = RealtimeReplies(playing())
+    playout = playing()
+    floor, replies = Floor(playout.events), RealtimeReplies(playout)
     frames = [
         LLMFullResponseStartFrame(),
         sound(),
@@ -174,7 +176,7 @@ async def test_what_comes_behind_an_interruption_is_dropped_until_another_reply_
     down = await through(replies, frames)
     assert kinds(down) == ["begins", "voice", "audio", "begins", "voice", "audio", "silent", "ends"]
     assert replies.late_frames == 2
-    assert not replies.is_speaking
+    assert not floor.holds_reply()
 
 
 async def test_what_the_deployments_voice_says_passes():

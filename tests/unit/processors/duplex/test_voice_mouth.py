@@ -18,6 +18,7 @@ from core.media import float_to_pcm16
 from models.omni import UnitResult, Vote
 from processors.duplex.voice import EngineVoice, VoiceSettings
 from protocols.surface import TOLD, Faltered, Happening, UnitOver
+from runtime.event_stream import CallEvents
 from tests import virtual_time
 
 RATE_HZ = 24_000
@@ -53,6 +54,7 @@ class Bench:
         self.may_push.set()
         self.voice = EngineVoice(
             self._push,
+            CallEvents(),
             settings=VoiceSettings(),
             playout=None,
             keeps_apart=lambda: keeps_apart,

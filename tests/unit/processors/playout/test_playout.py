@@ -37,6 +37,7 @@ from pipecat.workers.runner import WorkerRunner
 from core.call_events import (
     CallEvent,
     ClauseAnnounced,
+    ClientDelayReported,
     ReplyAnnounced,
     ReplyFinished,
     ReplyOpened,
@@ -483,7 +484,7 @@ def test_a_mark_can_be_asked_for_at_any_moment():
         # 60 ms are on their way to the ear.
         assert mark is not None and 970 <= mark.audio_ms <= 990
         assert mark.last_word == 9
-        call.playout.set_client_delay_ms(0)
+        call.playout.events.publish(ClientDelayReported(0, 0))
         later = call.playout.mark(reply_id)
         assert later is not None and 1_030 <= later.audio_ms <= 1_050
         await call.wait_ms(1_000)

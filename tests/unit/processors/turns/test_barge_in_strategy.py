@@ -333,12 +333,12 @@ def test_an_answer_that_is_owed_is_guarded_behind_a_filler():
         floor.reply("filler")
         mark = HeardMark("filler", 500, 1, HeardSource.PLAYOUT_CLOCK)
         floor.finish(HeardReply("filler", "One moment.", "", False, mark, False, 0, 500_000))
-        assert floor.strategy.holds_reply
+        assert floor.machine.state is not State.LISTENING
         await floor.voice(160)
         assert floor.turns == 0
         floor.events.publish(WaitEnded(floor.events.now_ms(), Wait.ANSWER))
         await asyncio.sleep(1)
-        assert not floor.strategy.holds_reply
+        assert floor.machine.state is State.LISTENING
 
     play(scenario)
 

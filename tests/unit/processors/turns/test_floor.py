@@ -1,7 +1,7 @@
 """Whether the bot holds the floor."""
 
-from core.call_events import Wait, WaitBegan, WaitEnded
-from processors.turns.floor import Floor
+from core.call_events import CallEvent, FloorLeft, FloorTaken, Wait, WaitBegan, WaitEnded
+from processors.turns.floor import Floor, FloorHolder
 from runtime.event_stream import CallEvents
 
 
@@ -25,12 +25,16 @@ def test_who_waits_for_a_person_or_a_line_waits_for_no_answer():
     assert floor.is_answering()
 
 
-def test_any_stage_that_holds_a_reply_holds_the_floor_until_the_call_is_over():
-    floor, holds = Floor(CallEvents()), [False, False]
-    floor.add_holder(lambda: holds[0])
-    floor.add_holder(lambda: holds[1])
+def test_a_stage_that_holds_a_reply_holds_the_floor_and_says_so_once():
+    events, changes = CallEvents(), list[CallEvent]()
+    floor, holder = Floor(events), FloorHolder(events)
+    for kind in (FloorTaken, FloorLeft):
+        events.subscribe(kind, changes.append)
+    holder.hold(False)
     assert not floor.holds_reply()
-    holds[1] = True
+    holder.hold(True)
+    holder.hold(True)
     assert floor.holds_reply() and floor.is_answering()
-    floor.close()
-    assert not floor.holds_reply()
+    holder.hold(False)
+    assert not floor.holds_reply() and not floor.is_answering()
+    assert [type(change) for change in changes] == [FloorTaken, FloorLeft]

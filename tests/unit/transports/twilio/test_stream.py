@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,7 +25,8 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 class Ears:
     """See ``Listener``."""
 
-    def __init__(self) -> None:
+    def __init__(self, played: Callable[[bytes], object] = bytes) -> None:
+        self.played = played
         self.heard = bytearray()
         self.keys = ""
         self.delays: list[tuple[int, int]] = []
@@ -83,13 +84,12 @@ def test_what_was_heard_at_a_barge_in_is_what_was_played_when_the_clear_got_ther
         async with call(side) as stream:
             books = HeardClock(PlayoutSettings(flushes=True))
             books.set_unplayed_ms(0)
-            ears = Ears()
-            stream.listen(ears)
 
             def note(mu_law: bytes) -> None:
                 books.played(len(mu_law) * 125, round(now_s() * 1_000_000))
 
-            stream.tell_played(note)
+            ears = Ears(note)
+            stream.listen(ears)
             for name in ("r1", "r2"):
                 await asyncio.sleep(1.0)
                 books.open(name)
@@ -125,7 +125,7 @@ def test_what_has_its_time_at_a_clear_is_told_before_the_rest_is_forgotten():
     async def scenario() -> None:
         side, played = TwilioSide(), bytearray()
         async with call(side, comfort=False, lead_ms=200) as stream:
-            stream.tell_played(played.extend)
+            stream.listen(Ears(played.extend))
             saying = asyncio.create_task(stream.say(A_SECOND))
             await asyncio.sleep(0.5)
             # The loop is late: nothing ran since, and 100 ms had their time.
@@ -148,7 +148,7 @@ def test_a_clear_goes_in_front_of_packets_that_are_due_and_a_slow_socket_holds_b
     async def scenario() -> None:
         side, told = TwilioSide(returns_marks=False), []
         async with call(side, lead_ms=200) as stream:
-            stream.tell_played(told.append)
+            stream.listen(Ears(told.append))
             await asyncio.sleep(0.1)
             side.takes_s = 0.03
             saying = asyncio.create_task(stream.say(SPEECH * 30))
@@ -174,7 +174,7 @@ def test_what_stands_in_a_stalled_connection_is_not_played_and_noise_does_not_ke
     async def scenario() -> None:
         side, played = TwilioSide(0.05, 0.05), bytearray()
         async with call(side) as stream:
-            stream.tell_played(played.extend)
+            stream.listen(Ears(played.extend))
             for _ in range(4):
                 await stream.say(SPEECH * 25)
                 stream.mark()
@@ -227,7 +227,7 @@ def test_marks_that_are_lost_hold_nothing_back_for_ever():
     async def scenario() -> None:
         side, played = TwilioSide(0.05, 0.05), bytearray()
         async with call(side, comfort=False) as stream:
-            stream.tell_played(played.extend)
+            stream.listen(Ears(played.extend))
             await stream.say(SPEECH * 25)
             stream.mark()
             await asyncio.sleep(1.0)
@@ -296,7 +296,7 @@ def test_tones_leave_in_their_turn_and_are_nobodys_speech():
     async def scenario() -> None:
         side, played, tone = TwilioSide(), bytearray(), b"\x21" * 500
         async with call(side, comfort=False) as stream:
-            stream.tell_played(played.extend)
+            stream.listen(Ears(played.extend))
             await stream.say(SPEECH * 3)
             began_s = now_s()
             assert stream.press(tone) and now_s() == began_s
@@ -344,7 +344,7 @@ def test_books_that_fail_end_no_call(log: list[str]):
 
         side = TwilioSide()
         async with call(side) as stream:
-            stream.tell_played(fail)
+            stream.listen(Ears(fail))
             await stream.say(A_SECOND)
             await asyncio.sleep(1.0)
             assert not stream.gone.is_set() and side.heard_ms(now_s()) == pytest.approx(1_000, abs=1)

@@ -29,6 +29,7 @@ from pipecat.workers.runner import WorkerRunner
 from audio.g711 import Law, decode
 from models.omni.two_tier.engine import UNIT_MS
 from processors.turns.backchannel import PIECE_MS
+from runtime.event_stream import CallEvents
 from tests import virtual_time
 from tests.unit.transports.twilio.twilio_side import TwilioSide, audio
 from transports.twilio.stream import PhoneStream
@@ -60,7 +61,9 @@ async def call(side: TwilioSide) -> AsyncIterator[tuple[PipelineWorker, Middle, 
     stream, told = PhoneStream(side), bytearray()
     side.begin()
     await stream.open()
-    transport = PhoneTransport(stream, phone_params(8_000), input_rate_hz=8_000, on_packet=told.extend)
+    transport = PhoneTransport(
+        stream, phone_params(8_000), input_rate_hz=8_000, on_packet=told.extend, events=CallEvents()
+    )
     middle = Middle()
     worker = PipelineWorker(
         Pipeline([transport.input(), middle, transport.output()]),
