@@ -9,9 +9,10 @@ that holds them.
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from core.phrases import checked_phrase
+from core.strict_model import StrictModel
 from core.tuning import tuned
 from processors.dialogue.commit_gate import CommitGateSettings
 from processors.dialogue.reply_watch import GuardSettings
@@ -41,18 +42,14 @@ DEFAULT_PROMPT = (
 )
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Choice(_Part):
+class Choice(StrictModel):
     """A row of a registry and its settings."""
 
     name: str
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-class Bot(_Part):
+class Bot(StrictModel):
     """Who answers."""
 
     name: str = Field("Parley", description="what the bot calls itself")
@@ -86,7 +83,7 @@ class Bot(_Part):
 EchoMode = Literal["auto", "on", "off"]
 
 
-class Hearing(_Part):
+class Hearing(StrictModel):
     """From audio to turns."""
 
     echo: Choice | None = Field(Choice(name="webrtc"), description="echo canceller; null: none")
@@ -142,7 +139,7 @@ class Hearing(_Part):
         return given
 
 
-class Thinking(_Part):
+class Thinking(StrictModel):
     """What answers, and what answers when that fails."""
 
     llm: Choice = Field(Choice(name="documents"), description="language model, or a service")
@@ -161,7 +158,7 @@ def _fallback_voices(tts: Choice | None) -> tuple[Choice, ...]:
     return Choice(name="flite"), Choice(name="espeak")
 
 
-class Speaking(_Part):
+class Speaking(StrictModel):
     """The voice."""
 
     tts: Choice = Field(Choice(name=DEFAULT_VOICE), description="voice, or a service")
@@ -191,7 +188,7 @@ class Speaking(_Part):
         return (fallback,) if isinstance(fallback, (Choice, dict)) else fallback
 
 
-class DuplexTurns(_Part):
+class DuplexTurns(StrictModel):
     """Settings of turn taking that only full-duplex calls have; the rest is the cascade's (``hearing``)."""
 
     kind: Literal["timer", "adaptive", "predictive"] = Field(
@@ -209,7 +206,7 @@ class DuplexTurns(_Part):
     )
 
 
-class Duplex(_Part):
+class Duplex(StrictModel):
     """Full duplex (``--mode duplex``): an engine in place of ``thinking`` and ``speaking``.
 
     The ``two_tier`` engine wakes those for what it says; another one has only its greeting, its prompts and
@@ -264,7 +261,7 @@ class Duplex(_Part):
         return checked_phrase(phrase, "position")
 
 
-class Remembering(_Part):
+class Remembering(StrictModel):
     """What is kept of a conversation, and where."""
 
     store: StoreSettings = StoreSettings()
@@ -293,7 +290,7 @@ class Phone(PhoneRoutesSettings):
             raise ValueError("voicemail: full duplex does not find out who answered; set mode: cascade")
 
 
-class Deployment(_Part):
+class Deployment(StrictModel):
     """One deployment."""
 
     name: str = Field("embedded", description="of this deployment, in logs and records")

@@ -20,12 +20,12 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from audio.echo_alignment import Knowledge
 from audio.framing import Framer
 from core.errors import EngineError
 from core.media import float_to_pcm16
+from core.strict_model import StrictModel
 from models.echo import ECHO, EchoCanceller
 from models.echo.control import EchoControl, EchoControlSettings
 from models.vad import VAD, VoiceActivityDetector
@@ -143,7 +143,7 @@ def _packed(pairs: Sequence[tuple[float, float]]) -> bytes:
     return struct.pack(f"<{2 * len(pairs)}f", *chain.from_iterable(pairs))
 
 
-class FrontEndSettings(BaseModel):
+class FrontEndSettings(StrictModel):
     """What a process of its own loads.
 
     Attributes:
@@ -151,8 +151,6 @@ class FrontEndSettings(BaseModel):
         least_db: see ``VoiceMeter``.
         echo: echo control; None for none.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     vad: EngineSpec
     least_db: float | None = None

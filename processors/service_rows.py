@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from core.errors import ConfigError
+from core.strict_model import StrictModel
 from models.llm import LanguageModel
 from models.llm.llamacpp.server import LlamaCppServer
 
@@ -24,10 +23,8 @@ if TYPE_CHECKING:
     from pipecat.processors.frame_processor import FrameProcessor
 
 
-class RowSettings(BaseModel):
+class RowSettings(StrictModel):
     """Base of the settings of every row: frozen, unknown fields refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 S = TypeVar("S", bound=RowSettings)

@@ -19,20 +19,19 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar, cast
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import AgentError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
+from core.strict_model import StrictModel
 from runtime.engine_host import BlockingEngine, BlockingStream
 from runtime.engine_thread import EngineThread
 
 T = TypeVar("T")
 
 
-class StreamThreadSettings(BaseModel):
+class StreamThreadSettings(StrictModel):
     """Deadlines and bounds of one stream."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     request_timeout_s: float = Field(default=4, gt=0, le=60, description="longest wait for a final result")
     piece_ms: int = Field(default=40, ge=10, le=500, description="audio is handed over in pieces of at least")

@@ -15,15 +15,14 @@ learn would keep for ever what was true of another line.
 
 from collections import deque
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.newest import Newest
+from core.strict_model import StrictModel
 
 
-class CalibrationSettings(BaseModel):
+class CalibrationSettings(StrictModel):
     """How fast a latency is learnt."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     window: int = Field(15, ge=1, le=255, description="samples whose median is believed")
     max_step_us: int = Field(

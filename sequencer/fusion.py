@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from core.timeline import (
     Annotation,
     DiarPayload,
@@ -44,10 +45,8 @@ P = TypeVar("P", ProsodyPayload, VisionPayload, DiarPayload)
 _Mood = tuple[str | None, ProsodyPayload | None, VisionPayload | None]
 
 
-class FusionSettings(BaseModel):
+class FusionSettings(StrictModel):
     """What belongs together, and how long to wait for it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epsilon_us: int = Field(
         100_000, ge=0, le=5_000_000, description="a tag this far from a word still belongs to it"

@@ -27,8 +27,9 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from sequencer.calibration import CalibrationSettings
 from sequencer.operations import Advance, Heartbeat, Join, Learn, Leave, Operation, Report
 from sequencer.watermark import StreamState, UnknownStreamError, Watermarks
@@ -36,10 +37,8 @@ from sequencer.watermark import StreamState, UnknownStreamError, Watermarks
 T = TypeVar("T")
 
 
-class SequencerSettings(BaseModel):
+class SequencerSettings(StrictModel):
     """How long to wait for whom."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     deadline_us: int = Field(
         500_000, ge=0, le=60_000_000, description="longest wait of a report from its arrival to its commit"

@@ -12,8 +12,9 @@ words is changed.
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 
 # For the system prompt of whoever gets rendered text.
@@ -31,10 +32,8 @@ _CLOSING = "]］﹞】〕〗〙〛❳⟧⦌⦎⦐⁆⎤⎥⎦"
 _PLAIN = str.maketrans({**dict.fromkeys(_OPENING, "("), **dict.fromkeys(_CLOSING, ")")})
 
 
-class RenderingSettings(BaseModel):
+class RenderingSettings(StrictModel):
     """What is salient."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     anger: float = Field(0.6, ge=0, le=1, description="from here on the words are marked as angry")
     joy: float = Field(0.7, ge=0, le=1, description="from here on they are marked as happy")

@@ -19,12 +19,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.client_rules import CLIENT_TEXT
 from core.clock import Clock
 from core.errors import AgentError
 from core.statements import asks, statements
+from core.strict_model import StrictModel
 from core.tuning import tuned
 from session_store.events import Draft, Event, Kind
 from session_store.memory import (
@@ -56,10 +57,8 @@ SUMMARY_INSTRUCTION = (
 )
 
 
-class CompactionSettings(BaseModel):
+class CompactionSettings(StrictModel):
     """Settings of the summaries of older turns."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     keep_turns: int = Field(
         6,

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import (
     AgentError,
@@ -39,6 +39,7 @@ from core.errors import (
     StoreUnavailableError,
     UnknownSessionError,
 )
+from core.strict_model import StrictModel
 from core.tuning import tuned
 from session_store.compaction import CompactionSettings, Compactor
 from session_store.events import Draft, Event, Kind
@@ -72,10 +73,8 @@ _IN_VIEW = frozenset(
 DROPPABLE = frozenset({Kind.ANNOTATION, Kind.JOURNAL})
 
 
-class ConversationSettings(BaseModel):
+class ConversationSettings(StrictModel):
     """Share of a conversation that its model is given."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     budget_tokens: int = Field(
         6_000,

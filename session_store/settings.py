@@ -6,19 +6,18 @@ the PostgreSQL driver reads, rather than in the address.
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from core.errors import ConfigError
+from core.strict_model import StrictModel
 
 EXAMPLES = ("sqlite:///folder/file.db", "postgresql://user@host:5432/database")
 
 
-class StoreSettings(BaseModel):
+class StoreSettings(StrictModel):
     """Place of the sessions, and how long they are kept."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: str = Field(
         "sqlite:///sessions/sessions.db",

@@ -10,18 +10,17 @@ Sockets and the data channel of a browser decide it here and nowhere else:
 Pure: times come in, in microseconds on any clock that does not go back.
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from core.token_bucket import TokenBucket
 
 # A client that has asked for nothing for a while may keep the loop busy for so long before it has to wait.
 BURST_BUSY_MS = 250
 
 
-class ClientShare(BaseModel):
+class ClientShare(StrictModel):
     """Bounds of what one client may send, and cost, in a second."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     messages_per_s: float = Field(200.0, ge=0.1, le=10_000, description="more are refused")
     burst_messages: int = Field(400, ge=1, le=100_000)

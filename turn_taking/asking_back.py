@@ -20,16 +20,15 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from core.tuning import tuned
 from turn_taking.utterances import ENGLISH, asks, plain
 
 
-class AskBackSettings(BaseModel):
+class AskBackSettings(StrictModel):
     """What counts as doubtful, and what is said then."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     # Of PocketSphinx's turns in synthetic voices (``python -m evals.turns.confidence``, 144 reported) 0.4
     # asks back 76 % of those with a third of their words wrong, and 13 % of the others; 0.5 90 % and 24 %.

@@ -14,16 +14,15 @@ Pure; all times are milliseconds on the session clock.
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from core.strict_model import StrictModel
 from core.tuning import tuned
 from turn_taking.evidence_words import ends_hanging
 
 
-class BackchannelSettings(BaseModel):
+class BackchannelSettings(StrictModel):
     """How often, and where it fits."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     tokens: tuple[str, ...] = Field(
         ("Mhm.", "Uh huh.", "I see."), min_length=1, description="what it says, in turn"

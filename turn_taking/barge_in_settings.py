@@ -1,19 +1,18 @@
 """What the decisions of ``barge_in`` depend on (``hearing.barge_in``). Lengths are those of audio."""
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from core.strict_model import StrictModel
 from core.tuning import tuned
 from turn_taking.looks import LookSettings
 from turn_taking.utterances import UtteranceSettings, UtteranceTuning
 
 
-class BargeInSettings(BaseModel):
+class BargeInSettings(StrictModel):
     """When a voice is an interruption.
 
     ``confirm_ms`` is the longest hum: who hums is not cut, and who speaks is cut by words before that.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     confirm_ms: int = Field(
         700, ge=300, le=1_500, description="a voice over the bot of more than this is meant, and cuts it off"

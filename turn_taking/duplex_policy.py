@@ -15,8 +15,7 @@ Pure; all times are milliseconds on one clock, which is that of the units.
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
-
+from core.strict_model import StrictModel
 from turn_taking.backchannel import BackchannelPolicy, BackchannelSettings
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_settings import BargeInTuning
@@ -40,7 +39,7 @@ ENDPOINT = EndpointTuning(
 BARGE_IN = BargeInTuning(early_ms=1_000, early_confirm_ms=100)
 
 
-class DuplexPolicySettings(BaseModel):
+class DuplexPolicySettings(StrictModel):
     """The four policies.
 
     Attributes:
@@ -51,8 +50,6 @@ class DuplexPolicySettings(BaseModel):
         false_start_silence_ms: least quiet before a turn is over in which the caller went on over the first
             words of an answer: it had come too early, and should not come again in the next pause.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     endpoint: EndpointTuning = ENDPOINT
     barge_in: BargeInTuning = BARGE_IN

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from core.strict_model import StrictModel
 from core.tuning import tuned
 from turn_taking.evidence_voice import CallerVoice, VoiceEnd, VoiceSigns
 from turn_taking.evidence_words import TRAILING_WORDS, Asked, asked_for, ends_hanging, last_word, tells
@@ -28,10 +29,8 @@ from turn_taking.pauses import SHORTEST_MS, CallerHabits
 SHARE_WEIGHT = 20
 
 
-class EndpointSettings(BaseModel):
+class EndpointSettings(StrictModel):
     """Settings of the end of a caller's turn. The defaults suit web conversations; a bank may wait longer."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["timer", "adaptive", "predictive"] = Field(
         "predictive",

@@ -23,9 +23,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import IllegalTransition
+from core.strict_model import StrictModel
 from core.tuning import tuned
 from turn_taking.caller_intents import asks_for_a_moment, ends_in, ends_in_farewell
 from turn_taking.utterances import plain
@@ -106,10 +107,8 @@ IGNORED: Mapping[State, frozenset[Event]] = {
 }
 
 
-class IdleSettings(BaseModel):
+class IdleSettings(StrictModel):
     """How long a silence may be. Unmute prompts after 7 s and says goodbye after three prompts."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     prompts: tuple[str, ...] = Field(
         (

@@ -9,7 +9,9 @@ Pure. The bounds belong to the lines that give the odds: ``python -m evals.turns
 
 from enum import Enum
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from core.strict_model import StrictModel
 
 
 class LookVerdict(Enum):
@@ -20,10 +22,8 @@ class LookVerdict(Enum):
     AGAIN = "not sure yet"
 
 
-class LookSettings(BaseModel):
+class LookSettings(StrictModel):
     """Bounds of the log odds, one for each look in order."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     take_log_odds: tuple[float, ...] = Field(
         default=(1.45, 2.17, 1.37, 1.91, 2.56), description="from here on the voice interrupts"

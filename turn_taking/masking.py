@@ -12,8 +12,9 @@ one before. It is no part of the conversation. Pure; all times are milliseconds 
 
 from collections import deque
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from core.tuning import tuned
 
 _ASKING_WORDS = frozenset("what when where who whom whose which why how".split())
@@ -27,10 +28,8 @@ _REMEMBERED = 20
 _EXPECTED_PERCENT = 75
 
 
-class MaskSettings(BaseModel):
+class MaskSettings(StrictModel):
     """Sounds that cover a silence before an answer."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     questions: tuple[str, ...] = Field(
         ("Let me see.", "Let me check.", "One moment."),

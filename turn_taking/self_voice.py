@@ -13,7 +13,9 @@ from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from core.strict_model import StrictModel
 
 FRAME_MS = 10
 # Reverberation and the canceller's own delay: a sound that was played explains what is heard so much later.
@@ -22,10 +24,8 @@ HOLD_MS = 120
 SILENCE_DB = -55.0
 
 
-class SelfVoiceSettings(BaseModel):
+class SelfVoiceSettings(StrictModel):
     """What counts as the bot's own voice."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     look_ms: int = Field(default=320, ge=100, le=2_000, description="what is looked at")
     first_return_db: float = Field(

@@ -15,13 +15,13 @@ bot may not be meant, and its words belong to the turn when it is. Pure; all sta
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from core.strict_model import StrictModel
 
 
-class SpeculationSettings(BaseModel):
+class SpeculationSettings(StrictModel):
     """When the model is asked before the turn is over."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     on: Literal["off", "finals", "partials"] = Field(
         "partials",

@@ -13,8 +13,9 @@ Pure. English is built in; a deployment in another language brings its ``Vocabul
 from dataclasses import dataclass
 from enum import Enum
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from core.strict_model import StrictModel
 from core.tuning import tuned
 
 
@@ -109,14 +110,12 @@ ENGLISH = Vocabulary(
 )
 
 
-class UtteranceSettings(BaseModel):
+class UtteranceSettings(StrictModel):
     """Where the lines are. Lengths are those of the voice, without the detector's lag.
 
     The longest hum and backchannel follow Full-Duplex-Bench, whose backchannels last 0.25 to 0.7 s. Of
     PocketSphinx's words the right ones have a median confidence of 0.90 and the wrong ones of 0.26.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     more_stops: tuple[str, ...] = Field((), description="further phrases that stop the bot")
     more_backchannels: tuple[str, ...] = Field((), description="further backchannels")

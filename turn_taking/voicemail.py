@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import IllegalTransition
+from core.strict_model import StrictModel
 from turn_taking.utterances import plain
 
 # What a tone is written as in what was heard.
@@ -62,10 +63,8 @@ _MANY_WORDS = 22
 _FEW_WORDS = 3
 
 
-class VoicemailSettings(BaseModel):
+class VoicemailSettings(StrictModel):
     """What happens when a machine answers a call that we placed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     message: str | None = Field(
         None, max_length=2_000, description="said behind the greeting; null: the call ends at once"

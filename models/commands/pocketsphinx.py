@@ -27,10 +27,11 @@ import threading
 from collections.abc import Sequence
 
 import pocketsphinx
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ConfigError, EngineError, ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, pcm16_to_float, samples_to_ms
+from core.strict_model import StrictModel
 from models.commands.floor import FloorJudge
 from models.stt import Transcript
 from models.stt.pocketsphinx import ENGINE, FRAME_MS, RATE_HZ, spoken
@@ -39,10 +40,8 @@ from models.stt.pocketsphinx import ENGINE, FRAME_MS, RATE_HZ, spoken
 HUMS = {"mhm": "M HH M", "mm": "M M", "hmm": "HH M", "yep": "Y EH P"}
 
 
-class CommandSettings(BaseModel):
+class CommandSettings(StrictModel):
     """What is a command, and what is not."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     phrases: tuple[str, ...] = Field(
         default=(

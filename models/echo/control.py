@@ -30,13 +30,14 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from audio.echo_alignment import EchoAlignment, Knowledge
 from audio.echo_guard import NOTHING_PLAYED_DB, EchoGuard, Judged
 from audio.framing import Framer
 from audio.resample import Resampler
 from core.media import float_to_pcm16, pcm16_to_float
+from core.strict_model import StrictModel
 from models.echo import EchoCanceller
 
 # Played pieces that wait for the next microphone frame: 10 s of 20 ms.
@@ -46,10 +47,8 @@ POWER_FLOOR = 1e-10
 NOT_JUDGED = Judged(NOTHING_PLAYED_DB, is_open=True, top_up_db=0.0)
 
 
-class EchoControlSettings(BaseModel):
+class EchoControlSettings(StrictModel):
     """Bounds of the echo path, and what happens before it is known."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     longest_ms: int = Field(default=700, ge=100, le=760, description="no echo is later than this")
     expected_ms: float = Field(

@@ -11,20 +11,19 @@ from typing import Literal
 
 import numpy as np
 from livekit.rtc import AudioFrame, AudioProcessingModule
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import EngineError, ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
+from core.strict_model import StrictModel
 
 FRAME_MS = 10
 # How the binding says that the native library is missing, refused, or gave no answer.
 FAULTS = (RuntimeError, AssertionError, ImportError)
 
 
-class WebRtcEchoSettings(BaseModel):
+class WebRtcEchoSettings(StrictModel):
     """Which parts of the module run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rate_hz: Literal[8_000, 16_000, 32_000, 48_000] = Field(default=16_000, description="of the microphone")
     echo_cancellation: bool = Field(default=True, description="AEC3; off for its noise suppression alone")

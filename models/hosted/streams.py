@@ -8,18 +8,17 @@ import time
 from typing import Protocol
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import AgentError, CapacityError, EngineBusyError, EngineError
+from core.strict_model import StrictModel
 from models.hosted.link import ConversationLink
 from models.hosted.worker import Leasing
 from runtime.engine_hosting.messages import EngineMessage
 
 
-class StreamLimits(BaseModel):
+class StreamLimits(StrictModel):
     """How long a worker is waited for."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     open_timeout_s: float = Field(1, gt=0, le=60, description="longest wait for a stream")
     request_timeout_s: float = Field(

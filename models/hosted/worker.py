@@ -8,9 +8,10 @@ import time
 import uuid
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ConfigError, EngineError
+from core.strict_model import StrictModel
 from models.hosted.link import ConversationLink
 from models.llm.kv.segments import CacheHandle
 from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
@@ -23,10 +24,8 @@ TOKEN_S = 30
 STATE_S = 5.0
 
 
-class WorkerAddress(BaseModel):
+class WorkerAddress(StrictModel):
     """Where one worker is, and what it knows too."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: str = Field(pattern=r"^wss?://[^/\s]+", description="of the worker")
     name: str = Field("worker", min_length=1, max_length=100, description="the worker's own")

@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import EngineError
+from core.strict_model import StrictModel
 from models.llm import Message
 from models.llm.document_answer import DocumentAnswer
 from models.llm.small_talk import PHRASES
@@ -35,7 +36,7 @@ def _user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parley" / "vectors"
 
 
-class DocumentLlmSettings(BaseModel):
+class DocumentLlmSettings(StrictModel):
     """Which documents, and how they are answered from.
 
     Attributes:
@@ -50,8 +51,6 @@ class DocumentLlmSettings(BaseModel):
         cache_folder: where sentence vectors are kept between starts; None computes them at every start.
         embedder: the sentence embedder.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: Path = Field(default_factory=_shipped_documents)
     name: str = Field(default="Parley", min_length=1, max_length=60)

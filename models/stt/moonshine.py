@@ -31,11 +31,12 @@ from typing import TYPE_CHECKING, Literal
 
 from moonshine_voice import MoonshineError, Transcriber, string_to_model_arch
 from moonshine_voice.download import find_model_info, get_components_for_model_info
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ConfigError, EngineError
 from core.files import MODELS_DIR, require_files
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
+from core.strict_model import StrictModel
 from models.stt.pacing import PartialPace
 from models.stt.voice import RATE_HZ, VoiceFilter, quietest_cut
 from models.stt.voiced_stream import NOISE_BYTES, VoicedStream
@@ -66,10 +67,8 @@ PAUSE_POWER = 0.01
 SINGLE_THREAD_VARIABLE = "MOONSHINE_ORT_SINGLE_THREAD"
 
 
-class MoonshineSettings(BaseModel):
+class MoonshineSettings(StrictModel):
     """Which model, and how often it says what it has understood so far."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: Literal[
         "tiny", "base", "tiny-streaming", "base-streaming", "small-streaming", "medium-streaming"

@@ -27,11 +27,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.files import MODELS_DIR, require_hashes
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
 from core.pinned_models import PINNED_MODELS
+from core.strict_model import StrictModel
 from models.stt.looks import LookJudge
 from models.stt.moonshine_network import ENGINE, RATE_HZ, DecodedLine, MoonshineNetwork
 from models.stt.pacing import PartialPace
@@ -47,10 +48,9 @@ TAIL_QUIET_MS = 64
 CUT_RANGE_MS = 2_000
 
 
-class MoonshineTinySettings(BaseModel):
+class MoonshineTinySettings(StrictModel):
     """Set the place of the files and the price of partial texts."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     looks_at_voices: ClassVar[bool] = True
 
     # See ``models.stt.RecogniserTraits``. Of the tuning set's people in all conditions (``python -m

@@ -24,10 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ConfigError, EngineError, ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, pcm16_to_float, samples_to_ms
+from core.strict_model import StrictModel
 from models.stt import Transcript
 from models.stt.words import fit_words, plain_words
 
@@ -53,10 +54,8 @@ CONTEXT_FRAMES = 3
 WORD_START = "\u2581"
 
 
-class NemoSettings(BaseModel):
+class NemoSettings(StrictModel):
     """Which model, and how far it looks ahead."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(
         "stt_en_fastconformer_hybrid_large_streaming_multi",

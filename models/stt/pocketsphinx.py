@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import pocketsphinx
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import EngineError, ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, samples_to_ms
+from core.strict_model import StrictModel
 from models.stt import Transcript
 from models.stt.language_model import (
     CALLER_PHRASES,
@@ -54,10 +55,8 @@ TRUSTED_PRIOR_FRAMES = 50
 _FILLER_MARKS = ("<", "[", "+")
 
 
-class PocketsphinxSettings(BaseModel):
+class PocketsphinxSettings(StrictModel):
     """What may be heard, and how many may speak at the same moment."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     # See ``models.stt.RecogniserTraits``.
     wants_noise_suppression: ClassVar[bool] = True

@@ -23,11 +23,12 @@ from typing import Literal
 
 from faster_whisper import WhisperModel
 from faster_whisper.transcribe import Segment
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ConfigError, EngineError
 from core.files import MODELS_DIR, require_files
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
+from core.strict_model import StrictModel
 from models.stt.pacing import PartialPace
 from models.stt.voice import RATE_HZ, VoiceFilter, quietest_cut
 from models.stt.voiced_stream import NOISE_BYTES, VoicedStream
@@ -45,10 +46,8 @@ TOKENS_AT_MOST = 440
 TEMPERATURE = 0.0
 
 
-class WhisperSettings(BaseModel):
+class WhisperSettings(StrictModel):
     """Which model, where it runs, and what it may cost."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(
         default="base.en",

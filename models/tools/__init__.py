@@ -7,11 +7,12 @@ down, whether it may run again and what becomes of its result is decided by ``pr
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.client_rules import ToolClients
 from core.errors import EngineError
 from core.registry import Registry, Row
+from core.strict_model import StrictModel
 
 
 class EffectUnknownError(EngineError):
@@ -21,7 +22,7 @@ class EffectUnknownError(EngineError):
     """
 
 
-class ToolSettings(BaseModel):
+class ToolSettings(StrictModel):
     """Base of the settings of every tool.
 
     Attributes:
@@ -32,8 +33,6 @@ class ToolSettings(BaseModel):
         clients: for which the model may call it: ``all`` of them, those with a key or token (``keys``), or
             the ``operator`` only. A caller by telephone has no key.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")
     description: str = Field(min_length=1, max_length=2_000)

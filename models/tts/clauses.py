@@ -12,7 +12,9 @@ end always cuts.
 
 import re
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from core.strict_model import StrictModel
 
 _SENTENCE_MARKS = ".?!。？！"
 _SOFT_MARKS = ",;:"
@@ -35,7 +37,7 @@ _LOOK_AHEAD_CHARS = 100
 _WORD_BEFORE = re.compile(r"[^\s(\"“\[]*$")
 
 
-class ClauseSettings(BaseModel):
+class ClauseSettings(StrictModel):
     """Where clauses may end.
 
     Attributes:
@@ -44,8 +46,6 @@ class ClauseSettings(BaseModel):
         first_limit_words: a first clause of more words is cut before "and", "because" and the like.
         max_chars: a clause is cut at a space here at the latest; bounds what one synthesis call can cost.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     first_words: int = Field(default=3, ge=1, le=20)
     later_words: int = Field(default=9, ge=1, le=60)

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ConfigError, EngineError
 from core.media import WordTime, samples_to_ms
+from core.strict_model import StrictModel
 from models.tts import SpeechPiece
 from models.tts.edges import EdgeTrimmer
 from models.tts.spoken_text import SpokenWord, plain_words, spoken_words
@@ -41,7 +42,7 @@ _STOP = 1
 _BUFFER_MS = 20
 
 
-class EspeakSettings(BaseModel):
+class EspeakSettings(StrictModel):
     """How espeak-ng speaks.
 
     Attributes:
@@ -51,8 +52,6 @@ class EspeakSettings(BaseModel):
         before the first audible sample. tail_ms: silence kept, at most, after the last audible sample: the
         pause between two clauses.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     voice: str = Field(default="en-us", min_length=2, max_length=40, pattern=r"^[A-Za-z0-9+_-]+$")
     words_per_minute: int = Field(default=165, ge=80, le=450)

@@ -17,10 +17,11 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ConfigError
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to_ms
+from core.strict_model import StrictModel
 from models.tts import SpeechPiece
 from models.tts.edges import EdgeTrimmer
 from models.tts.spoken_text import SpokenWord, ascii_token, spoken_words
@@ -40,7 +41,7 @@ _WORD_START = b"R:SylStructure.daughter1.daughter1.R:Segment.p.end"
 _WORD_END = b"R:SylStructure.daughtern.daughtern.R:Segment.end"
 
 
-class FliteSettings(BaseModel):
+class FliteSettings(StrictModel):
     """How flite speaks.
 
     Attributes:
@@ -52,8 +53,6 @@ class FliteSettings(BaseModel):
         audible sample; flite itself makes 150 to 250 ms. tail_ms: silence kept, at most, after the last
         audible sample: the pause between two clauses.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     voice: Literal["slt", "rms", "awb", "kal16"] = "slt"
     rate_percent: int = Field(default=100, ge=50, le=200)

@@ -18,10 +18,11 @@ from typing import ClassVar, Self
 
 import numpy as np
 import onnxruntime
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from core.errors import EngineError
 from core.media import WordTime, float_to_pcm16, ms_to_samples, samples_to_ms
+from core.strict_model import StrictModel
 from models.tts import SpeechPiece
 from models.tts.edges import EdgeTrimmer
 from models.tts.phonemes import (
@@ -44,7 +45,7 @@ _WORD_PAUSE_MS = 20
 _WARM_UP = "Hello."
 
 
-class WindowSettings(BaseModel):
+class WindowSettings(StrictModel):
     """What every such voice can be told.
 
     Attributes:
@@ -55,8 +56,6 @@ class WindowSettings(BaseModel):
         shortest_window: phonemes; a clause is not cut into shorter windows, which sound clipped and uneven.
         longest_window: phonemes; bounds the wait for the first audio of a clause without punctuation.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     speed: float = Field(default=1.0, ge=0.5, le=2.0)
     threads: int = Field(default=1, ge=1, le=16)

@@ -19,9 +19,10 @@ are equal, so only frames that touch sound are transformed.
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ShapeError
+from core.strict_model import StrictModel
 from models.turn import TurnEstimate
 from models.turn.network import LOGITS, SECOND_LAYER, STATE_SIZE, Line, Network, averaged
 
@@ -42,10 +43,8 @@ DYNAMIC_RANGE_LOG10 = 8.0
 VARIANCE_FLOOR = 1e-7
 
 
-class SmartTurnSettings(BaseModel):
+class SmartTurnSettings(StrictModel):
     """How much machine one estimate may take."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cpu_count: int = Field(
         default=1, ge=1, le=16, description="threads of one estimate; more than 1 disturbs pacing"

@@ -21,10 +21,11 @@ from typing import Any, Literal
 
 import numpy as np
 import onnxruntime
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import EngineError, ModelFileError, ShapeError
 from core.media import ms_to_samples
+from core.strict_model import StrictModel
 from models.turn import TurnEstimate
 
 RATE_HZ = 16_000
@@ -46,10 +47,8 @@ PROVIDERS = {
 }
 
 
-class Turn1MiniSettings(BaseModel):
+class Turn1MiniSettings(StrictModel):
     """Set the place of the weights and the threads of one estimate."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: Path = Field(description="a copy of p99lab/turn-1-mini, or of its folder onnx")
     variant: Literal["float32", "int8"] = Field(
@@ -67,10 +66,8 @@ class Turn1MiniSettings(BaseModel):
         _require("turn_1_mini", self.file, "put the files of p99lab/turn-1-mini into the folder")
 
 
-class Turn1Settings(BaseModel):
+class Turn1Settings(StrictModel):
     """Set the place of the weights and the device that they run on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: Path = Field(description="holds turn-1.onnx with its external data, see docs/weights.md")
     device: Literal["cpu", "cuda"] = Field(

@@ -15,10 +15,11 @@ from typing import Literal
 
 import numpy as np
 import onnxruntime
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import EngineError, ShapeError
 from core.media import samples_to_ms
+from core.strict_model import StrictModel
 from models.pipecat_data import pipecat_file
 
 # Samples per window and samples of the previous window that the network wants in front of it, by rate.
@@ -28,10 +29,8 @@ CONTEXT_SAMPLES = {16_000: 64, 8_000: 32}
 STATE_SHAPE = (2, 1, 128)
 
 
-class SileroSettings(BaseModel):
+class SileroSettings(StrictModel):
     """Rate and drift control."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rate_hz: Literal[8_000, 16_000] = 16_000
     reset_after_ms: int = Field(

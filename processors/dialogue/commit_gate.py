@@ -50,10 +50,11 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.call_events import BotTurnEnded, FinalWords, QuestionDropped, QuestionReopened, WordsDiscarded
 from core.errors import AgentError
+from core.strict_model import StrictModel
 from processors.dialogue.engine_llm import text_of
 from processors.fusion.perception import Perceived
 from runtime.event_stream import CallEvents
@@ -80,10 +81,8 @@ class Answers(Protocol):
     def __call__(self, said: str, *, is_again: bool) -> str | None: ...
 
 
-class CommitGateSettings(BaseModel):
+class CommitGateSettings(StrictModel):
     """Phrases that a caller hears in place of an answer."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     refusal: str = Field(
         "Sorry, I cannot write that down right now. Please try again in a moment.",

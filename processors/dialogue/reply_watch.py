@@ -8,8 +8,9 @@ Pure: times arrive as arguments, nothing here waits. ``ReplyWatch`` turns the pr
 import re
 from enum import Enum, StrEnum, auto
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from processors.dialogue.wait_watch import WaitSettings
 
 # A sentence ends at its mark plus what closes around it; the mark of "3.5" or "x.y" is followed by no space.
@@ -20,10 +21,8 @@ _MAX_HELD_CHARS = 40
 _CLAUSE_MARKS = (",", ";", ":", "-", "–", "—")
 
 
-class GuardSettings(BaseModel):
+class GuardSettings(StrictModel):
     """Deadlines of a model's answer, and the phrases that are said after them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     first_token_ms: int = Field(
         # The caller has then been waiting for the end of turn as well (180 to 900 ms), and 2 s of silence

@@ -9,16 +9,15 @@ that nothing is said: the question is still answered when it can be, and whoever
 
 from enum import Enum, auto
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from core.tuning import tuned
 from turn_taking.masking import MaskSettings
 
 
-class WaitSettings(BaseModel):
+class WaitSettings(StrictModel):
     """Phrases that a caller hears until an answer comes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     masking: MaskSettings | None = Field(
         MaskSettings(), description="what covers the first silence; null: nothing does"

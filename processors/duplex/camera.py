@@ -17,18 +17,17 @@ import numpy as np
 from loguru import logger
 from PIL import Image
 from pipecat.frames.frames import InputImageRawFrame
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import MediaError
+from core.strict_model import StrictModel
 
 CHANNELS = 3
 FORMATS = ("JPEG", "PNG", "WEBP")
 
 
-class CameraSettings(BaseModel):
+class CameraSettings(StrictModel):
     """What is taken for a picture."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     most_bytes: int = Field(8_000_000, ge=1_000, le=100_000_000, description="of a file")
     most_pixels: int = Field(

@@ -10,7 +10,9 @@ What was heard just before a voice is sure of itself is kept and heard first. Pu
 
 from enum import Enum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from core.strict_model import StrictModel
 
 
 class Gating(Enum):
@@ -21,10 +23,8 @@ class Gating(Enum):
     WAKE = "wake"
 
 
-class GateSettings(BaseModel):
+class GateSettings(StrictModel):
     """When silence is left out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     gating: Gating = Field(
         Gating.NONE,

@@ -1,17 +1,16 @@
 """The settings of a full-duplex engine."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from processors.duplex.camera import CameraSettings
 from processors.duplex.gate import Gating
 from processors.duplex.tick import TickSettings
 from processors.duplex.voice import VoiceSettings
 
 
-class DuplexSettings(BaseModel):
+class DuplexSettings(StrictModel):
     """Units that an engine is given, and the longest time for which it may be paused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     gating: Gating = Field(
         Gating.NONE,

@@ -3,17 +3,16 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from audio.unit_buffer import Overrun
+from core.strict_model import StrictModel
 from models.omni import Preparation, UnitResult, Vote
 from processors.duplex.gate import GateSettings
 
 
-class TickSettings(BaseModel):
+class TickSettings(StrictModel):
     """Settings of the ticks of an engine."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     gate: GateSettings = GateSettings()
 

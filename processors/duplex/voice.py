@@ -36,10 +36,11 @@ from pipecat.frames.frames import (
     TTSTextFrame,
 )
 from pipecat.utils.text.base_text_aggregator import TextType
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from audio.paced_output import PacedOutput
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
+from core.strict_model import StrictModel
 from models.omni import UnitResult, Vote
 from processors.duplex.saying import PlacedWord, Saying
 from processors.playout.playout import Playout
@@ -57,10 +58,8 @@ HELD_UNITS, HELD_MS = 4, 10_000
 WHOLE_PIECE_MS = 1_000
 
 
-class VoiceSettings(BaseModel):
+class VoiceSettings(StrictModel):
     """How what an engine says leaves."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     piece_ms: int = Field(20, ge=10, le=40, description="audio leaves in pieces of this length")
     lead_ms: int = Field(

@@ -16,11 +16,12 @@ from concurrent.futures import Executor
 
 from loguru import logger
 from pipecat.audio.vad.vad_analyzer import VADAnalyzer, VADParams, VADState
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.call_events import CallEvent, VoicePaused, VoiceResumed, VoiceSuspected
 from core.errors import ConfigError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
+from core.strict_model import StrictModel
 from models.omni.two_tier.ears import EarSettings
 from models.vad import VoiceActivityDetector
 from models.vad.meter import VoiceMeter, Window
@@ -45,10 +46,8 @@ _EVENTS: dict[GateEvent, type[CallEvent]] = {
 }
 
 
-class VadSettings(BaseModel):
+class VadSettings(StrictModel):
     """When a voice begins and ends."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     confidence: float = Field(default=0.7, gt=0, lt=1, description="from here on a window holds a voice")
     start_ms: int = Field(default=128, ge=32, le=2_000, description="voice before speech has begun")

@@ -31,9 +31,10 @@ from pipecat.frames.frames import (
     TranscriptionFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.call_events import WordsDiscarded
+from core.strict_model import StrictModel
 from core.timeline import (
     Annotation,
     EnrichedToken,
@@ -62,7 +63,7 @@ SPECIALISTS = (Source.PROSODY, Source.VISION, Source.DIAR)
 MAX_OPERATIONS = 200
 
 
-class PerceptionSettings(BaseModel):
+class PerceptionSettings(StrictModel):
     """How what is perceived is put together.
 
     Attributes:
@@ -72,8 +73,6 @@ class PerceptionSettings(BaseModel):
             speaks without a pause.
         remembered: statements that no turn has taken, at most; the oldest are forgotten.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     settle_ms: int = Field(default=150, ge=0, le=5_000)
     latency_ms: dict[Source, int] = Field(

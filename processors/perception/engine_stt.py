@@ -38,11 +38,12 @@ from pipecat.services.settings import STTSettings
 from pipecat.services.stt_service import STTService
 from pipecat.transcriptions.language import Language
 from pipecat.utils.time import time_now_iso8601
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import EngineBusyError, EngineError
 from core.frame_facts import FrameFact
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
+from core.strict_model import StrictModel
 from models.stt import Transcript
 from processors.pipecat_internals import VoiceEdges, record_audio_usage
 from runtime.utterances import UtteranceEngine, UtteranceStream
@@ -54,10 +55,8 @@ BEGAN_S = FrameFact[float]("began_s")
 MAX_FAILURES = 3
 
 
-class EngineSttSettings(BaseModel):
+class EngineSttSettings(StrictModel):
     """What makes an utterance, and how its text is reported."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pre_speech_ms: int = Field(
         default=250, ge=0, le=2_000, description="audio before the voice was first heard: soft first sounds"

@@ -20,9 +20,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.newest import Newest
+from core.strict_model import StrictModel
 from core.timeline import HeardMark, HeardReply, HeardSoFar, HeardSource
 from processors.playout.estimate import PlacedWord, place_words, spoken_us
 
@@ -44,7 +45,7 @@ _CLOSERS = "\"')]}”’»*_"
 _KEPT = 16
 
 
-class PlayoutSettings(BaseModel):
+class PlayoutSettings(StrictModel):
     """What counts as heard.
 
     Attributes:
@@ -57,8 +58,6 @@ class PlayoutSettings(BaseModel):
             (a connection that stalls, and is over when it does for longer).
         drain_ms: how long a conversation that ends in good order waits for the last packets.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     word_due_percent: int = Field(default=50, ge=0, le=100)
     client_delay_ms: int = Field(default=60, ge=0, le=5_000)

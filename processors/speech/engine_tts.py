@@ -32,11 +32,12 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
 from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator, TextType
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import EngineError
 from core.frame_facts import FrameFact
 from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to_ms
+from core.strict_model import StrictModel
 from models.tts import SpeechPiece, TextToSpeech
 from models.tts.clauses import ClauseSettings, ClauseSplitter, split_clauses
 from processors.pipecat_internals import (
@@ -69,7 +70,7 @@ _ANNOUNCED = FrameFact[AggregatedTextFrame | None]("announced")
 SHORT_FRAMES = 2
 
 
-class EngineTtsSettings(BaseModel):
+class EngineTtsSettings(StrictModel):
     """How an engine speaks into a pipeline.
 
     Attributes:
@@ -83,8 +84,6 @@ class EngineTtsSettings(BaseModel):
         word_due_percent: the share of a word that is played when it counts as heard.
         clauses: where clauses end.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     frame_ms: int = Field(default=40, ge=10, le=40)
     longest_frame_ms: int = Field(default=120, ge=10, le=1_000)

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ConfigError, EngineError, PeerError
+from core.strict_model import StrictModel
 from runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
 from runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
 from runtime.engine_hosting.supervisor import RestartPauses, Supervisor, child_environment
@@ -30,10 +31,8 @@ from runtime.engine_hosting.supervisor import RestartPauses, Supervisor, child_e
 HUNG_LOOKS = 4
 
 
-class ChildSettings(BaseModel):
+class ChildSettings(StrictModel):
     """Deadlines of one child."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     start_timeout_s: float = Field(default=30, gt=0, le=7_200, description="longest loading of the engine")
     close_timeout_s: float = Field(default=2, gt=0, le=60, description="after it the child is killed")

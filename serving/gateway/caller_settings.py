@@ -2,20 +2,20 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from core.strict_model import StrictModel
 
 # Variable of the environment with the key of the digests by which numbers are kept.
 CALLER_KEY_ENV = "PARLEY_CALLER_KEY"
 
 
-class CallerSettings(BaseModel):
+class CallerSettings(StrictModel):
     """How a caller is known by their number.
 
     A number can be forged by whoever has the means: what was said in a session is told to somebody who calls
     with its number. So there is no default for ``trust``.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     trust: Literal["attested", "any"] = Field(
         description="attested: only a number for which the caller's carrier vouches (STIR/SHAKEN, "
@@ -37,10 +37,8 @@ class CallerSettings(BaseModel):
     )
 
 
-class CallCodeSettings(BaseModel):
+class CallCodeSettings(StrictModel):
     """Codes that a caller presses to go on with a session."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     per_minute: int = Field(10, ge=1, le=10_000, description="codes that one client may ask for")
 

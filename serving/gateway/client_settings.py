@@ -2,18 +2,17 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.grants import Grants
+from core.strict_model import StrictModel
 
 # The apps of ``serving.gateway.apps`` are not imported here: settings load nothing of the server.
 Names = tuple[str, ...]
 
 
-class GrantSettings(BaseModel):
+class GrantSettings(StrictModel):
     """Grants of one kind of client (``core.grants``)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     surfaces: Names | None = Field(
         None,
@@ -50,10 +49,8 @@ class GrantSettings(BaseModel):
         return Grants(**{**given, **changed})
 
 
-class ClientsSettings(BaseModel):
+class ClientsSettings(StrictModel):
     """Grants by the kind of credential."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     anonymous: GrantSettings = Field(
         GrantSettings(),

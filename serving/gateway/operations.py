@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from serving.gateway.apps import AppId, Apps
 from serving.gateway.apps_api import apps_api
 from serving.gateway.calls import CallTasks
@@ -31,10 +32,8 @@ PRIVATE_PATHS = ("/api/admin", "/api/queue", "/workers", VOICES_PATH)
 STREAMED_PATHS = (VOICES_PATH,)
 
 
-class OperationsSettings(BaseModel):
+class OperationsSettings(StrictModel):
     """What operators find when the server starts."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     data_dir: Path = Field(
         Path("data"), description="folder of what operators change; made when it is needed"

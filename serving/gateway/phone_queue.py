@@ -9,10 +9,11 @@ Queue full, too long a wait, or removed by an operator: the caller hears ``phone
 
 from collections.abc import Callable
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from core.errors import CapacityError
 from core.phrases import checked_phrase
+from core.strict_model import StrictModel
 from serving.scheduler.call_queue import CallQueue
 
 # After the pause: Twilio's voice says a phrase in less. Where nothing was said: the way to Twilio and back.
@@ -24,10 +25,8 @@ AGAIN_S = 30.0
 TRANSPORT = "phone"
 
 
-class PhoneQueueSettings(BaseModel):
+class PhoneQueueSettings(StrictModel):
     """How callers wait for a line."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     phrase: str = Field(
         "All lines are busy. You are number {position} in the queue. Please hold.",

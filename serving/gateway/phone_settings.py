@@ -3,9 +3,10 @@
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from core.phrases import checked_phrase
+from core.strict_model import StrictModel
 from protocols.phone_numbers import NUMBER
 from serving.gateway.caller_settings import CallCodeSettings, CallerSettings
 from serving.gateway.carriers import CARRIERS
@@ -16,10 +17,8 @@ REACHED = r"^(\+[1-9]\d{4,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$"
 CallPrefix = Annotated[str, Field(pattern=r"^(\+[1-9]\d{0,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$")]
 
 
-class PhoneRoutesSettings(BaseModel):
+class PhoneRoutesSettings(StrictModel):
     """How telephone calls come in."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     carriers: tuple[str, ...] = Field(
         ("twilio",),

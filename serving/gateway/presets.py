@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from core.errors import AgentError, ConfigError, MediaError
+from core.strict_model import StrictModel
 from core.yaml_text import parse_yaml_value
 from serving.gateway.voice_pcm import Pcm, read_pcm
 
@@ -31,25 +32,21 @@ class PresetError(AgentError):
     """A file is no preset, or there is none of that name."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TextItem(_Part):
+class TextItem(StrictModel):
     """Words of a beginning."""
 
     type: Literal["text"]
     text: _Text
 
 
-class AudioItem(_Part):
+class AudioItem(StrictModel):
     """A sound of a beginning: what the bot is to sound like, an example."""
 
     type: Literal["audio"]
     path: str = Field(min_length=1, max_length=500)
 
 
-class PresetFile(_Part):
+class PresetFile(StrictModel):
     """One file."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")

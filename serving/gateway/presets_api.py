@@ -8,18 +8,17 @@ GET /api/frontend_defaults            {playback_delay_ms, default_lang?}
 import asyncio
 
 from fastapi import APIRouter, HTTPException, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from serving.gateway.presets import Mode, PresetError, Presets, PresetSounds, PresetView
 from serving.gateway.read_pace import ReadPace
 from serving.gateway.requests import client_of
 from serving.gateway.settings import ServerSettings
 
 
-class FrontendDefaults(BaseModel):
+class FrontendDefaults(StrictModel):
     """What pages of that server's kind begin with."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     playback_delay_ms: int = Field(
         200, ge=0, le=2_000, description="how long a page keeps audio back, so that it plays evenly"

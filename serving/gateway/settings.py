@@ -3,8 +3,9 @@
 import ipaddress
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from core.strict_model import StrictModel
 from serving.gateway.client_settings import ClientsSettings
 from serving.scheduler.call_queue import CallQueueSettings
 
@@ -19,10 +20,8 @@ MAX_SOCKET_BYTES = 4_000_000
 COUNTED_CLIENTS = 10_000
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(StrictModel):
     """Where the server listens and what it takes in."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for a container")
     port: int = Field(7860, ge=0, le=65_535, description="port to listen on; 0: one that is free")

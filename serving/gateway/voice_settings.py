@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from core.strict_model import StrictModel
 
 
-class VoiceSettings(BaseModel):
+class VoiceSettings(StrictModel):
     """What is taken in, how it is decoded and how much is kept."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     default: Path | None = Field(
         None, description="WAV that clients are given who have none; null: duplex.tts_voice of the deployment"

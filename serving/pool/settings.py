@@ -2,8 +2,9 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from core.strict_model import StrictModel
 from models.omni.minicpm_worker.settings import PooledSettings
 from serving.scheduler.eta import EtaSettings
 from serving.scheduler.scheduler import SchedulerSettings
@@ -13,10 +14,8 @@ MINICPM_SERVER = "minicpm_o_server"
 _SCHEMES = {True: ("http://", "https://"), False: ("ws://", "wss://")}
 
 
-class WorkerSpec(BaseModel):
+class WorkerSpec(StrictModel):
     """One worker: somebody else's at ``url``, or one that is started here."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(min_length=1, max_length=100, description="of the worker, as its tokens say it")
     url: str | None = Field(None, pattern=r"^(ws|http)s?://[^/\s]+", description="of one that runs already")
@@ -74,10 +73,8 @@ class WorkerSpec(BaseModel):
             raise ValueError(f"{'; '.join(faults)} (known settings: {known})") from error
 
 
-class PoolSettings(BaseModel):
+class PoolSettings(StrictModel):
     """The workers of a gateway."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     workers: tuple[WorkerSpec, ...] = Field((), max_length=1_000, description="none: every engine is here")
 

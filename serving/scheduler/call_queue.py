@@ -15,15 +15,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import CapacityError
+from core.strict_model import StrictModel
 
 
-class CallQueueSettings(BaseModel):
+class CallQueueSettings(StrictModel):
     """Bounds of the queue for a line."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     most: int = Field(
         20,

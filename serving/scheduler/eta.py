@@ -8,15 +8,14 @@ fall to 2 s behind a few workers that die. Pure.
 import heapq
 from collections.abc import Iterable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from serving.scheduler.wants import Task
 
 
-class EtaSettings(BaseModel):
+class EtaSettings(StrictModel):
     """Baselines and how they are refined. The names are those that operators' tools of this kind use."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     eta_chat_s: float = Field(15.0, gt=0, le=86_400)
     eta_half_duplex_s: float = Field(180.0, gt=0, le=86_400)

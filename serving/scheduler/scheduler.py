@@ -17,8 +17,9 @@ starts: an unknown ticket or worker is nobody's, and such a call changes nothing
 import heapq
 from dataclasses import dataclass, field, replace
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from serving.scheduler.affinity import Candidate, Kept, best, holds
 from serving.scheduler.eta import Eta
 from serving.scheduler.wants import (
@@ -36,10 +37,8 @@ from serving.scheduler.wants import (
 )
 
 
-class SchedulerSettings(BaseModel):
+class SchedulerSettings(StrictModel):
     """Bounds of one queue."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_waiting: int = Field(1_000, ge=0, le=1_000_000, description="more are refused")
     affinity_ms: int = Field(

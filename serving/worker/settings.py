@@ -1,12 +1,12 @@
 """What a worker process is told: its name, where it listens, its engine, its deadlines."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from core.strict_model import StrictModel
 
 
-class WorkerServerSettings(BaseModel):
+class WorkerServerSettings(StrictModel):
     """One worker process."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field("worker", min_length=1, max_length=100, description="signed in every token for it")
     host: str = Field("127.0.0.1", description="address to listen on")

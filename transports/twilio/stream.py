@@ -29,8 +29,9 @@ from contextlib import suppress
 from typing import Protocol
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from core.tuning import tuned
 from protocols.surface import Refusal
 from protocols.twilio_media import (
@@ -67,10 +68,8 @@ MOST_KEYS = 64
 MOST_PRESSED_US = 20 * _US_PER_S
 
 
-class PhoneSettings(BaseModel):
+class PhoneSettings(StrictModel):
     """Sound of the bot on a telephone line."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     comfort_noise: bool = Field(
         True, description="a soft noise while the bot is silent, so that nobody takes the line for dead"

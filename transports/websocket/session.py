@@ -26,10 +26,11 @@ from contextlib import suppress
 from typing import Protocol
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE
+from core.strict_model import StrictModel
 from core.token_bucket import TokenBucket
 from core.tuning import tuned
 from protocols.surface import (
@@ -97,10 +98,8 @@ class Peer(Protocol):
         ...
 
 
-class SocketSettings(BaseModel):
+class SocketSettings(StrictModel):
     """Deadlines of a client of a socket. What it may send is bounded too (docs/sockets.md)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     prepare_s: float = Field(
         30.0, gt=0, le=600, description="a client that has an engine prepares the conversation within this"

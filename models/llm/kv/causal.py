@@ -28,10 +28,11 @@ from typing import Any, Literal
 import torch
 from jinja2 import TemplateError
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from core.errors import ConfigError, EngineError
+from core.strict_model import StrictModel
 from models.library_internals import attention_of
 from models.llm import Message
 from models.llm.kv.dialogue import Answered, Asked, Prefilled
@@ -47,10 +48,8 @@ BEGINS = "(The call begins.)"
 HALF_LIFE_S = 60.0
 
 
-class CausalSettings(BaseModel):
+class CausalSettings(StrictModel):
     """The weights, where they run, how they answer."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: Path = Field(description="directory with the weights, the tokenizer and its chat template")
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")

@@ -5,10 +5,11 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ConfigError, ModelFileError
 from core.files import MODELS_DIR
+from core.strict_model import StrictModel
 
 ENGINE = "llamacpp"
 MAGIC = b"GGUF"
@@ -39,10 +40,8 @@ class Endpoint:
         return self.context_tokens - min(max_tokens, self.context_tokens // 2)
 
 
-class LlamaCppSettings(BaseModel):
+class LlamaCppSettings(StrictModel):
     """Choose the model, and bound its conversations."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: Path = Field(
         default=Path("qwen2.5-1.5b-instruct-q4_k_m.gguf"),

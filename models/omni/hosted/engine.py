@@ -14,9 +14,10 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import AgentError, EngineError, PeerError
+from core.strict_model import StrictModel
 from models.hosted.link import ConversationLink
 from models.hosted.worker import Leasing, OneWorker, WorkerAddress, loaded_engine
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
@@ -27,10 +28,8 @@ from runtime.engine_hosting.messages import EngineMessage, MessageType
 ENGINE = "worker"
 
 
-class HostedSettings(BaseModel):
+class HostedSettings(StrictModel):
     """How long a worker is waited for."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     open_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a lease")
     prepare_timeout_s: float = Field(60, gt=0, le=600, description="longest beginning of a conversation")

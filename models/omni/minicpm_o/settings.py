@@ -14,6 +14,7 @@ import soxr
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from core.errors import ConfigError
+from core.strict_model import StrictModel
 
 INPUT_RATE_HZ = 16_000
 OUTPUT_RATE_HZ = 24_000
@@ -32,10 +33,8 @@ VOICE_S = (0.5, 60.0)
 S = TypeVar("S", bound=BaseModel)
 
 
-class SamplingSettings(BaseModel):
+class SamplingSettings(StrictModel):
     """What every host of the model takes with each unit."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     decode_mode: Literal["sampling", "greedy"] = Field("sampling", description="how tokens are chosen")
     temperature: float = Field(0.7, gt=0, le=2, description="of the language model")
@@ -66,10 +65,8 @@ class SessionSettings(SamplingSettings):
     )
 
 
-class WindowSettings(BaseModel):
+class WindowSettings(StrictModel):
     """How the context stays finite. The names are the model's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sliding_window_mode: Literal["basic", "context", "off"] = Field(
         "basic", description="basic: the oldest units go; context: their words stay; off: it fills"

@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from models.omni.minicpm_o.settings import SamplingSettings
 
 
-class ConversationSettings(BaseModel):
+class ConversationSettings(StrictModel):
     """Of every conversation with one server."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ca_file: Path | None = Field(None, description="PEM of who signed the server's certificate")
     sampling: SamplingSettings = SamplingSettings()

@@ -5,21 +5,20 @@ from typing import Literal
 
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import ConfigError
+from core.strict_model import StrictModel
 
 ENGINE = "moshi"
 CONFIG_FILE = "config.json"
 
 
-class MoshiTalk(BaseModel):
+class MoshiTalk(StrictModel):
     """One conversation; ``Preparation.settings`` may set each of these.
 
     The temperatures and ranks are those that the makers of the model publish for it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     text_temperature: float = Field(0.7, ge=0, le=5, description="of the inner monologue; 0: the likeliest")
     text_top_k: int = Field(
@@ -34,10 +33,8 @@ class MoshiTalk(BaseModel):
     )
 
 
-class MoshiSettings(BaseModel):
+class MoshiSettings(StrictModel):
     """The weights, where they run, and how many conversations share them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(
         "kmhf/hf-moshika",

@@ -20,10 +20,11 @@ from concurrent.futures import Executor, Future
 from contextlib import aclosing, suppress
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.errors import AgentError, EngineError
 from core.media import pcm16_to_float
+from core.strict_model import StrictModel
 from models.llm import LanguageModel, Message
 from models.tts import SpeechPiece, TextToSpeech
 from models.tts.clauses import ClauseSettings, ClauseSplitter
@@ -40,10 +41,8 @@ def _nothing() -> None:
     """Nobody wants to know."""
 
 
-class ContentSettings(BaseModel):
+class ContentSettings(StrictModel):
     """How far ahead of what is said something is made."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     lead_ms: int = Field(4_000, ge=100, le=60_000, description="audio that waits to be taken, at most about")
     unwanted_s: float = Field(30.0, ge=1, le=600, description="content that nobody takes from is given up")

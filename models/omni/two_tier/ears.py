@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from core.strict_model import StrictModel
 from models.turn import TurnCompleteness, TurnEstimate
 from models.vad import VoiceActivityDetector
 from turn_taking.duplex_policy import DuplexPolicy
@@ -30,10 +31,8 @@ WAITING_WORDS = 64
 PRE_SPEECH_MS = 500
 
 
-class EarSettings(BaseModel):
+class EarSettings(StrictModel):
     """When a voice begins and ends."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     confidence: float = Field(0.7, gt=0, lt=1, description="from here on a window holds a voice")
     start_ms: int = Field(128, ge=32, le=2_000, description="voice before speech has begun")

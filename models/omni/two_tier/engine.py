@@ -18,9 +18,10 @@ from concurrent.futures import Executor
 
 import numpy as np
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from core.errors import ConfigError
+from core.strict_model import StrictModel
 from core.tuning import tuned
 from models.omni import Preparation, UnitResult, Vote
 from models.omni.phases import Call, Phases
@@ -50,10 +51,8 @@ UNIT_MS = 80
 SETTLED_MS = 3_000
 
 
-class TwoTierSettings(BaseModel):
+class TwoTierSettings(StrictModel):
     """Phrases that are said besides the answers of the large tier."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     apology: str = Field(
         "Sorry, something went wrong. Please say that again.", description="in place of an answer that fails"
