@@ -695,7 +695,8 @@ async def call_from_microphone(
     """
     from pipelines.call import Call, LiveCall
     from pipelines.conversing import pipeline_of
-    from pipelines.engines import INPUT_RATE_HZ, Engines
+    from pipelines.engine_plan import INPUT_RATE_HZ
+    from pipelines.engines import Engines
     from pipelines.sessions import open_conversations
     from transports.local.microphone import AudioDevices
 

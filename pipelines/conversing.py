@@ -21,7 +21,8 @@ from pipelines.call import Call, LiveCall
 from pipelines.cascade import run_conversation
 from pipelines.chat_sockets import hold_chat
 from pipelines.duplex import run_duplex
-from pipelines.engines import INPUT_RATE_HZ, Engines
+from pipelines.engine_plan import INPUT_RATE_HZ
+from pipelines.engines import Engines
 from pipelines.modes import CASCADE, DUPLEX
 from pipelines.phone import hold_phone
 from pipelines.phone_control import PhoneFacts

@@ -21,7 +21,8 @@ from core.call_events import CallEnding
 from core.errors import PeerError
 from pipelines.call import Call
 from pipelines.call_records import CallRecords
-from pipelines.engines import INPUT_RATE_HZ, Engines
+from pipelines.engine_plan import INPUT_RATE_HZ
+from pipelines.engines import Engines
 from pipelines.release import release_call
 from processors.dialogue.rtvi import CheckedRtvi
 from processors.turns.idle import IdleKeeper

@@ -18,7 +18,8 @@ from audio.speech_level import SpeechLevel, active_level_dbm0
 from core.errors import ConfigError
 from core.media import pcm16_to_float
 from pipelines.call import Call, LiveCall
-from pipelines.engines import INPUT_RATE_HZ, Engines
+from pipelines.engine_plan import INPUT_RATE_HZ
+from pipelines.engines import Engines
 from pipelines.phone_control import SUMMARY_S, SUMMARY_TOKENS, Desk, PhoneControl, PhoneFacts
 from pipelines.pipeline import Pipeline
 from processors.playout.heard import PlayoutSettings

@@ -16,7 +16,8 @@ from pipecat.processors.frame_processor import FrameProcessor
 from core.errors import AgentError
 from core.tuning import tuned
 from pipelines.call import Call
-from pipelines.engines import INPUT_RATE_HZ, Engines
+from pipelines.engine_plan import INPUT_RATE_HZ
+from pipelines.engines import Engines
 from pipelines.lifetime import greeting_of
 from processors.turns.voicemail import ModelClassifier, VoicemailScreen
 from turn_taking.voicemail import VoicemailTuning

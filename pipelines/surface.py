@@ -40,7 +40,8 @@ from models.tools import EffectUnknownError
 from pipelines.call import OPENING, Call, Client, LiveCall, told_to
 from pipelines.cascade import run_conversation
 from pipelines.duplex import run_duplex
-from pipelines.engines import INPUT_RATE_HZ, Engines
+from pipelines.engine_plan import INPUT_RATE_HZ
+from pipelines.engines import Engines
 from pipelines.lifetime import OVER_LIMIT
 from processors.duplex.camera import CameraSettings
 from processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame

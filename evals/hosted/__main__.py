@@ -24,7 +24,7 @@ from models.stt import STT, Transcript
 from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
 from models.tts import TTS, SpeechPiece
 from models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
-from pipelines.engines import SPEECH_THREADS
+from pipelines.engine_loading import SPEECH_THREADS
 from processors.perception.engine_stt import transcript_from_fields
 from runtime.engine_pool import EnginePool
 from runtime.engine_process import EngineProcess

@@ -23,7 +23,9 @@ from models.stt import Transcript
 from pipelines.answering import Answering, AnsweringPlan
 from pipelines.call import Call, LiveCall
 from pipelines.duplex import run_duplex
-from pipelines.engines import Engines, Executors, Loaded, plan_realtime
+from pipelines.engine_loading import Executors, Loaded
+from pipelines.engine_plan import plan_realtime
+from pipelines.engines import Engines
 from pipelines.lifetime import EXPIRED, LIMITED, OVER_LIMIT
 from pipelines.sessions import open_conversations
 from processors.dialogue.reply_watch import GuardTuning

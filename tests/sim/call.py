@@ -27,7 +27,8 @@ from pipelines.answering import Answering, AnsweringPlan
 from pipelines.call import Call, LiveCall
 from pipelines.cascade import run_conversation
 from pipelines.duplex import run_duplex
-from pipelines.engines import Engines, Executors, Loaded
+from pipelines.engine_loading import Executors, Loaded
+from pipelines.engines import Engines
 from pipelines.sessions import open_conversations
 from processors.dialogue.durable_tools import SharedTools
 from processors.dialogue.reply_watch import GuardTuning

@@ -30,7 +30,9 @@ from models.vad import VAD, VoiceActivityDetector
 from pipelines.answering import Answering
 from pipelines.call import Call, LiveCall
 from pipelines.cascade import run_conversation
-from pipelines.engines import Engines, Executors, Loaded, Plan, plan
+from pipelines.engine_loading import Executors, Loaded
+from pipelines.engine_plan import Plan, plan
+from pipelines.engines import Engines
 from pipelines.sessions import open_conversations
 from session_store.events import Event, Kind
 from session_store.settings import StoreTuning

@@ -23,7 +23,8 @@ from models.stt import Transcript
 from models.tts import TextToSpeech
 from pipelines.answering import Answering, AnsweringPlan
 from pipelines.chat_sockets import hold_chat
-from pipelines.engines import Engines, Executors, Loaded
+from pipelines.engine_loading import Executors, Loaded
+from pipelines.engines import Engines
 from processors.dialogue.services import Documents, DocumentsSettings
 from processors.perception.engine_stt import EngineSttService
 from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared

@@ -15,7 +15,8 @@ from evals.abuse.footprint import FRONT_END, engine_children
 from models.echo.control import EchoControlSettings
 from models.echo.webrtc import WebRtcEchoSettings
 from pipelines.echo import wants_echo_control
-from pipelines.engines import Engines, plan
+from pipelines.engine_plan import plan
+from pipelines.engines import Engines
 from processors.front_end.hosted import HostedFrontEnd
 from tests.voices import silence
 from transports.registry import TRANSPORTS

@@ -15,7 +15,9 @@ from core.errors import EngineError
 from models.stt import Transcript
 from models.tts import TextToSpeech
 from pipelines.answering import Answering, AnsweringPlan
-from pipelines.engines import INPUT_RATE_HZ, Engines, Executors, Loaded
+from pipelines.engine_loading import Executors, Loaded
+from pipelines.engine_plan import INPUT_RATE_HZ
+from pipelines.engines import Engines
 from pipelines.sessions import open_conversations
 from pipelines.surface import hold_surface, reason_of
 from processors.dialogue.services import Documents, DocumentsSettings

@@ -8,7 +8,8 @@ from models.stt import Transcript
 from models.tts import TTS
 from pipelines.answering import Answering, AnsweringPlan
 from pipelines.choices import engine_or_service
-from pipelines.engines import Engines, Executors, Loaded
+from pipelines.engine_loading import Executors, Loaded
+from pipelines.engines import Engines
 from processors.dialogue.services import Documents, DocumentsSettings
 from processors.perception.engine_stt import transcript_from_fields
 from processors.speech.engine_tts import EngineTtsService

@@ -21,7 +21,8 @@ from models.echo.webrtc import WebRtcEchoSettings
 from models.llm.documents import DocumentLlmSettings
 from models.stt.moonshine_tiny import MoonshineTinySettings
 from models.stt.pocketsphinx import PocketsphinxSettings
-from pipelines.engines import Engines, plan
+from pipelines.engine_plan import plan
+from pipelines.engines import Engines
 from processors.dialogue.services import Documents, DocumentsSettings
 from serving.gateway.settings import ServerTuning
 from tests import human_speech

@@ -16,7 +16,8 @@ from models.tts.fallback import FallbackTts
 from models.tts.flite import FliteTts
 from models.tts.hibari import HibariTts
 from models.tts.phrase_cache import PhraseCache
-from pipelines.engines import Engines, plan
+from pipelines.engine_plan import plan
+from pipelines.engines import Engines
 from processors.speech.engine_tts import EngineTtsService
 
 
