@@ -1,7 +1,7 @@
 """The root of the configuration: composes the parts' own settings and nothing else.
 
 Every part has a frozen model beside it with units, bounds and ``extra="forbid"``; an engine's own settings
-are checked by its row when the deployment is loaded (``pipelines.engines``), because importing every engine
+are checked by its row when it is loaded (``pipelines.engine_plan``), because importing every engine
 to know its fields would load what is not used. Secrets are not here: a row names the environment variable
 that holds them.
 """

@@ -153,7 +153,6 @@ class HeardSource(StrEnum):
 
     ESTIMATED = "estimated"
     PLAYOUT_CLOCK = "playout_clock"
-    TWILIO_MARK = "twilio_mark"
     CLIENT_REPORT = "client_report"
 
 

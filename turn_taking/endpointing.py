@@ -274,7 +274,6 @@ class TurnSilence(ABC):
         self._silent_since_ms: int | None = None
         self._completeness: float | None = None
         self._filler_log_odds: float | None = None
-        self._completeness_due = False
         self._text = ""
         self._last_word_confidence = 0.0
         self._transcript_due_ms: int | None = None
@@ -300,7 +299,6 @@ class TurnSilence(ABC):
         self._voice = True
         self._silent_since_ms = None
         self._completeness = self._filler_log_odds = None
-        self._completeness_due = False
         self._transcript_due_ms = None
         self._hold_until_ms = None
         self._remember_voice()
@@ -351,7 +349,6 @@ class TurnSilence(ABC):
         self._silent_since_ms = self._fell_silent_ms = at_ms - silence_ms
         self._maybe_ms = None
         self._completeness = self._filler_log_odds = None
-        self._completeness_due = True
         self._looked_ms = silence_ms
         self._has_looked_again = False
         self._transcript_due_ms = at_ms + self._settings.transcript_wait_ms
@@ -381,7 +378,6 @@ class TurnSilence(ABC):
         self._completeness = probability
         if not self._has_looked_again:
             self._filler_log_odds = filler_log_odds
-        self._completeness_due = False
 
     def on_transcript(self, at_ms: int, text: str, *, last_word_confidence: float = 1.0) -> None:
         """Final words of the speech that just ended; they add to those of earlier pauses. May be empty.

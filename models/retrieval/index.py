@@ -42,7 +42,6 @@ class Ranking:
         sentences: float32, (sentences,), cosine of each sentence under its heading, -1..1.
         phrases: float32, (phrases,), cosine of each extra phrase, -1..1.
         covered: float32, (passages,), share of the question's words that each passage has, 0..1.
-        covered_sentences: float32, (sentences,), likewise, headings not counted.
         keyed: float32, (passages,), share of the question's words that are the key of a statement, where the
             question has all words of that key.
     """
@@ -51,7 +50,6 @@ class Ranking:
     sentences: np.ndarray
     phrases: np.ndarray
     covered: np.ndarray
-    covered_sentences: np.ndarray
     keyed: np.ndarray
 
 
@@ -107,7 +105,6 @@ class PassageIndex:
                 for at, (heading, passage) in enumerate(zip(headings, self.passages, strict=True))
             ]
         )
-        self._sentence_lexicon = Lexicon(self._sentence_terms)
         heading_terms = [frozenset(self.terms(heading)) for heading in headings]
         self._headed_lexicon = Lexicon(
             [
@@ -200,7 +197,6 @@ class PassageIndex:
             self._phrases @ vector,
             _BEST_SHARE * np.maximum.reduceat(self._headed_lexicon.covered(asked), self._first_sentence[:-1])
             + (1 - _BEST_SHARE) * self._lexicon.covered(asked),
-            self._sentence_lexicon.covered(asked),
             self._keyed(asked),
         )
 

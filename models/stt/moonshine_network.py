@@ -57,11 +57,9 @@ class DecodedLine:
 
     Attributes:
         tokens: as the tokenizer numbers them.
-        looped: the decoder repeated itself, and its repetitions were removed.
     """
 
     tokens: tuple[int, ...]
-    looped: bool
     # Rows of the decoder's output that chose the tokens: (count, vocabulary) each.
     _scores: tuple[np.ndarray, ...] = field(repr=False, compare=False)
 
@@ -186,7 +184,7 @@ class MoonshineNetwork:
         while following != END and len(tokens) < most:
             tokens.append(following)
             if copies := looping(tokens):
-                return DecodedLine(tuple(tokens[: len(tokens) - copies]), True, tuple(scores))
+                return DecodedLine(tuple(tokens[: len(tokens) - copies]), tuple(scores))
             feeds["input_ids"] = np.array([[following]], np.int64)
             step = dict(zip(self._step_outputs, self._decoder.run(self._step_outputs, feeds), strict=True))
             row = step.pop("logits")[0]
@@ -194,7 +192,7 @@ class MoonshineNetwork:
             following = int(row[-1].argmax())
             for name, value in step.items():
                 feeds[name.replace("present", "past_key_values")] = value
-        return DecodedLine(tuple(tokens), len(tokens) >= most, tuple(scores))
+        return DecodedLine(tuple(tokens), tuple(scores))
 
 
 def _bounded(samples: np.ndarray) -> np.ndarray:

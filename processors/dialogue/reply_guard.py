@@ -95,14 +95,12 @@ class Failover:
         reason: why.
         asked_ms: when the question was asked, on the guard's clock.
         failed_ms: when the model was given up.
-        said_chars: how much of its answer had left for the voice.
         category: Pipecat's category of the error, or None.
     """
 
     reason: FailureReason
     asked_ms: int
     failed_ms: int
-    said_chars: int
     category: str | None = None
 
 
@@ -364,7 +362,6 @@ class ReplyGuard:
             reason=reason,
             asked_ms=reply.asked_ms,
             failed_ms=self._clock.now_ms(),
-            said_chars=len(reply.said.text),
             category=reply.error,
         )
         logger.warning(

@@ -183,7 +183,6 @@ class Perception(FrameProcessor):
         # For the next record: one for a turn, not one for each word.
         self._operations: list[str] = []
         self._committed: list[Committed[Annotation]] = []
-        self._reports = 0
         self._journaled = False
         self._joined: set[str] = set()
         # The newest of each statement since the last turn and when it came out, the longest unrevised first.
@@ -309,7 +308,6 @@ class Perception(FrameProcessor):
         if annotation is None:
             self._apply(Heartbeat(frame.stream, self._clock.now_us()))
         else:
-            self._reports += 1
             self._apply(
                 Report(
                     frame.stream,
@@ -349,7 +347,6 @@ class Perception(FrameProcessor):
         annotation = Annotation(
             event_us, arrival_us, stream, payload, confidence=min(1.0, max(0.0, confidence)), final=final
         )
-        self._reports += 1
         self._apply(Report(stream, arrival_us, annotation, event_us, identity, revision, final))
         self._advance()
 
