@@ -103,15 +103,15 @@ class MediaStream:
         self._is_connected = False
         self._sequence = 0
 
-    def read(self, text: str) -> Event | None:
+    def read(self, said: str) -> Event | None:
         """The next message; None for ``connected``, which says nothing.
 
         Raises:
             Refusal: it is none, or comes in the wrong order.
         """
-        if len(text) > MOST_MESSAGE_CHARS:
+        if len(said) > MOST_MESSAGE_CHARS:
             raise Refusal(f"over {MOST_MESSAGE_CHARS} characters", code="too_large")
-        message = _event(text)
+        message = _event(said)
         kind = message["event"]
         if self.is_over:
             raise Refusal(f"{kind} behind stop", code="wrong_order")
@@ -131,7 +131,7 @@ class MediaStream:
             case "dtmf":
                 return _digit(message)
             case "mark":
-                return MarkBack(_text(_part(message, "mark"), "name"))
+                return MarkBack(text(part(message, "mark"), "name"))
             case _:
                 self.is_over = True
                 return Stopped()
@@ -148,8 +148,8 @@ class MediaStream:
             raise Refusal("start twice", code="wrong_order")
         if not self._is_connected:
             raise Refusal("start before connected", code="wrong_order")
-        facts = _part(message, "start")
-        format_ = _part(facts, "mediaFormat")
+        facts = part(message, "start")
+        format_ = part(facts, "mediaFormat")
         if (format_.get("encoding"), format_.get("sampleRate"), format_.get("channels")) != (
             ENCODING,
             RATE_HZ,
@@ -158,7 +158,7 @@ class MediaStream:
             raise Refusal(
                 "mediaFormat: expected mu-law, 8000 Hz, mono", code="not_supported", param="mediaFormat"
             )
-        stream_sid = _text(message, "streamSid")
+        stream_sid = text(message, "streamSid")
         if facts.get("streamSid") not in (None, stream_sid):
             raise Refusal("start.streamSid: of another stream", code="wrong_stream", param="start.streamSid")
         tracks = facts.get("tracks", ["inbound"])
@@ -166,7 +166,7 @@ class MediaStream:
             raise Refusal("tracks: expected the caller's alone", code="not_supported", param="start.tracks")
         self._count(message)
         self.started = Started(
-            stream_sid, _text(facts, "callSid"), _text(facts, "accountSid"), _parameters(facts)
+            stream_sid, text(facts, "callSid"), text(facts, "accountSid"), _parameters(facts)
         )
         return self.started
 
@@ -220,7 +220,7 @@ def _event(text: str) -> Message:
 
 
 def _audio(message: Message) -> Audio:
-    facts = _part(message, "media")
+    facts = part(message, "media")
     if facts.get("track") != "inbound":
         raise Refusal("media.track: expected inbound", code="invalid_payload", param="media.track")
     _number(facts, "chunk")
@@ -229,20 +229,30 @@ def _audio(message: Message) -> Audio:
 
 
 def _digit(message: Message) -> Digit:
-    digit = _text(_part(message, "dtmf"), "digit")
+    digit = text(part(message, "dtmf"), "digit")
     if digit not in DIGITS:
         raise Refusal("dtmf.digit: is no key", code="invalid_payload", param="dtmf.digit")
     return Digit(digit)
 
 
-def _part(message: Mapping[str, Any], name: str) -> Message:
-    part = message.get(name)
-    if not isinstance(part, dict):
+def part(message: Mapping[str, Any], name: str) -> Message:
+    """Return an object within a message.
+
+    Raises:
+        Refusal: it is not there.
+    """
+    value = message.get(name)
+    if not isinstance(value, dict):
         raise Refusal(f"{name}: is missing", code="missing_field", param=name)
-    return part
+    return value
 
 
-def _text(message: Mapping[str, Any], name: str) -> str:
+def text(message: Mapping[str, Any], name: str) -> str:
+    """Return a text within a message.
+
+    Raises:
+        Refusal: it is not there, empty, or longer than a name is.
+    """
     value = message.get(name)
     if not isinstance(value, str) or not value or len(value) > MOST_NAME_CHARS:
         raise Refusal(f"{name}: expected text", code="invalid_payload", param=name)

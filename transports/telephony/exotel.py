@@ -14,9 +14,9 @@ from pipecat.serializers.base_serializer import FrameSerializer
 from pipecat.serializers.exotel import ExotelFrameSerializer
 
 from protocols.surface import Message as JsonMessage
-from protocols.twilio_media import PACKET_BYTES, RATE_HZ, Started
+from protocols.twilio_media import PACKET_BYTES, RATE_HZ, Started, part, text
 from transports.phone_protocol import Message
-from transports.telephony.serialized import Kind, SerializedStream, check_format, check_payload, part, text
+from transports.telephony.serialized import Kind, SerializedStream, check_format, check_payload
 
 PIECE_BYTES = 5 * PACKET_BYTES
 

@@ -12,8 +12,8 @@ from pipecat.serializers.plivo import PlivoFrameSerializer
 
 from protocols.surface import Message as JsonMessage
 from protocols.surface import Refusal
-from protocols.twilio_media import ENCODING, RATE_HZ, Started
-from transports.telephony.serialized import Kind, SerializedStream, check_format, check_payload, part, text
+from protocols.twilio_media import ENCODING, RATE_HZ, Started, part, text
+from transports.telephony.serialized import Kind, SerializedStream, check_format, check_payload
 
 
 class PlivoStream(SerializedStream):

@@ -33,7 +33,6 @@ from protocols.surface import Message as JsonMessage
 from protocols.surface import Refusal, decoded, json_object, json_text
 from protocols.twilio_media import (
     MOST_MESSAGE_CHARS,
-    MOST_NAME_CHARS,
     MOST_PAYLOAD_BYTES,
     RATE_HZ,
     Audio,
@@ -180,30 +179,6 @@ class SerializedStream(ABC):
         assert self._serializer is not None, "nothing is sent before the start"
         message = await self._serializer.serialize(frame)
         return () if message is None else (message,)
-
-
-def part(message: JsonMessage, name: str) -> JsonMessage:
-    """Return an object within a message.
-
-    Raises:
-        Refusal: it is not there.
-    """
-    value = message.get(name)
-    if not isinstance(value, dict):
-        raise Refusal(f"{name}: is missing", code="missing_field", param=name)
-    return value
-
-
-def text(message: JsonMessage, name: str) -> str:
-    """Return a text within a message.
-
-    Raises:
-        Refusal: it is not there, empty, or longer than a name is.
-    """
-    value = message.get(name)
-    if not isinstance(value, str) or not value or len(value) > MOST_NAME_CHARS:
-        raise Refusal(f"{name}: expected text", code="invalid_payload", param=name)
-    return value
 
 
 def check_format(format_: JsonMessage, rate_field: str, **expected: Any) -> None:

@@ -12,8 +12,8 @@ from pipecat.serializers.telnyx import TelnyxFrameSerializer
 
 from protocols.surface import Message as JsonMessage
 from protocols.surface import Refusal
-from protocols.twilio_media import RATE_HZ, Started
-from transports.telephony.serialized import Kind, SerializedStream, check_format, check_payload, part, text
+from protocols.twilio_media import RATE_HZ, Started, part, text
+from transports.telephony.serialized import Kind, SerializedStream, check_format, check_payload
 
 SENT = "PCMU"
 

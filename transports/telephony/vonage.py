@@ -13,9 +13,9 @@ from pipecat.serializers.vonage import VonageFrameSerializer
 from core.media import PCM_BYTES_PER_SAMPLE
 from protocols.surface import Message as JsonMessage
 from protocols.surface import Refusal
-from protocols.twilio_media import MOST_PAYLOAD_BYTES, RATE_HZ, Event, Started
+from protocols.twilio_media import MOST_PAYLOAD_BYTES, RATE_HZ, Event, Started, part, text
 from protocols.vonage import CONTENT_TYPE
-from transports.telephony.serialized import Kind, SerializedStream, part, text
+from transports.telephony.serialized import Kind, SerializedStream
 
 
 class VonageStream(SerializedStream):
