@@ -155,8 +155,8 @@ class Playout:
         self._news = asyncio.Event()
         # Set with the next packet, while somebody waits for it.
         self._packet: asyncio.Event | None = None
-        events.subscribe(ClientDelayReported, self._on_client_delay_reported)
-        events.subscribe(UnplayedReported, self._on_unplayed_reported)
+        events.subscribe(ClientDelayReported, lambda event: self.books.set_delay_ms(event.delay_ms))
+        events.subscribe(UnplayedReported, lambda event: self.books.set_unplayed_ms(event.unplayed_ms))
 
     def taps(self, *, guards_protected: bool = False) -> tuple["ThoughtTap", "PlayoutEntry", "PlayoutExit"]:
         """Return the three processors: in front of the voice, in front of the output and after it.
@@ -250,12 +250,6 @@ class Playout:
                 while len(self._texts) > _TEXTS:
                     del self._texts[next(iter(self._texts))]
             self.events.publish(ReplyFinished(self.events.now_ms(), reply))
-
-    def _on_client_delay_reported(self, event: ClientDelayReported) -> None:
-        self.books.set_delay_ms(event.delay_ms)
-
-    def _on_unplayed_reported(self, event: UnplayedReported) -> None:
-        self.books.set_unplayed_ms(event.unplayed_ms)
 
     def text_of(self, frame: Frame) -> list[HeardText]:
         """The text of the reply that a frame ends."""
