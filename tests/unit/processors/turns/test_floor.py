@@ -25,7 +25,7 @@ def test_who_waits_for_a_person_or_a_line_waits_for_no_answer():
     assert floor.is_answering()
 
 
-def test_a_stage_that_holds_a_reply_holds_the_floor_and_says_so_once():
+async def test_a_stage_that_holds_a_reply_holds_the_floor_and_says_so_once():
     events, changes = CallEvents(), list[CallEvent]()
     floor, holder = Floor(events), FloorHolder(events)
     for kind in (FloorTaken, FloorLeft):
