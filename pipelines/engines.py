@@ -390,10 +390,6 @@ class Engines:
         await looks.open()
         return looks
 
-    async def build_llm(self) -> list[FrameProcessor]:
-        """What answers in one call, in pipeline order."""
-        return await self._loaded.answering.build()
-
     async def build_tts(self) -> FrameProcessor:
         """The voice of one call."""
         tts = self._loaded.tts

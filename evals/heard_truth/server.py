@@ -66,7 +66,7 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
     """One call."""
     hearing, bot = engines.deployment.hearing, engines.deployment.bot
     stt, thinking, tts = await asyncio.gather(
-        engines.build_stt(audio_passthrough=False), engines.build_llm(), engines.build_tts()
+        engines.build_stt(audio_passthrough=False), engines.answering.build(), engines.build_tts()
     )
     released = ReleasedWords()
     messages: asyncio.Queue[dict[str, object]] = asyncio.Queue()

@@ -48,7 +48,9 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
     transport = SmallWebRTCTransport(
         webrtc_connection=connection, params=TransportParams(audio_in_enabled=True, audio_out_enabled=True)
     )
-    stt, model, tts = await asyncio.gather(engines.build_stt(), engines.build_llm(), engines.build_tts())
+    stt, model, tts = await asyncio.gather(
+        engines.build_stt(), engines.answering.build(), engines.build_tts()
+    )
     context = LLMContext([{"role": "system", "content": bot.system_prompt}])
     user_aggregator, assistant_aggregator = LLMContextAggregatorPair(
         context, user_params=LLMUserAggregatorParams(vad_analyzer=SileroVADAnalyzer())
