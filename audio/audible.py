@@ -1,12 +1,14 @@
-"""Where a signal can be heard: the one definition of an audible edge, used on recordings and on live audio.
+"""Audible edges of a signal: the one definition, used on recordings and on live audio.
 
-A signal is audible while its RMS over the last ``window_ms`` stays at or above ``threshold_dbfs`` (0 dBFS is
-a full scale square wave), if it does so for at least ``min_ms``. The window slides sample by sample, so the
-edges of a sound do not depend on where it lies in a recording: fixed hops moved the soft first sound of
-"from" by up to 35 ms. The defaults, 20 ms at -45 dBFS over 10 ms, lie 20 dB below quiet speech and above the
-faint noise that speech synthesis puts in front of the first sound; a click shorter than the window is not
-audible. The first edge is the first sample in the first loud window that itself reaches the threshold, the
-last edge the last such sample in the last loud window, so an edge is wrong by less than one window.
+A signal is audible while its RMS over the last ``window_ms`` stays at or above ``threshold_dbfs``, if it does
+so for at least ``min_ms``. 0 dBFS is a full-scale square wave. The window slides sample by sample, so the
+edges of a sound do not depend on its place in a recording. Fixed hops moved the soft first sound of "from" by
+up to 35 ms.
+
+The defaults, 20 ms at -45 dBFS over 10 ms, lie 20 dB below quiet speech and above the faint noise that speech
+synthesis adds before the first sound. A click shorter than the window is not audible. The first edge is the
+first sample in the first loud window that itself reaches the threshold. The last edge is the last such sample
+in the last loud window. An edge is therefore wrong by less than one window.
 
 ``audible_spans`` works on a whole recording, ``AudibleMeter`` on a stream in pieces of any size; both give
 the same edges for the same samples.
@@ -23,12 +25,12 @@ from core.media import PCM_FULL_SCALE
 
 @dataclass(frozen=True, slots=True)
 class AudibleRule:
-    """What counts as audible.
+    """Rule for an audible sound.
 
     Attributes:
-        threshold_dbfs: RMS of a window from which on it is loud.
+        threshold_dbfs: RMS at and above which a window is loud.
         window_ms: length of the window.
-        min_ms: how long the windows have to stay loud.
+        min_ms: time for which the windows have to stay loud.
     """
 
     threshold_dbfs: float = -45.0
@@ -37,7 +39,7 @@ class AudibleRule:
 
     @property
     def amplitude(self) -> float:
-        """The threshold as an amplitude, 0..1."""
+        """Threshold as an amplitude, 0..1."""
         return float(10 ** (self.threshold_dbfs / 20))
 
 
@@ -46,14 +48,14 @@ AUDIBLE = AudibleRule()
 
 @dataclass(frozen=True, slots=True)
 class AudibleSpan:
-    """A stretch of audible sound, by sample positions; both ends belong to it."""
+    """Stretch of audible sound, by sample positions, both inclusive."""
 
     first: int
     last: int
 
 
 def is_loud(samples: np.ndarray, rule: AudibleRule = AUDIBLE) -> bool:
-    """Whether the RMS of a piece as a whole reaches the threshold: for a single packet.
+    """Return whether the RMS of a whole piece reaches the threshold; meant for a single packet.
 
     samples: float32, (samples,), in [-1, 1].
 
@@ -65,7 +67,7 @@ def is_loud(samples: np.ndarray, rule: AudibleRule = AUDIBLE) -> bool:
 
 
 def is_loud_pcm16(pcm: bytes, rule: AudibleRule = AUDIBLE) -> bool:
-    """The same for a packet of 16-bit PCM, fifty times a second for each call."""
+    """Return the same for a packet of 16-bit PCM; called fifty times a second for each call."""
     samples = np.frombuffer(pcm, dtype="<i2").astype(np.float32)
     return samples.size > 0 and float(np.vdot(samples, samples)) >= (
         (rule.amplitude * PCM_FULL_SCALE) ** 2 * samples.size
@@ -73,7 +75,7 @@ def is_loud_pcm16(pcm: bytes, rule: AudibleRule = AUDIBLE) -> bool:
 
 
 def audible_spans(samples: np.ndarray, rate_hz: int, rule: AudibleRule = AUDIBLE) -> list[AudibleSpan]:
-    """Every audible stretch, in order.
+    """Return every audible stretch, in order.
 
     samples: float32, (samples,), in [-1, 1].
 
@@ -86,24 +88,24 @@ def audible_spans(samples: np.ndarray, rate_hz: int, rule: AudibleRule = AUDIBLE
 
 
 def first_audible(samples: np.ndarray, rate_hz: int, rule: AudibleRule = AUDIBLE) -> int | None:
-    """Position of the first audible sample, or None in silence."""
+    """Return the position of the first audible sample, or None in silence."""
     spans = audible_spans(samples, rate_hz, rule)
     return spans[0].first if spans else None
 
 
 def last_audible(samples: np.ndarray, rate_hz: int, rule: AudibleRule = AUDIBLE) -> int | None:
-    """Position of the last audible sample, or None in silence."""
+    """Return the position of the last audible sample, or None in silence."""
     spans = audible_spans(samples, rate_hz, rule)
     return spans[-1].last if spans else None
 
 
 class AudibleMeter:
-    """The edges of a stream that arrives in pieces.
+    """Meter of the audible edges of a stream that arrives in pieces.
 
     Args:
         rate_hz: rate of the stream.
-        rule: what counts as audible.
-        on_span: takes every audible stretch when it has ended.
+        rule: rule for an audible sound.
+        on_span: called with every audible stretch when it has ended.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class AudibleMeter:
         self._on_span = on_span
         self._tail = np.zeros(self._window - 1, dtype=np.float64)
         self._seen = 0
-        # The run of loud windows that is not over: its length, and the edges of the sound in it.
+        # Current run of loud windows: its length, and the edges of the sound in it.
         self._run = 0
         self._run_first = 0
         self._run_last = 0
@@ -124,17 +126,17 @@ class AudibleMeter:
 
     @property
     def first_audible(self) -> int | None:
-        """Position of the first audible sample of the stream, or None so far."""
+        """Position of the first audible sample of the stream; None before there is one."""
         return self._first
 
     @property
     def last_audible(self) -> int | None:
-        """Position of the last audible sample of the stream, or None so far."""
+        """Position of the last audible sample of the stream so far; None before there is one."""
         return self._last
 
     @property
     def sounding(self) -> bool:
-        """Whether the newest sample belongs to an audible stretch or ends within a window behind one."""
+        """True when the newest sample belongs to an audible stretch or ends within a window after one."""
         return self._run >= self._min_run
 
     @property
@@ -143,7 +145,7 @@ class AudibleMeter:
         return self._seen
 
     def feed(self, samples: np.ndarray, *, last: bool = False) -> bool:
-        """Take the next piece; True when it moved ``last_audible``.
+        """Process the next piece; return True when it moved ``last_audible``.
 
         samples: float32, (samples,), in [-1, 1].
         last: the stream ends here.
@@ -155,7 +157,7 @@ class AudibleMeter:
         before = self._last
         heard = np.concatenate((self._tail, samples))
         if not self._run and float(np.vdot(heard, heard)) < self._amplitude**2 * self._window:
-            # All of it together is too quiet for one loud window: most of every call is silence.
+            # The whole piece is too quiet for one loud window: most of every call is silence.
             self._remember(heard, samples.size)
             return False
         energy = np.concatenate(([0.0], np.cumsum(heard * heard)))
@@ -177,7 +179,7 @@ class AudibleMeter:
         self._seen += new_samples
 
     def _extend_run(self, heard: np.ndarray, start: int, end: int) -> None:
-        """Windows ``start`` to ``end`` of this piece are loud; window n is ``heard[n : n + window]``."""
+        """Extend the run by the loud windows ``start`` to ``end``; window n is ``heard[n : n + window]``."""
         origin = self._seen - self._window + 1
         if self._run == 0:
             self._run_first = origin + start + int(self._over(heard[start : start + self._window])[0])
@@ -188,7 +190,9 @@ class AudibleMeter:
             self._last = self._run_last
 
     def _over(self, window: np.ndarray) -> np.ndarray:
-        """Where a loud window itself reaches the threshold; its loudest does, but for rounding."""
+        """Return the positions in a loud window that reach the threshold; the loudest does, except for
+        rounding.
+        """
         magnitude = np.abs(window)
         return np.flatnonzero(magnitude >= min(self._amplitude, float(magnitude.max())))
 

@@ -1,10 +1,10 @@
-"""The beep of an answering machine: one steady tone, found in the sound of a telephone line.
+"""Detection of the beep of an answering machine: one steady tone on a telephone line.
 
-A tone is one peak that holds nearly all of the energy between 200 and 3400 Hz and stays where it is; a
-voice has a peak for each of its harmonics, and none of them stays. The tones of keys have two peaks, a
-carrier's announcement three short ones in a row, of which each is a beep to this.
+A tone is one peak that holds nearly all of the energy between 200 and 3400 Hz and does not move. A voice has
+a peak for each of its harmonics, and none of them stays in place. Keypad tones have two peaks. The
+announcement of a carrier has three short tones in a row, and each is detected as a beep.
 
-Pure: samples in, the places of beeps that have ended out. Time is the sample count.
+Pure: takes samples, returns the positions of beeps that have ended. Time is the sample count.
 """
 
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ LOW_HZ, HIGH_HZ = 350.0, 2_500.0
 BAND_HZ = 200.0, 3_400.0
 # Half of a Hann window's main lobe at this length is 50 Hz.
 LOBE_HZ = 60.0
-# Of the energy of the band; a sine through mu-law has 0.99, a sung vowel 0.4 to 0.7.
+# Share of the energy of the band; a sine through mu-law has 0.99, a sung vowel 0.4 to 0.7.
 LEAST_SHARE = 0.85
-# A sine that is kept in place by an oscillator moves by less than a hertz; noise moves the peak by more.
+# A sine from an oscillator moves by less than a hertz; noise moves the peak by more than this.
 STEADY_HZ = 12.0
-# Nothing that is meant to be heard is softer.
+# No tone that is meant to be audible is softer.
 LEAST_DBFS = -45.0
 
 
 @dataclass(frozen=True, slots=True)
 class Beep:
-    """One that has ended.
+    """Beep that has ended.
 
     Attributes:
-        start_ms, end_ms: of the line.
-        hz: how high.
+        start_ms, end_ms: position on the line.
+        hz: frequency.
     """
 
     start_ms: int
@@ -39,12 +39,12 @@ class Beep:
 
 
 class BeepDetector:
-    """Of one line.
+    """Beep detector of one line.
 
     Args:
-        rate_hz: of the samples.
-        shortest_ms: a shorter tone is none; what is measured has up to a window more than what sounds.
-        longest_ms: of a longer one too: a line that is engaged, or a fax.
+        rate_hz: rate of the samples.
+        shortest_ms: shorter tones are ignored; a measured tone is up to a window longer than the sound.
+        longest_ms: longer tones are ignored: an engaged line, or a fax.
     """
 
     def __init__(self, rate_hz: int, *, shortest_ms: int = 160, longest_ms: int = 3_000) -> None:
@@ -63,11 +63,11 @@ class BeepDetector:
 
     @property
     def is_on(self) -> bool:
-        """A tone sounds that may become a beep."""
+        """True while a tone sounds that may become a beep."""
         return self._hz is not None and self._end_ms - self._start_ms >= self._shortest_ms
 
     def feed(self, samples: np.ndarray) -> list[Beep]:
-        """More of the line.
+        """Process more of the line; return the beeps that ended in it.
 
         samples: float32, (any,), in [-1, 1].
         """
@@ -95,7 +95,7 @@ class BeepDetector:
         return beep
 
     def _tone_hz(self, window: np.ndarray) -> float | None:
-        """How high the only tone is; None where there is another sound, or none."""
+        """Return the frequency of the only tone; None for any other sound or for silence."""
         level = float(np.sqrt(np.mean(window**2)))
         if level < 10 ** (LEAST_DBFS / 20):
             return None

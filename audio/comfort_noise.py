@@ -1,7 +1,7 @@
-"""A soft noise for a line on which nobody speaks, so that nobody takes it for dead (RFC 3389).
+"""Comfort noise (RFC 3389): soft noise for a silent line, so that the caller does not take it for dead.
 
-Noise as a telephone line has it, falling with its frequency, a second of it made once and played round and
-round from another place each time: a repetition of a second's noise at this level is not heard. Pure.
+The noise falls with frequency as on a telephone line. One second is made once and repeated, from another
+position each time: the repetition is not audible at this level. Pure.
 """
 
 import numpy as np
@@ -13,11 +13,11 @@ PACKET = 160
 
 
 class ComfortNoise:
-    """Of one line.
+    """Comfort noise of one line.
 
     Args:
         level_db: RMS, dB full scale.
-        seed: of the noise.
+        seed: seed of the noise.
     """
 
     def __init__(self, level_db: float = -66.0, seed: int = 0) -> None:
@@ -32,7 +32,7 @@ class ComfortNoise:
         self._place = 0
 
     def packet(self) -> bytes:
-        """The next 20 ms, mu-law."""
+        """Return the next 20 ms, mu-law."""
         if self._place + PACKET > SECOND:
             self._place = int(self._draws.integers(0, SECOND // 2))
         packet = self._noise[self._place : self._place + PACKET]

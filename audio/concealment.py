@@ -1,12 +1,12 @@
-"""What stands in the place of a piece of speech that was lost: both sides of the hole go on into it.
+"""Packet-loss concealment: fill a gap by extrapolating pitch periods from both sides.
 
 Each side is continued by its own last period of pitch (waveform replication, ITU-T G.711 appendix I), the
-later one backwards in time, and one fades into the other. A receiver that has to play at once knows only what
-was before; here a hole is known when the piece behind it is there, so both sides are. Of a long hole only the
-beginning is filled, softer and softer.
+later one backwards in time, and one fades into the other. A receiver that has to play at once has only the
+audio before the gap. Here a gap is noticed when the piece after it has arrived, so both sides are available.
+Of a long gap only the beginning is filled, with decreasing level.
 
-What a recogniser makes of it beside silence and the last piece again: ``python -m evals.phone concealment``.
-Pure.
+The effect on recognition, compared with silence and with repeating the last piece: ``python -m evals.phone
+concealment``. Pure.
 """
 
 import numpy as np
@@ -14,23 +14,23 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 # Pitch of 67 to 400 Hz.
 SHORTEST_MS, LONGEST_MS = 2.5, 15.0
-# Compared to find it: in front of the hole, and behind it, where there is one piece.
+# Length compared to find the pitch: before the gap, and after it, where only one piece is available.
 BEFORE_MS, BEHIND_MS = 20.0, 7.5
-# What is looked at of the past.
+# Length of past audio that is used.
 HISTORY_MS = 50
-# A part of the period, in which its end is blended into what was in front of its beginning.
+# Share of the period over which its end is blended with the audio before its beginning.
 BLEND = 0.25
 _TINY = 1e-6
 
 
 def conceal(before: np.ndarray, behind: np.ndarray, samples: int, *, rate_hz: int) -> np.ndarray:
-    """What fills a hole.
+    """Return the samples that fill a gap.
 
     Args:
-        before: float32, (samples,): what was heard last; ``HISTORY_MS`` of it are enough.
-        behind: the same of the piece that ends the hole.
-        samples: of the hole.
-        rate_hz: of all of them.
+        before: float32, (samples,): audio before the gap; ``HISTORY_MS`` of it are enough.
+        behind: float32, (samples,): the piece after the gap.
+        samples: length of the gap.
+        rate_hz: rate of all of them.
 
     Returns:
         float32, (samples,).
@@ -42,12 +42,12 @@ def conceal(before: np.ndarray, behind: np.ndarray, samples: int, *, rate_hz: in
 
 
 def fade_out(before: np.ndarray, samples: int, *, rate_hz: int) -> np.ndarray:
-    """What stands at the beginning of a hole that is too long to be filled. As ``conceal``."""
+    """Return the samples for the beginning of a gap that is too long to be filled, as ``conceal`` does."""
     return _goes_on(before, samples, BEFORE_MS, rate_hz) * np.linspace(1, 0, samples, dtype=np.float32)
 
 
 def _goes_on(heard: np.ndarray, samples: int, compared_ms: float, rate_hz: int) -> np.ndarray:
-    """Its last period again and again, without a step where it begins anew."""
+    """Repeat the last period of ``heard``, without a step where it begins again."""
     per_ms = rate_hz / 1000
     shortest = round(SHORTEST_MS * per_ms)
     template = min(round(compared_ms * per_ms), len(heard) - 2 * shortest)
@@ -62,10 +62,10 @@ def _goes_on(heard: np.ndarray, samples: int, compared_ms: float, rate_hz: int) 
 
 
 def _period(heard: np.ndarray, template: int, shortest: int, longest: int) -> int:
-    """By how many samples the end of it is most like what was before."""
+    """Return the shift in samples at which the end of ``heard`` is most similar to the audio before it."""
     longest = min(longest, len(heard) - template)
     end = heard[-template:].astype(np.float64)
-    # One row for each shift, the longest first; the last one is ``end`` itself.
+    # One row for each shift, the longest first; the last row is ``end`` itself.
     rows = sliding_window_view(heard[-template - longest :].astype(np.float64), template)
     rows = rows[: longest - shortest + 1]
     likeness = rows @ end / np.sqrt(np.einsum("ij,ij->i", rows, rows) + _TINY)

@@ -1,14 +1,14 @@
-"""Which part of what was played is heard now: delay and clock drift taken out in front of the canceller.
+"""Alignment of the echo reference: removes delay and clock drift before the canceller.
 
-Every microphone frame has a place on the session's clock; the frame of the reference that belongs to it lies
-``delay`` earlier and is read at the pace of the microphone's clock. Within ``REACH_MS`` the canceller finds
-the echo itself, and the reference stays where it is: every jump costs it what it has learnt. Beyond that the
-reference jumps to ``LEAD_MS`` in front of the echo. Drift is taken out by reading a little faster or slower,
-without a jump.
+Every microphone frame has a place on the session's clock. Its reference frame lies ``delay`` earlier and is
+read at the pace of the microphone's clock. Within ``REACH_MS`` the canceller finds the echo itself, and the
+reference stays where it is: after every jump the canceller has to adapt anew. Beyond that the reference jumps
+to ``LEAD_MS`` before the echo. Drift is removed by reading a little faster or slower, without a jump.
 
-Until the delay is known, what is heard cannot be told from echo (``UNKNOWN``), unless there is none
-(``NO_ECHO``): something loud was played, its echo is overdue and nothing at all was heard; or so much was
-played without a trace of it in what is heard. Who is wrong there is put right when the echo is found.
+Until the delay is known, the microphone's signal cannot be distinguished from echo (``UNKNOWN``). The
+exception is a call without echo (``NO_ECHO``), which is assumed in two cases. In the first, something loud
+was played, its echo is overdue and the microphone was silent. In the second, much was played without a trace
+of it at the microphone. A wrong assumption is corrected when the echo is found.
 """
 
 from dataclasses import dataclass
@@ -19,25 +19,26 @@ import numpy as np
 from audio.echo_delay import DelayTracker, EchoDelay
 from audio.far_end import FarEnd, NearAxis
 
-# The echo may come so much behind its reference.
+# Delay of the echo relative to its reference that the canceller covers.
 REACH_MS = (3.0, 30.0)
 LEAD_MS = 10.0
-# An offset that the drift has left is taken out over so long.
+# Time over which an offset left by the drift is removed.
 SLEW_S = 4.0
-# Two clocks that differ by less are one: the estimate is no better, and the canceller follows that itself.
+# Two clocks that differ by less count as one: the estimate is no better, and the canceller follows that
+# itself.
 SAME_CLOCK_PPM = 5.0
-# So much sound without a trace of it: there is no echo.
+# Duration of sound without a trace of it after which no echo is assumed.
 NO_ECHO_MS = 2_000
-# An echo that is so much later than expected is overdue.
+# An echo that is this much later than expected is overdue.
 OVERDUE_MS = 60
-# So much that is this loud (-30 dBFS) was played: an echo 30 dB below it would have been heard (-60 dBFS).
+# Duration and power (-30 dBFS) of playback whose echo would be noticed at -60 dBFS, 30 dB below it.
 LOUD_MS, LOUD_POWER, HEARD_POWER = 30, 1e-3, 1e-6
-# Mean square of a frame of the reference that is sound: -50 dBFS.
+# Mean square above which a frame of the reference counts as sound: -50 dBFS.
 SOUND_POWER = 1e-5
 
 
 class Knowledge(Enum):
-    """What is known about the echo."""
+    """State of the knowledge about the echo."""
 
     UNKNOWN = "unknown"
     ECHO = "echo"
@@ -46,12 +47,12 @@ class Knowledge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """The reference of one frame.
+    """Reference of one frame.
 
     Attributes:
         far: float32, (frame_samples,).
-        moved: it does not continue the frame before.
-        played_lately: something was played that may still be heard.
+        moved: it does not continue the previous frame.
+        played_lately: audio was played that may still be audible.
     """
 
     far: np.ndarray
@@ -60,16 +61,16 @@ class Aligned:
 
 
 class EchoAlignment:
-    """One call. One thread at a time.
+    """Echo alignment of one call. Used by one thread at a time.
 
     Args:
-        rate_hz: of both signals.
-        longest_ms: no echo is later.
-        expected_ms: where to begin; 0 when nothing is known.
+        rate_hz: rate of both signals.
+        longest_ms: longest delay of the echo.
+        expected_ms: initial delay; 0 when unknown.
 
     Attributes:
-        knowledge: see the module.
-        echo: the last estimate.
+        knowledge: state of the knowledge about the echo.
+        echo: last estimate; None before the first.
     """
 
     def __init__(self, rate_hz: int, *, longest_ms: int = 700, expected_ms: float = 0.0) -> None:
@@ -80,7 +81,7 @@ class EchoAlignment:
         self._longest_ms = longest_ms
         self._delay = expected_ms * rate_hz / 1000
         self._step = 1.0
-        # How far the echo lies behind its reference, in samples, as it was when it was found.
+        # Delay of the echo relative to its reference when it was found, in samples.
         self._behind: float | None = None
         self._overdue_ms = LOUD_MS + (expected_ms or longest_ms) + OVERDUE_MS
         self._sounded_ms = self._loud_ms = self._waited_ms = 0.0
@@ -91,11 +92,11 @@ class EchoAlignment:
         self.echo: EchoDelay | None = None
 
     def played(self, samples: np.ndarray, at_us: int) -> None:
-        """See ``FarEnd.played``."""
+        """Record audio that was played, as ``FarEnd.played`` does."""
         self._far.played(samples, at_us)
 
     def arrived(self, samples: int, at_us: int) -> int:
-        """A piece of the microphone's stream arrived: the place of its first sample."""
+        """Record a piece of the microphone's stream; return the place of its first sample."""
         arrival = self._near.arrived(samples, at_us)
         if arrival.parted:
             self._forget()
@@ -104,7 +105,7 @@ class EchoAlignment:
         return arrival.place
 
     def frame(self, near: np.ndarray, place: int) -> Aligned:
-        """The reference of a frame of the microphone that begins at ``place``.
+        """Return the reference of a frame of the microphone that begins at ``place``.
 
         near: float32, (samples,), in [-1, 1].
         """
@@ -157,11 +158,13 @@ class EchoAlignment:
             self._step = 1 - late if abs(late) > SAME_CLOCK_PPM * 1e-6 else 1.0
 
     def _shift(self, earlier: int) -> None:
-        """The microphone's places were too late by so many samples; what belongs together still does."""
+        """Correct for places of the microphone that were too late by ``earlier`` samples; the alignment is
+        kept.
+        """
         self._tracker.shifted(earlier / self._rate_hz)
         if self.knowledge is not Knowledge.ECHO:
             return
-        # Where nothing is believed, nothing was learnt of a place: the reference may jump.
+        # Without a known echo the canceller has not adapted to a place, so the reference may jump.
         delay = self._delay - earlier
         self._delay = max(0.0, delay)
         if delay < 0:
@@ -169,7 +172,7 @@ class EchoAlignment:
             self._moved = True
 
     def _forget(self) -> None:
-        """The microphone's stream has a hole: whatever was measured over it is void."""
+        """Discard measurements over a gap in the microphone's stream."""
         self._tracker.reset()
         self._behind = None
         self._step = 1.0

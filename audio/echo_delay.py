@@ -1,14 +1,14 @@
-"""How late the echo is, and how much later it gets: delay and clock drift between loudspeaker and microphone.
+"""Estimation of the delay and clock drift of the echo between loudspeaker and microphone.
 
-Both signals are brought to 4 kHz and correlated over the last second and more, each frequency with the same
-weight (GCC-PHAT: Knapp and Carter, "The generalized correlation method for estimation of time delay", IEEE
-Trans. ASSP 24 (1976)), so that a voice's pitch does not look like an echo of itself. The highest peak is the
-direct sound. It is believed when it stands out and stays where it is. Two clocks that run apart move it
+Both signals are resampled to 4 kHz and correlated over the last second and more. Each frequency has the same
+weight, so that a voice's pitch does not look like an echo of itself. This is GCC-PHAT: Knapp and Carter, "The
+generalized correlation method for estimation of time delay", IEEE Trans. ASSP 24 (1976). The highest peak is
+the direct sound. It is accepted when it stands out and stays in place. Two clocks that drift apart move it
 steadily: the slope of its place, between samples, is the drift.
 
-In: frames of what was played, at the places of the microphone's frames and without any delay, and the
-microphone's frames. Out: an estimate, about fifteen times a second. Costs some FFTs of 4096 points each time
-and next to nothing in between.
+Inputs: frames of playback, at the places of the microphone's frames and without any delay, and the
+microphone's frames. Output: an estimate, about fifteen times a second. Each costs some FFTs of 4096 points;
+the frames in between cost next to nothing.
 """
 
 from collections import deque
@@ -23,19 +23,19 @@ SIZE = 4_096
 NEAR_SAMPLES = 1_024
 HOP_SAMPLES = 256
 LOW_HZ, HIGH_HZ = 200.0, 1_800.0
-# Correlations are forgotten with this share per hop: half of them after 0.5 s.
+# Factor by which older correlations decay per hop: they halve in 0.5 s.
 FORGET = 0.915
-# RMS of a full-scale signal that is no silence: -60 dBFS.
+# Mean square below which a signal is silence: -60 dBFS.
 SILENCE_POWER = 1e-6
-# A microphone that hears something: so much above its noise, which is the least that was heard and rises from
-# there by 3 dB a second. Speech must not raise it: what is taken for noise is not looked at.
+# The microphone has a signal when it is this far above its noise, which is the lowest level measured and
+# rises from there by 3 dB a second. Speech must not raise it: audio that counts as noise is ignored.
 ABOVE_NOISE, NOISE_RISE, LEAST_POWER = 3.0, 1.045, 1e-9
-# A peak is the echo when it is so many times the RMS of all lags. Noise alone reaches 4.
+# A peak is the echo when it is this many times the RMS of all lags (noise alone reaches 4),
 STANDS_OUT = 9.0
-# and for so many hops within a millisecond.
+# and for this many hops within a millisecond.
 STEADY_HOPS = 4
 STEADY_SAMPLES = 4.0
-# Slope: from so many seconds of places on, over at most so many.
+# Least and greatest duration of places from which the slope is computed.
 DRIFT_FROM_S = 3.0
 DRIFT_OVER_S = 20.0
 # Crystals are within 100 ppm each.
@@ -44,12 +44,12 @@ MOST_PPM = 400.0
 
 @dataclass(frozen=True, slots=True)
 class EchoDelay:
-    """Where the echo is.
+    """Estimate of the echo.
 
     Attributes:
-        delay_ms: of its first strong sound.
+        delay_ms: delay of its first strong sound.
         stands_out: height of the peak over the RMS of all lags.
-        drift_ppm: by how much it gets later with time; None while that is not known.
+        drift_ppm: rate at which the delay grows; None while unknown.
     """
 
     delay_ms: float
@@ -58,11 +58,11 @@ class EchoDelay:
 
 
 class DelayTracker:
-    """One caller. Not thread-safe.
+    """Tracker of the echo's delay on one call. Not thread-safe.
 
     Args:
-        rate_hz: of the frames.
-        longest_ms: no echo is later; at most 760.
+        rate_hz: rate of the frames.
+        longest_ms: longest delay of the echo; at most 768.
     """
 
     def __init__(self, rate_hz: int, *, longest_ms: int = 700) -> None:
@@ -72,7 +72,7 @@ class DelayTracker:
         self._to_slow = Resampler(rate_hz, RATE_HZ), Resampler(rate_hz, RATE_HZ)
         self._far = np.zeros(SIZE, dtype=np.float32)
         self._near = np.zeros(SIZE, dtype=np.float32)
-        # Brought to 4 kHz a hop at a time, which costs a sixth of doing so for every frame.
+        # Frames are resampled to 4 kHz a hop at a time, which costs a sixth of doing so for every frame.
         self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
         self._hop = HOP_SAMPLES * rate_hz // RATE_HZ
         self._fresh = 0
@@ -83,7 +83,7 @@ class DelayTracker:
         self.reset()
 
     def reset(self) -> None:
-        """The echo path is another one."""
+        """Discard measurements, because the echo path has changed."""
         self._cross = np.zeros(SIZE // 2 + 1, dtype=np.complex64)
         self._places: deque[tuple[float, float]] = deque()
         self._steady = 0
@@ -91,13 +91,13 @@ class DelayTracker:
         self._noise = 1.0
 
     def shifted(self, earlier_s: float) -> None:
-        """The microphone's places were too late by so much; what was measured goes on at the right ones."""
+        """Correct for places of the microphone that were too late by ``earlier_s``; measurements are kept."""
         earlier = earlier_s * RATE_HZ
         whole = min(round(earlier), SIZE)
         self._far[whole:] = self._far[: SIZE - whole].copy()
         self._far[:whole] = 0.0
         if whole > SIZE - self._longest:
-            # A lag that goes below zero comes back at the other end, where an echo is looked for.
+            # A lag below zero would wrap to the other end, into the range that is searched.
             self.reset()
             return
         self._cross *= np.exp(2j * np.pi * np.arange(SIZE // 2 + 1) * earlier / SIZE).astype(np.complex64)
@@ -106,7 +106,7 @@ class DelayTracker:
             self._last -= earlier
 
     def feed(self, far: np.ndarray, near: np.ndarray) -> EchoDelay | None:
-        """An estimate when there is a new one that is believed.
+        """Process a frame; return a new estimate when there is a reliable one.
 
         far, near: float32, (samples,), in [-1, 1], of the same length.
         """

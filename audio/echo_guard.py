@@ -1,15 +1,15 @@
-"""Echo or caller? What the levels of microphone and reference say, band by band.
+"""Echo guard: tells echo from caller by the levels of microphone and reference, band by band.
 
     explained     as loud as what is played would be in this room, or quieter: echo
     unexplained   louder than that: a caller
 
-An echo canceller needs a second of sound before it is any good, and closes on callers who talk over the bot.
-Levels are known much sooner: how loudly the room returns each band is learnt in some frames and without
-phases (as in Avendano, "Acoustic echo suppression in the STFT domain", WASPAA 2001). So the guard tops up
-what the canceller takes away while everything is explained, and lets the microphone pass it by while much is
-not.
+An echo canceller needs a second of sound before it works well, and suppresses callers who talk over the bot.
+Levels are available much sooner. The level at which the room returns each band is learnt in some frames and
+without phases, as in Avendano, "Acoustic echo suppression in the STFT domain", WASPAA 2001. The guard
+therefore adds suppression to the canceller's while everything is explained, and bypasses the canceller while
+much is not.
 
-Pure: frames in, verdicts out. What is done with them is the caller's business.
+Pure: takes frames, returns verdicts. The caller of the API applies them.
 """
 
 from collections import deque
@@ -21,61 +21,63 @@ from core.errors import ShapeError
 
 BANDS = 14
 LOW_HZ, HIGH_HZ = 250.0, 6_500.0
-# The echo lies up to so many frames behind its reference, and then falls by 60 dB in 400 ms.
+# The echo comes up to this many frames after its reference, and then decays by 60 dB in 400 ms.
 BEHIND_FRAMES = 4
 TAIL = 10 ** (-0.15)
-# Power per bin of the reference from which on a band sounds, and of a microphone that is not silent.
+# Power per bin at which a band of the reference counts as sounding, and least power of a microphone.
 SOUND_POWER = 1e-9
 LEAST_POWER = 1e-12
 LOUDEST_NOISE = 1e-6
-# The return that is learnt is the one that nine of ten frames do not reach; what is far above it is a caller,
-# and moves it by hardly anything. The first frames only learn.
+# The learnt return is the one that nine of ten frames do not reach. A level far above it is a caller's, and
+# hardly changes it. The first frames only learn.
 QUANTILE = 0.9
 STEP_DB = 0.15
 FIRST_FALL_DB = 0.2
 SETTLE_FRAMES = 40
 FIRST_RETURN_DB = -60.0
 CALLER_DB, CALLER_STEP_DB = 6.0, 0.02
-# Expected are twice the echo and four times the noise: what is just louder is chance.
+# The expected level is twice the echo plus four times the noise: slightly louder frames are chance.
 ECHO_MARGIN, NOISE_MARGIN = 2.0, 4.0
-# What the canceller achieves in three of four frames, and how fast that is learnt.
+# Quantile of the loss that the canceller achieves (in three of four frames), and the step of its estimate.
 ACHIEVED_QUANTILE, ACHIEVED_STEP_DB = 0.25, 0.6
-# Echo loss that is topped up to: at first, and when the canceller has had 4 s of sound to learn from.
+# Total echo loss that canceller and guard achieve together: at first, and after 4 s of sound to adapt to.
 FIRST_WANTED_DB, LAST_WANTED_DB = 42.0, 38.0
 CONVERGED_FRAMES = 400
-# What it leaves says as much as the levels do when it has had 2.5 s and takes away so much in three of four
-# frames. It never does where the echo is louder than what is played.
+# The canceller's output is as reliable as the levels once it has had 2.5 s and achieves this loss in three of
+# four frames. It is never reliable where the echo is louder than what is played.
 TRUSTED_FRAMES, TRUSTED_DB = 250, 20.0
 NOTHING_PLAYED_DB = 99.0
-# Evidence of a caller is the unexplained share, and what the canceller leaves of what is heard at a weight
-# that grows with the trust in it: a converged one takes 15 dB and more away in 99 of 100 frames of echo, and
-# less than 2 dB in half of those of a caller. Shares below ``LEAST_EVIDENCE_DB`` all say the same.
+# Evidence of a caller is the unexplained share, plus the share that the canceller leaves, with a weight that
+# grows with the trust in it. A converged canceller removes 15 dB and more in 99 of 100 frames of echo, and
+# less than 2 dB in half of the frames of a caller. Shares below ``LEAST_EVIDENCE_DB`` are equivalent.
 LEFT_WEIGHT = 0.5
 LEAST_EVIDENCE_DB, LEAST_LEFT_DB = -30.0, -45.0
-# The evidence from which on a caller talks: at first, when the reverberation of a long vowel may be louder
-# than all that was learnt; later, by the share alone; and with a canceller that is trusted. Of 22,000 frames
-# of echo in ``evals.echo`` none is above the last two; of callers who are 3 dB louder than the echo 71 and 91
-# of 100 frames are.
+# Evidence at which a caller talks. At first the reverberation of a long vowel may be louder than all that was
+# learnt; later the unexplained share decides alone; then a trusted canceller helps. Of 22,000 frames of echo
+# in ``evals.echo`` none is above the last two; of callers who are 3 dB louder than the echo 71 and 91 of 100
+# frames are.
 FIRST_CALLER_DB, LEVELS_CALLER_DB, TRUSTED_CALLER_DB = 7.0, -2.0, -20.0
-# A single frame may be chance: so many are judged together. A caller who has begun needs less to go on.
+# A single frame may be chance, so this many are judged together. A caller who has begun needs less evidence
+# to continue.
 SUM_FRAMES = 3
 GOES_ON_DB = 8.0
-# Nor does one who has talked for so many frames end with a syllable that is no louder than the echo: they are
-# held open for so many times as long.
+# A caller who has talked for this many frames does not end with a syllable that is no louder than the echo.
+# The guard then stays open for a multiple of the usual time.
 LONG_FRAMES, LONG_HOLD = 30, 2
-# What is this much quieter than the echo of the last tenths of a second is its reverberation: the share of it
-# that counts as explained in any case, and how that fades in a frame (by 13 dB a second).
+# Reverberation of the echo of the last tenths of a second: the share of that echo that always counts as
+# explained, and its decay per frame (by 13 dB a second).
 LATELY_SHARE, FADE = 0.2, 0.97
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One frame.
+    """Verdict on one frame.
 
     Attributes:
-        unexplained_db: what is not explained, over what is; ``NOTHING_PLAYED_DB`` without a reference.
-        is_open: somebody talks over the bot, or did a moment ago, or nothing is played.
-        top_up_db: what is missing to the echo loss that is wanted; 0 for a caller.
+        unexplained_db: unexplained power relative to the explained; ``NOTHING_PLAYED_DB`` without a
+            reference.
+        is_open: a caller talks over the bot, or did a moment ago, or nothing is played.
+        top_up_db: suppression that is missing to the wanted echo loss; 0 for a caller.
     """
 
     unexplained_db: float
@@ -84,12 +86,12 @@ class Judged:
 
 
 class EchoGuard:
-    """One caller. Not thread-safe.
+    """Echo guard of one call. Not thread-safe.
 
     Args:
-        rate_hz: of the frames.
+        rate_hz: rate of the frames.
         frame_samples: length of a frame.
-        hold_frames: a caller is taken to go on for so long.
+        hold_frames: number of frames for which the guard stays open after the last evidence of a caller.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class EchoGuard:
         self.forget()
 
     def forget(self) -> None:
-        """The echo path is another one."""
+        """Discard what was learnt, because the echo path has changed."""
         self._return_db = np.full(BANDS, FIRST_RETURN_DB)
         self._learnt = np.zeros(BANDS)
         self._achieved_db = 0.0
@@ -124,9 +126,10 @@ class EchoGuard:
         self._lately = 0.0
 
     def judge(self, near: np.ndarray, far: np.ndarray, left: np.ndarray) -> Judged:
-        """A frame of the microphone, of what was played just before, and of what the canceller left.
+        """Judge a frame.
 
-        near, far, left: float32, (frame_samples,), in [-1, 1].
+        near, far, left: float32, (frame_samples,), in [-1, 1]: the microphone, what was played just before,
+        and the output of the canceller.
 
         Raises:
             ShapeError: another length.
@@ -149,7 +152,7 @@ class EchoGuard:
             self._noise += np.where(falls, 0.3, 0.02) * (np.minimum(heard, LOUDEST_NOISE) - self._noise)
             return Judged(NOTHING_PLAYED_DB, True, 0.0)
         expected = ECHO_MARGIN * self._tail * 10 ** (self._return_db / 10) + NOISE_MARGIN * self._noise
-        # A band that is not known yet proves nothing.
+        # A band that has not settled yet is no evidence.
         known = self._widths * (self._learnt >= SETTLE_FRAMES)
         explained_now = float(expected @ self._widths)
         self._lately = max(explained_now, self._lately * FADE)
@@ -181,7 +184,7 @@ class EchoGuard:
         return Judged(unexplained_db, False, max(0.0, wanted_db - self._achieved_db))
 
     def _left_db(self) -> float:
-        """What the canceller left of the last frames, over what was heard in them; at most 0 dB."""
+        """Return the canceller's output relative to its input over the last frames, in dB; at most 0."""
         heard, left = (sum(parts) for parts in zip(*self._through, strict=True))
         return float(
             np.clip(10 * np.log10(max(left, LEAST_POWER) / max(heard, LEAST_POWER)), LEAST_LEFT_DB, 0.0)
@@ -191,10 +194,10 @@ class EchoGuard:
         echo = np.maximum(heard - self._noise, LEAST_POWER)
         over_db = 10 * np.log10(echo / np.maximum(self._tail, LEAST_POWER)) - self._return_db
         moved_db = np.where(over_db > 0, STEP_DB * QUANTILE, -STEP_DB * (1 - QUANTILE))
-        # While somebody talks, what is a little louder is their doing too.
+        # While a caller talks, slightly louder levels are theirs too.
         caller_db = 0.0 if self._hold else CALLER_DB
         moved_db = np.where(over_db > caller_db, CALLER_STEP_DB, moved_db)
-        # At first the loudest counts: a return that is taken for too low would let echo pass for a caller.
+        # At first the loudest level counts: a return estimated too low would let echo pass for a caller.
         moved_db = np.where(self._learnt < SETTLE_FRAMES, np.maximum(over_db, -FIRST_FALL_DB), moved_db)
         self._return_db += np.where(sounding, moved_db, 0.0)
         self._learnt += sounding

@@ -1,15 +1,14 @@
-"""What was played, and when: the reference of the echo canceller.
+"""Record of playback with its times: the reference of the echo canceller.
 
-Playout tells each piece at the moment when it leaves, with the time of the session's clock. Pieces that
-follow each other are joined without a seam, however late the loop was; where nothing was played for longer
-than ``gap_ms`` there is silence of that length. The last ``keep_ms`` are kept. A reader asks for places on
-the same axis (samples since the clock's zero), also between samples and at a pace of its own: that is how
-delay and drift of the two clocks are taken out.
+Playout reports each piece when it leaves, with the time of the session's clock. Consecutive pieces are joined
+without a seam, however late the loop was. A pause longer than ``gap_ms`` becomes silence of that length. The
+last ``keep_ms`` are kept. A reader requests places on the same axis (samples since the clock's zero), also
+between samples and at a pace of its own. Delay and drift of the two clocks are removed in this way.
 
-``NearAxis`` puts the microphone's stream, which has no times but those of its arrivals, on that axis: by its
-count of samples, because arrivals are late by chance. The count is put right where it is ahead of the
-arrivals (it began with pieces that were late), and anew when arrivals have parted from it (audio was lost, or
-a device was away).
+``NearAxis`` places the microphone's stream, which has no times except those of its arrivals, on that axis. It
+does so by the count of samples, because arrivals are late at random. The count is corrected where it is ahead
+of the arrivals (it began with pieces that were late). It is set anew when arrivals have moved away from it
+(audio was lost, or a device was disconnected).
 """
 
 from collections import deque
@@ -24,19 +23,20 @@ US_PER_S = 1_000_000
 
 
 class FarEnd:
-    """The last of what was played. One thread at a time.
+    """Most recent playback. Used by one thread at a time.
 
     Args:
-        rate_hz: of the pieces and of what is read.
-        keep_ms: how much is kept.
-        gap_ms: a piece that comes so much later than the end of the one before does not follow it directly.
+        rate_hz: rate of the pieces and of what is read.
+        keep_ms: duration that is kept.
+        gap_ms: a piece that comes this much later than the end of the previous one does not follow it
+            directly.
     """
 
     def __init__(self, rate_hz: int, *, keep_ms: int = 2_000, gap_ms: int = 40) -> None:
         self._rate_hz = rate_hz
         self._gap = rate_hz * gap_ms // 1000
         self._size = rate_hz * keep_ms // 1000
-        # Twice the size: it is moved to the front once in a while, so that what is kept lies in one piece.
+        # Twice the size: it is moved to the front occasionally, so that the kept audio is contiguous.
         self._kept = np.zeros(2 * self._size, dtype=np.float32)
         self._used = 0
         self._end: int | None = None
@@ -44,11 +44,11 @@ class FarEnd:
 
     @property
     def end(self) -> int | None:
-        """The place behind the last sample that was played; None before any."""
+        """Place after the last sample that was played; None before any."""
         return self._end
 
     def played(self, samples: np.ndarray, at_us: int) -> None:
-        """A piece leaves at ``at_us``.
+        """Record a piece that leaves at ``at_us``.
 
         samples: float32, (samples,), in [-1, 1].
 
@@ -68,7 +68,9 @@ class FarEnd:
         self._end += len(samples)
 
     def read(self, place: float, count: int, step: float = 1.0) -> np.ndarray:
-        """float32, (count,), from ``place`` on, every ``step``; silence where nothing was played or kept."""
+        """Return float32, (count,), from ``place`` on, every ``step``; silence where nothing was played or
+        kept.
+        """
         if step == 1.0 and place == int(place):
             return self._span(int(place), count)
         half = self._fine.half
@@ -99,13 +101,13 @@ class FarEnd:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A piece of the microphone.
+    """Arrival of a piece of the microphone.
 
     Attributes:
-        place: of its first sample.
-        earlier: the count was ahead by so many samples. It is put right from this piece on, which follows the
-            piece before: that one lay too far ahead, too.
-        parted: it does not follow the piece before.
+        place: place of its first sample.
+        earlier: number of samples by which the count was ahead. The correction applies from this piece on,
+            which still follows the previous one: that one was placed too far ahead as well.
+        parted: it does not follow the previous piece.
     """
 
     place: int
@@ -114,14 +116,14 @@ class Arrival:
 
 
 class NearAxis:
-    """Where the frames of the microphone lie on the axis of the session's clock.
+    """Position of the microphone's frames on the axis of the session's clock.
 
     Args:
-        rate_hz: of the frames.
-        parted_ms: arrivals may be later than the count by so much before the count is corrected.
-        ahead_ms: the count may be ahead of them by so much. A frame does not come before it was recorded:
-            what is ahead has its reference in the future, where nothing was played yet.
-        window: so many arrivals are looked at: the least late of them was hardly late at all.
+        rate_hz: rate of the frames.
+        parted_ms: lateness of arrivals relative to the count at which the count is corrected.
+        ahead_ms: lead of the count over the arrivals that is allowed. A frame cannot come before it was
+            recorded: a frame placed ahead has its reference in the future, where nothing was played yet.
+        window: number of arrivals that are compared; the least late of them was hardly late at all.
     """
 
     def __init__(self, rate_hz: int, *, parted_ms: int = 60, ahead_ms: int = 5, window: int = 50) -> None:
@@ -132,7 +134,7 @@ class NearAxis:
         self._next: int | None = None
 
     def arrived(self, samples: int, at_us: int) -> Arrival:
-        """A piece of so many samples arrived, whose last was just recorded."""
+        """Record the arrival of a piece whose last sample was just recorded; return its place."""
         place = at_us * self._rate_hz // US_PER_S - samples
         if self._next is None:
             self._next = place

@@ -1,9 +1,8 @@
-"""Audio in pieces of any length to whole frames, without seams.
+"""Framer: joins audio pieces of any length to whole frames, without seams.
 
-Echo control works on frames of exactly 10 ms, transports deliver what they like. Everything behind the
-framer sees the same frames whatever the pieces were, so its output does not depend on them either. What does
-not fill a frame waits for the next piece; a transport whose pieces are multiples of a frame loses no time
-here.
+Echo control works on frames of exactly 10 ms, and transports deliver pieces of any length. Stages after the
+framer see the same frames whatever the pieces were, so their output does not depend on them either. A
+remainder waits for the next piece; a transport whose pieces are multiples of a frame loses no time.
 """
 
 from collections.abc import Iterator
@@ -12,13 +11,13 @@ from core.media import PCM_BYTES_PER_SAMPLE
 
 
 class Framer:
-    """16-bit PCM in pieces, frames out. Holds less than one frame.
+    """Converter from pieces of 16-bit PCM to frames. Holds less than one frame.
 
     Args:
         frame_samples: length of a frame.
 
     Raises:
-        ValueError: no length.
+        ValueError: ``frame_samples`` is less than 1.
     """
 
     def __init__(self, frame_samples: int) -> None:
@@ -29,11 +28,11 @@ class Framer:
 
     @property
     def pending_samples(self) -> int:
-        """What waits for the next piece."""
+        """Number of samples that wait for the next piece."""
         return len(self._pending) // PCM_BYTES_PER_SAMPLE
 
     def feed(self, pcm: bytes) -> Iterator[bytes]:
-        """Frames that ``pcm`` completes, oldest first. A piece may end inside a sample."""
+        """Return the frames that ``pcm`` completes, oldest first. A piece may end inside a sample."""
         self._pending += pcm
         whole = len(self._pending) - len(self._pending) % self._frame_bytes
         frames = bytes(self._pending[:whole])

@@ -1,9 +1,9 @@
-"""A volume that changes without a click.
+"""Gain of a stream that changes without a click.
 
-Decides nothing: its owner sets how loud. A lower volume is reached within one piece of audio, along a
-straight line from the factor before to the new one, so that a piece of 20 ms has no step in it. A higher one
-is reached by at most ``RISE_DB`` in each piece: a voice that is back at full volume at once sounds as if it
-began anew. At full volume the audio passes untouched and costs nothing. Pure.
+The owner sets the level. A lower level is reached within one piece of audio. The factor changes along a
+straight line, so that a piece of 20 ms has no step in it. A higher one is approached by at most ``RISE_DB``
+in each piece: a voice that returns to full level at once sounds like a new beginning. At full level the audio
+is returned unchanged at no cost. Pure.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ _RISE = 10.0 ** (RISE_DB / 20.0)
 
 
 class RampedGain:
-    """The gain of one stream of 16-bit mono audio."""
+    """Gain of one stream of 16-bit mono audio."""
 
     def __init__(self) -> None:
         self._factor = 1.0
@@ -21,25 +21,25 @@ class RampedGain:
 
     @property
     def gain_db(self) -> float:
-        """What was set last."""
+        """Gain that was set last, in dB."""
         return 20.0 * float(np.log10(self._target))
 
     def set_db(self, gain_db: float) -> None:
-        """Reach this gain with the next piece, or as soon as ``RISE_DB`` in each allows.
+        """Set the gain, reached with the next piece or as soon as ``RISE_DB`` per piece allows.
 
         Raises:
-            ValueError: it is above 0 dB, where samples would clip.
+            ValueError: the gain is above 0 dB, where samples would clip.
         """
         if gain_db > 0:
             raise ValueError(f"a gain of {gain_db} dB would clip")
         self._target = 10.0 ** (gain_db / 20.0)
 
     def reset(self) -> None:
-        """Full volume at once: nothing is playing."""
+        """Return to full level at once; for a stream that is silent."""
         self._factor = self._target = 1.0
 
     def apply(self, pcm: bytes) -> bytes:
-        """The piece at its volume, as long as it was."""
+        """Return the piece with the gain applied, at the same length."""
         if self._factor == self._target == 1.0:
             return pcm
         samples = np.frombuffer(pcm, dtype="<i2")

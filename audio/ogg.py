@@ -1,8 +1,8 @@
-"""Ogg pages and the packets in them, as a stream (RFC 3533), for one logical stream.
+"""Ogg pages and their packets, as a stream (RFC 3533), for one logical stream.
 
-A reader takes bytes in pieces of any length and gives packets as they are complete; what is no page is passed
-over until the next one, and a page whose checksum is wrong is left out with the packet that it belongs to. A
-writer gives a page for each packet: a voice waits for no more than its own.
+A reader takes bytes in pieces of any length and yields packets as they are complete. Bytes outside of a page
+are skipped. A page with a wrong checksum is dropped together with the packet that it belongs to. A writer
+makes one page for each packet, so that a packet of speech never waits for another.
 """
 
 import struct
@@ -14,29 +14,29 @@ from core.errors import ShapeError
 _CAPTURE = b"OggS"
 _HEADER = struct.Struct("<4sBBqIIIB")
 _CONTINUED, _BEGINS, _ENDS = 1, 2, 4
-# What a page has room for, and no packet of speech is longer.
+# Capacity of a page; no packet of speech is longer.
 LONGEST_PACKET = 255 * 255
-# In one piece of a stream. A checksum takes time, and rubbish makes one necessary for every pattern; pages
-# that hold nothing take time too.
+# Limits for one piece of a stream. A checksum takes time, and invalid data makes one necessary for every
+# capture pattern; empty pages take time too.
 MOST_BROKEN, MOST_PAGES = 4, 600
 _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
 def checksum(page: bytes) -> int:
-    """CRC-32 of a page whose checksum field is zero (RFC 3533, 6; no reflection, no final exclusive or).
+    """Return the CRC-32 of a page whose checksum field is zero (RFC 3533, 6; no reflection, no final XOR).
 
-    zlib's has the same polynomial the other way round: of mirrored bytes it is the mirror image. A page of
-    64 kB takes 0.1 ms; byte by byte it takes 8 ms, and a client chooses how many of them it sends.
+    zlib's CRC has the same polynomial in reflected form: the CRC of mirrored bytes is the mirror image. A
+    page of 64 kB takes 0.1 ms; byte by byte it takes 8 ms, and a client chooses how many of them it sends.
     """
     register = zlib.crc32(page.translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int.from_bytes(register.to_bytes(4, "little").translate(_MIRRORED), "big")
 
 
 class OggReader:
-    """One stream.
+    """Reader of one stream.
 
     Attributes:
-        lost_bytes: were no page.
+        lost_bytes: number of bytes that belonged to no valid page.
     """
 
     def __init__(self) -> None:
@@ -47,11 +47,11 @@ class OggReader:
         self.lost_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """More of it; the packets that are complete with it.
+        """Process more data; yield the packets that it completes.
 
         Raises:
-            ShapeError: more pages are broken than a bad line breaks, or there are very many. What was held is
-                forgotten.
+            ShapeError: more pages are broken than on a bad line, or there are very many. Held data is
+                discarded.
         """
         self._held += data
         broken = pages = 0
@@ -101,7 +101,7 @@ class OggReader:
     def _packets(self, page: bytes) -> Iterator[bytes]:
         _, _, kind, _, serial, _, _, segments = _HEADER.unpack_from(page)
         if self._serial is None or kind & _BEGINS:
-            # Another stream behind the first one, as of a client that begins anew.
+            # A new stream follows the first one, for example of a client that starts again.
             self._serial = serial
             self._packet.clear()
             self._skips = False
@@ -126,10 +126,10 @@ class OggReader:
 
 
 class OggWriter:
-    """One stream, a page for each packet.
+    """Writer of one stream, with a page for each packet.
 
     Args:
-        serial: of the stream.
+        serial: serial number of the stream.
     """
 
     def __init__(self, serial: int) -> None:
@@ -137,12 +137,12 @@ class OggWriter:
         self._number = 0
 
     def page(self, packet: bytes, granule: int, *, is_last: bool = False) -> bytes:
-        """The page of a packet.
+        """Return the page of a packet.
 
         Args:
             packet: at most ``LONGEST_PACKET`` - 1 bytes.
-            granule: position in the stream behind it.
-            is_last: the stream is over.
+            granule: position in the stream after it.
+            is_last: the stream ends with it.
 
         Raises:
             ValueError: the packet does not fit.

@@ -1,17 +1,17 @@
-"""When does which piece of the bot's voice leave: as it is heard, and a little ahead.
+"""Paced output of the bot's voice: pieces leave at the rate at which they are played, a little ahead.
 
-An engine gives a second of speech at once, or some at every tick. Whoever hands that on as it comes builds a
-queue that only an interruption empties, and that grows for ever when the engine is faster than time. Here it
-waits, and leaves in pieces of ``piece_ms``, each ``lead_ms`` before it is to be heard: what has left cannot
-be taken back, so the lead is what is heard of a bot that yields.
+An engine returns a second of speech at once, or some at every tick. Forwarding it at once would build a queue
+that only an interruption empties, and that grows without end when the engine is faster than real time. Here
+audio waits and leaves in pieces of ``piece_ms``, each ``lead_ms`` before it is due. Audio that has left
+cannot be taken back, so the lead is the speech that a caller still hears after the bot yields.
 
-A stretch of speech begins when audio comes and nothing waits, and its pieces are due at times counted in
-samples from there: nothing drifts. Audio that comes too late for its piece begins a new stretch, which is
-counted: somebody heard a hole. An engine that gives a unit in each unit never makes up for it, and all that
-it says from there on would be late by as much: so much silence is left out of what follows, a quiet piece of
-10 ms at a time, where there is some.
+A stretch of speech begins when audio comes and nothing waits. Its pieces are due at times counted in samples
+from there, so nothing drifts. Audio that comes too late for its piece begins a new stretch and is counted:
+the caller heard a gap. An engine that makes one unit of speech per unit of time never catches up, and all
+later speech would be late by the gap. The same duration of silence is therefore left out of the following
+speech, a quiet piece of 10 ms at a time, where there is some.
 
-Pure: times come in, in microseconds on any clock.
+Pure: times are arguments, in microseconds on any clock.
 """
 
 from collections import deque
@@ -22,25 +22,25 @@ from core.errors import ShapeError
 
 _US_PER_S = 1_000_000
 SLICES_PER_S = 100
-# Softer than this a slice is silence (-50 dBFS).
+# A slice with a lower peak is silence (-50 dBFS).
 QUIET_PEAK = 0.003
 
 
 class PacedOutput:
-    """The voice of one bot. Not thread-safe.
+    """Paced output of one bot's voice. Not thread-safe.
 
     Args:
-        rate_hz: of the audio.
+        rate_hz: rate of the audio.
         piece_ms: length of a piece.
-        lead_ms: a piece leaves so long before it is due.
-        longest_ms: more than this does not wait; what comes then is lost, and counted.
-        at_once: pieces leave as they come, for whoever plays them when they are due.
+        lead_ms: time by which a piece leaves before it is due.
+        longest_ms: longest audio that waits; further audio is lost and counted.
+        at_once: pieces leave as they come, for a receiver that plays them when they are due.
 
     Attributes:
-        sent_samples: so many have left.
-        lost_samples: so many came when too many waited.
-        holes: so often speech went on later than it was due.
-        caught_up_samples: of silence that were left out behind holes.
+        sent_samples: number of samples that have left.
+        lost_samples: number of samples that came while too many waited.
+        holes: number of times that speech continued later than it was due.
+        caught_up_samples: number of samples of silence left out after holes.
     """
 
     def __init__(
@@ -61,39 +61,40 @@ class PacedOutput:
         self._most = rate_hz * longest_ms // 1000
         self._parts: deque[np.ndarray] = deque()
         self._held = 0
-        # The stretch that is on: when its first sample is heard, and how many of it have left.
+        # Current stretch: the time at which its first sample is due, and the number of its samples that have
+        # left.
         self._began_us: int | None = None
         self._left = 0
-        # The last audio is over: what is shorter than a piece leaves as well.
+        # Set after the last audio: a remainder shorter than a piece leaves as well.
         self._is_ended = True
         self._slice = max(1, rate_hz // SLICES_PER_S)
-        # So much later than it would have been without holes is what is said now.
+        # Number of samples by which speech is late because of holes.
         self._late = 0
         self._pauses = False
         self.sent_samples = self.lost_samples = self.holes = self.caught_up_samples = 0
 
     @property
     def rate_hz(self) -> int:
-        """Of the audio."""
+        """Sample rate of the audio."""
         return self._rate_hz
 
     @property
     def held_samples(self) -> int:
-        """What waits to leave."""
+        """Number of samples that wait to leave."""
         return self._held
 
     @property
     def heard_until_us(self) -> int | None:
-        """When the last sample that has left is heard; None when nothing of a stretch has."""
+        """Time at which the last sample that has left is played; None outside a stretch."""
         return None if self._began_us is None else self._due_us()
 
     def push(self, audio: np.ndarray, now_us: int, *, is_last: bool = False) -> int:
-        """What is to be said next; how many samples of it are left out, because what is said is late.
+        """Append audio to be spoken; return the number of its samples left out because speech is late.
 
         Args:
             audio: float32, (samples,), in [-1, 1].
-            now_us: when.
-            is_last: nothing follows directly: what is left of a piece does not wait for more.
+            now_us: current time.
+            is_last: nothing follows directly, so a remainder of a piece does not wait for more.
 
         Raises:
             ShapeError: another shape or dtype.
@@ -111,19 +112,21 @@ class PacedOutput:
             self._held += len(wanted)
             self._is_ended = self._pauses = False
         elif not is_last:
-            # Whoever speaks pauses to think: what follows is not late.
+            # An empty piece is a pause of the speaker: the audio after it is not late.
             self._pauses = True
         self._is_ended = self._is_ended or is_last
         return left_out
 
     def next_due_us(self) -> int | None:
-        """When the next piece leaves; None while none can."""
+        """Return the time at which the next piece leaves; None while none can."""
         if not self._is_ready or self._began_us is None:
             return None
         return (self._began_us if self._at_once else self._due_us()) - self._lead_us
 
     def take(self, now_us: int) -> np.ndarray | None:
-        """The next piece, when it is due: float32, (samples,); the last one of a stretch may be shorter."""
+        """Return the next piece if it is due: float32, (samples,); the last one of a stretch may be
+        shorter.
+        """
         due_us = self.next_due_us()
         if due_us is None or now_us < due_us:
             return None
@@ -133,7 +136,7 @@ class PacedOutput:
         return piece
 
     def clear(self) -> int:
-        """The bot yields: so many samples that waited are never said. What has left is not here any more."""
+        """Drop waiting audio because the bot yields; return the number of samples dropped."""
         dropped, self._held = self._held, 0
         self._parts.clear()
         self._began_us, self._left, self._is_ended = None, 0, True
@@ -146,9 +149,9 @@ class PacedOutput:
         return self._held >= self._piece or (self._held > 0 and (self._is_ended or self._at_once))
 
     def _begin(self, now_us: int) -> None:
-        """A stretch begins where none is on, or where what was said has been heard to its end."""
+        """Begin a stretch if none is under way or the previous one has been played to its end."""
         if self._began_us is not None:
-            # What is less than a piece waits for this, and is as late as it is.
+            # A remainder of less than a piece waits for this audio and is late with it.
             if self._is_ready or now_us <= self._due_us():
                 return
             if self._is_ended:
@@ -160,7 +163,7 @@ class PacedOutput:
         self._began_us, self._left = now_us + self._lead_us, 0
 
     def _without_silence(self, audio: np.ndarray) -> np.ndarray:
-        """The same without quiet slices, as many as make up for what is late."""
+        """Return the audio without quiet slices, up to the duration by which speech is late."""
         slices = min(len(audio), self._late) // self._slice
         whole = len(audio) // self._slice * self._slice
         if not slices or not whole:

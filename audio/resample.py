@@ -1,10 +1,10 @@
-"""A stream from one rate to another with a short, known delay and no bursts.
+"""Streaming resampler with a short, known delay and no bursts.
 
-A windowed-sinc interpolator (Smith and Gossett, "A flexible sampling-rate conversion method", ICASSP 1984):
-every output sample is the sum of the input around it, weighted by a sinc that is cut off below the lower of
-the two Nyquist frequencies. An output leaves as soon as the input that it needs is there, so the delay is
-half the sinc (2 ms from 16 to 8 kHz) and the same for every sample, whatever the pieces were. soxr's streams
-deliver in bursts and 20 to 37 ms late, too much for a microphone that barge-in depends on.
+A windowed-sinc interpolator (Smith and Gossett, "A flexible sampling-rate conversion method", ICASSP 1984).
+Every output sample is the sum of the input around it, weighted by a sinc that is cut off below the lower of
+the two Nyquist frequencies. An output leaves as soon as the input that it needs has arrived. The delay is
+therefore half the sinc (2 ms from 16 to 8 kHz) and the same for every sample, whatever the pieces were.
+Streams of soxr deliver in bursts and 20 to 37 ms late, too much for a microphone that barge-in depends on.
 """
 
 from math import gcd
@@ -19,16 +19,16 @@ from core.errors import ShapeError
 ZERO_CROSSINGS = 16
 KAISER_BETA = 8.6
 CUT_OFF = 0.92
-# Fractions of a sample that are told apart where the position is not one of a few: half a step is an error of
-# -66 dB at half of the Nyquist frequency.
+# Number of fractions of a sample that are distinguished where the position is arbitrary: half a step is an
+# error of -66 dB at half of the Nyquist frequency.
 FINE_PHASES = 1024
 FINE_TAPS = 32
-# Up to so many fractions all of them are calculated at each place, and those that are wanted are taken.
+# Up to this many phases, all are computed at each place and the needed ones selected.
 FEW_PHASES = 3
 
 
 class Resampler:
-    """One stream. Chunk lengths do not change the result.
+    """Resampler of one stream. Chunk lengths do not change the result.
 
     Args:
         from_hz: rate of the input.
@@ -43,31 +43,33 @@ class Resampler:
             raise ValueError(f"from {from_hz} to {to_hz} Hz")
         common = gcd(from_hz, to_hz)
         self._up, self._down = to_hz // common, from_hz // common
-        # In units of the input's Nyquist frequency.
+        # Relative to the input's Nyquist frequency.
         cut_off = CUT_OFF * min(1.0, to_hz / from_hz)
         self._half = 0 if self._up == self._down else int(np.ceil(ZERO_CROSSINGS / cut_off))
         phases = np.arange(self._up) / self._up
         self._filters = (
             sinc_filters(phases, self._half, cut_off) if self._half else np.ones((1, 1), np.float32)
         )
-        # Input that later outputs still need, and where the next output lies in it, in ``up``-ths of a
+        # Input that later outputs still need, and the position of the next output in it, in ``up``-ths of a
         # sample.
         self._tail = np.zeros(max(0, self._half - 1), dtype=np.float32)
         self._next = max(0, self._half - 1) * self._up
 
     @property
     def delay_samples(self) -> int:
-        """Input samples that must follow an output's place before it leaves."""
+        """Number of input samples after an output's place that must arrive before it leaves."""
         return self._half
 
     def _every(self, known: np.ndarray, count: int) -> np.ndarray:
-        """So many outputs, by all phases at each place: without a list of places, a third of the time."""
+        """Return ``count`` outputs from all phases at each place: a third of the time of indexing by
+        place.
+        """
         if not count:
             return np.zeros(0, dtype=np.float32)
         first = self._next // self._up
         places = (self._next + self._down * (count - 1)) // self._up + 1 - first
         step = self._down if self._up == 1 else 1
-        # Neighbours overlap: a window is not copied.
+        # Neighbouring windows overlap, so they are views and not copies.
         windows = as_strided(
             known[first - self._half + 1 :],
             ((places + step - 1) // step, 2 * self._half),
@@ -77,7 +79,7 @@ class Resampler:
         return made if self._up == 1 else made[self._next - first * self._up :: self._down][:count]
 
     def feed(self, samples: np.ndarray) -> np.ndarray:
-        """float32, (outputs,): all that ``samples``, float32, (samples,), makes possible.
+        """Return the outputs, float32, (outputs,), that ``samples``, float32, (samples,), makes possible.
 
         Raises:
             ShapeError: not one-dimensional.
@@ -105,11 +107,11 @@ class Resampler:
 
 
 def sinc_filters(phases: np.ndarray, half: int, cut_off: float) -> np.ndarray:
-    """Interpolators: float32, (phases, 2 * half), of unit gain at 0 Hz.
+    """Return interpolation filters: float32, (phases, 2 * half), of unit gain at 0 Hz.
 
-    phases: float, (phases,), where between two samples, 0..1.
-    half: samples on each side.
-    cut_off: in units of the Nyquist frequency.
+    phases: float, (phases,), position between two samples, 0..1.
+    half: number of samples on each side.
+    cut_off: relative to the Nyquist frequency.
     """
     distance = np.arange(-half + 1, half + 1)[None, :] - phases[:, None]
     window = np.i0(KAISER_BETA * np.sqrt(np.maximum(0.0, 1 - (distance / half) ** 2))) / np.i0(KAISER_BETA)
@@ -118,7 +120,7 @@ def sinc_filters(phases: np.ndarray, half: int, cut_off: float) -> np.ndarray:
 
 
 class FineReader:
-    """Samples of an array at places between samples, for a clock that runs a little fast or slow."""
+    """Reader of an array at places between samples, for a clock that runs a little fast or slow."""
 
     half = FINE_TAPS // 2
 
@@ -127,12 +129,12 @@ class FineReader:
         self._taps = np.arange(FINE_TAPS)
 
     def read(self, known: np.ndarray, first: float, step: float, count: int) -> np.ndarray:
-        """float32, (count,), at ``first``, ``first + step``...
+        """Return float32, (count,), at ``first``, ``first + step``...
 
         known: float32, (samples,), with ``half`` samples around all that is read.
 
         Raises:
-            ShapeError: it has fewer.
+            ShapeError: ``known`` has fewer.
         """
         places = first + step * np.arange(count)
         whole = np.floor(places).astype(np.int64)

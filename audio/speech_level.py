@@ -1,12 +1,12 @@
-"""How loud the bot's voice is on a telephone line, and made so.
+"""Level of the bot's voice on a telephone line: measurement and gain control.
 
-Loudness is the active speech level: the mean power of the pieces in which somebody speaks, those less than
-``MARGIN_DB`` below it (ITU-T P.56, method B, by pieces of 20 ms in place of its envelope). It is told in
-dBm0, where a sine that just fills mu-law has 3.17 (ITU-T G.711).
+Loudness is the active speech level: the mean power of the pieces with speech, those less than ``MARGIN_DB``
+below it. This is ITU-T P.56, method B, with pieces of 20 ms instead of its envelope. It is reported in dBm0,
+where a sine that just fills mu-law has 3.17 (ITU-T G.711).
 
-``SpeechLevel`` follows the voice for ``LOOKED_AT_MS`` of speech and moves its gain by no more than
-``DB_PER_S``, so that nobody hears it move. Samples that would be cut off are made softer with their piece:
-mu-law never clips. Pure.
+``SpeechLevel`` follows the voice over ``LOOKED_AT_MS`` of speech and changes its gain by no more than
+``DB_PER_S``, so that the change is not audible. Pieces with samples that would clip are attenuated: mu-law
+never clips. Pure.
 """
 
 from math import log10
@@ -15,7 +15,7 @@ import numpy as np
 
 PIECE_MS = 20
 MARGIN_DB = 15.9
-# Softer pieces are nobody's.
+# Softer pieces are silence.
 SILENCE_DBOV = -55.0
 # 0 dBov is the power of a full-scale square wave, and a full-scale sine has half of that.
 DBM0_OF_DBOV = 3.17 + 3.01
@@ -25,12 +25,12 @@ LOWEST_DB, HIGHEST_DB = -15.0, 12.0
 # -1 dB of full scale.
 PEAK = 0.89
 _FULL = 32_768.0
-# A change that no sample shows.
+# A change of the factor that no sample shows.
 _STEADY = 1e-5
 
 
 def active_level_dbm0(samples: np.ndarray, rate_hz: int) -> float | None:
-    """The level of speech; None where there is none.
+    """Return the active speech level; None without speech.
 
     samples: float32, (samples,), in [-1, 1].
     """
@@ -40,19 +40,19 @@ def active_level_dbm0(samples: np.ndarray, rate_hz: int) -> float | None:
     if not len(powers):
         return None
     level = float(powers.mean())
-    # What is active depends on the level of what is: a few rounds find both.
+    # The active pieces depend on their own level; a few iterations find both.
     for _ in range(4):
         level = float(powers[powers > level * 10 ** (-MARGIN_DB / 10)].mean())
     return 10 * float(np.log10(level)) + DBM0_OF_DBOV
 
 
 class SpeechLevel:
-    """The bot's voice in one call.
+    """Gain control of the bot's voice in one call.
 
     Args:
-        target_dbm0: how loud it is to be.
-        rate_hz: of the line.
-        expected_dbm0: how loud the voice is known to be; None: that is found out.
+        target_dbm0: level to reach.
+        rate_hz: rate of the line.
+        expected_dbm0: known level of the voice; None to measure it.
     """
 
     def __init__(self, target_dbm0: float, *, rate_hz: int, expected_dbm0: float | None = None) -> None:
@@ -67,11 +67,11 @@ class SpeechLevel:
         self._ramp = np.zeros(0, np.float32)
 
     def apply(self, pcm: bytes, *, learns: bool = True) -> bytes:
-        """The next piece, as long as it was.
+        """Return the next piece with the gain applied, at the same length.
 
         Args:
             pcm: 16-bit mono.
-            learns: it is speech of the voice: its level counts.
+            learns: it is speech of the voice, and its level is measured.
         """
         samples = np.frombuffer(pcm, "<i2").astype(np.float32)
         if not len(samples):
@@ -89,7 +89,8 @@ class SpeechLevel:
         if abs(factor - before) < _STEADY:
             samples *= np.float32(factor)
         else:
-            # A voice moves it with every piece, and ``np.linspace`` costs more than all the rest.
+            # The gain of a voice changes with every piece, and ``np.linspace`` costs more than the rest
+            # together.
             if len(self._ramp) != len(samples):
                 self._ramp = np.linspace(0, 1, len(samples), dtype=np.float32)
             samples *= self._ramp * np.float32(factor - before) + np.float32(before)

@@ -1,15 +1,15 @@
-"""What was heard since the last unit: audio in pieces of any length in, units of one length out.
+"""Buffer of unread audio: takes pieces of any length, returns units of one length.
 
-A model that is ticked takes a unit at a time, and neither it nor the network keeps time exactly. What is
-there when a unit is due:
+A model that is ticked takes a unit at a time, and neither it nor the network keeps exact time. When a unit is
+due, the buffer holds:
 
-* a little more than a unit (``slack_samples``): the oldest unit is taken and the rest stays;
-* more, because a tick was late or the other side sends too fast: it is shortened to one unit. ``DROP`` leaves
-  out what is oldest, ``MERGE`` the quietest pieces of 10 ms of all of it, so that pauses go and words stay;
-* less, because the other side is late: what there is, with silence behind it; the rest comes with the next.
+* a little more than a unit (up to ``slack_samples``): the oldest unit is taken and the rest stays;
+* more, because a tick was late or the sender is too fast: the audio is shortened to one unit. ``DROP`` leaves
+  out the oldest audio, ``MERGE`` the quietest pieces of 10 ms of all of it, so that pauses go and words stay;
+* less, because the sender is late: the audio is padded with silence, and the rest comes with the next unit.
 
-It never holds more than ``most_units``; what is older is lost, in whole units where somebody counts those
-(``whole_units``). All that is left out is counted.
+The buffer never holds more than ``most_units``. Older audio is lost, in whole units for an owner that counts
+them (``whole_units``). All omitted audio is counted.
 
 Pure. Appending copies; taking a unit that was not late costs no more than its length.
 """
@@ -22,13 +22,13 @@ import numpy as np
 
 from core.errors import ShapeError
 
-# What has not been taken when another unit is due is a unit; more than two are never worth hearing.
+# One unit may wait when another is due; audio beyond two is never worth keeping.
 MOST_UNITS = 2
 PIECES_PER_S = 100
 
 
 class Overrun(Enum):
-    """What becomes of more audio than a unit takes."""
+    """Treatment of more audio than a unit takes."""
 
     DROP = "drop"
     MERGE = "merge"
@@ -36,12 +36,12 @@ class Overrun(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What was heard in a unit.
+    """Audio of one unit.
 
     Attributes:
         audio: float32, (unit_samples,), in [-1, 1].
-        heard_samples: of them were heard; the rest is silence behind them.
-        left_out_samples: were heard before or between them and left out.
+        heard_samples: number of received samples; the rest is silence after them.
+        left_out_samples: number of received samples before or between them that were left out.
     """
 
     audio: np.ndarray
@@ -50,19 +50,19 @@ class Unit:
 
 
 class UnitBuffer:
-    """One caller. Not thread-safe.
+    """Unit buffer of one caller. Not thread-safe.
 
     Args:
-        unit_samples: of a unit.
-        rate_hz: of the audio.
-        overrun: see the module.
-        slack_samples: more than a unit and this is too much.
-        most_units: more is not kept.
-        whole_units: what is not kept is a number of units.
+        unit_samples: length of a unit.
+        rate_hz: rate of the audio.
+        overrun: treatment of more audio than a unit takes.
+        slack_samples: audio beyond a unit that is tolerated.
+        most_units: capacity, in units.
+        whole_units: drop audio in whole units.
 
     Attributes:
-        left_out_samples: so many were never taken.
-        missing_samples: so many were silence, because nothing had come.
+        left_out_samples: number of samples that were never taken.
+        missing_samples: number of samples of silence that were added because no audio had come.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class UnitBuffer:
 
     @property
     def held_samples(self) -> int:
-        """What has come and was not taken."""
+        """Number of samples that have come and were not taken."""
         return self._held
 
     def append(self, audio: np.ndarray) -> None:
-        """Float32, (samples,), in [-1, 1].
+        """Append float32, (samples,), in [-1, 1].
 
         Raises:
             ShapeError: another shape or dtype.
@@ -106,11 +106,11 @@ class UnitBuffer:
         self._forget(self._held - self._most)
 
     def take(self, unit_samples: int | None = None, *, shortens: bool = True) -> Unit:
-        """The unit that is due.
+        """Return the unit that is due.
 
         Args:
-            unit_samples: its length, where it is another than usual (a first one).
-            shortens: what is more than a unit is dealt with; otherwise it waits.
+            unit_samples: its length, where it differs from the usual one (a first unit).
+            shortens: shorten surplus audio to the unit; otherwise it waits.
         """
         wanted = self._unit if unit_samples is None else unit_samples
         if shortens and self._held > wanted + self._slack:
@@ -125,12 +125,12 @@ class UnitBuffer:
         return Unit(audio, heard, lost)
 
     def keep(self, samples: int) -> None:
-        """Forget all but the newest: nobody wants to hear it. It is not counted."""
+        """Discard all but the newest ``samples``, without counting them."""
         if self._held > samples:
             self._first(self._held - samples)
 
     def clear(self) -> None:
-        """Forget what has come: nobody is going to take it."""
+        """Discard all audio, without counting it."""
         self._parts.clear()
         self._held = self._lost = 0
 
@@ -161,7 +161,7 @@ class UnitBuffer:
         self.left_out_samples += samples
 
     def _shortened(self, audio: np.ndarray, wanted: int) -> np.ndarray:
-        """The same in ``wanted`` samples."""
+        """Return the audio shortened to ``wanted`` samples, and count the rest."""
         surplus = len(audio) - wanted
         self._count(surplus)
         if self._overrun is Overrun.DROP:
@@ -169,14 +169,14 @@ class UnitBuffer:
         whole = len(audio) // self._piece * self._piece
         pieces = audio[:whole].reshape(-1, self._piece)
         power = np.einsum("ij,ij->i", pieces, pieces)
-        # As many of the quietest as are needed, the last one in part; of equal ones the oldest.
+        # As many of the quietest pieces as are needed, the last one in part; the oldest of equal ones.
         out = np.sort(np.argsort(power, kind="stable")[: -(-surplus // self._piece)])
         stays = np.ones(len(audio), dtype=bool)
         for place in out:
             stays[place * self._piece : (place + 1) * self._piece] = False
         kept = audio[stays]
         if len(kept) < wanted:
-            # The last piece left out was more than the surplus: its end stays.
+            # The last piece left out was longer than the surplus: its end stays.
             last = int(out[-1])
             back = wanted - len(kept)
             stays[(last + 1) * self._piece - back : (last + 1) * self._piece] = True

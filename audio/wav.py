@@ -1,7 +1,7 @@
-"""WAV bytes of any rate, width and channel count to mono PCM of the rate that is asked for.
+"""WAV decoding: bytes of any rate, width and channel count to mono PCM of the requested rate.
 
-Pure: bytes in, bytes out. Decoding is libsndfile's (``soundfile``), resampling is ``soxr`` at high quality,
-because a file is converted once and before the call.
+Pure: takes and returns bytes. Decoding is libsndfile's (``soundfile``). Resampling is ``soxr`` at high
+quality, because a file is converted once and before the call.
 """
 
 import io
@@ -17,14 +17,14 @@ MAX_WAV_S = 3 * 3600
 
 
 def decode_wav(data: bytes, *, rate_hz: int) -> bytes:
-    """A whole audio file to 16-bit mono PCM at ``rate_hz``; channels are averaged.
+    """Return a whole audio file as 16-bit mono PCM at ``rate_hz``; channels are averaged.
 
     Raises MediaError when the bytes are not an audio file, hold no sample, or last over ``MAX_WAV_S``.
     """
     try:
         samples, file_rate_hz = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
-        # Without the name that it has for what it was given.
+        # The library's text without its name for the in-memory file.
         raise MediaError(f"not an audio file: {error.error_string}") from error
     except (TypeError, ValueError) as error:
         raise MediaError(f"not an audio file: {error}") from error

@@ -1,16 +1,17 @@
-"""Echo control and voice activity of many calls, for a process of their own: see ``runtime.engine_process``.
+"""Echo control and voice activity of many calls in a child process (``runtime.engine_process``).
 
-Both take tenths of a millisecond at a time, a hundred times a second for each caller, and give the
-interpreter's lock away and take it back in each of those. In threads of the process that paces audio that is
-what its loop waits for (docs/adr/0011).
+Each takes tenths of a millisecond at a time, a hundred times a second for each caller, and releases and
+reacquires the interpreter lock each time. In threads of the process that paces audio, its loop would wait for
+them (docs/adr/0011).
 
-One question is one piece of a caller: the microphone's audio, and what was played since the last piece. Its
-answer holds the caller's voice, the levels that tell it from the bot's, and the voice activity of every
-window that it completes. A caller without echo control asks for the voice activity of whole windows alone.
+One question carries one piece of a caller: the microphone's audio, and what was played since the last piece.
+Its answer holds the caller's voice, the levels that distinguish it from the bot's, and the voice activity of
+every window that it completes. A caller without echo control requests only the voice activity of whole
+windows.
 
-Here are both sides' messages (``asked_*`` and ``answered_*``) and the child's side; the parent's is
-``processors.front_end.hosted``, which puts the same questions to engines in this process while there is no
-child.
+This module has both sides' messages (``asked_*`` and ``answered_*``) and the child's side. The parent's side
+is ``processors.front_end.hosted``, which puts the same questions to engines in its own process while there is
+no child.
 """
 
 import struct
@@ -38,16 +39,16 @@ Played = tuple[bytes, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What echo control makes of a piece of a caller's audio.
+    """Result of echo control for a piece of a caller's audio.
 
     Attributes:
         pcm: the caller's voice, 16-bit, of the frames that the piece completed.
-        levels: of each frame, dB: what is not echo, and what was played and is heard now.
-        windows: voice activity: probability and mean power of each window that it completed; empty where echo
-            control is in this process and nobody has asked yet.
-        knowledge: what is known about the echo.
-        delay_ms: of the echo; None while it is not known.
-        cancelled: what the canceller alone made of it, 16-bit PCM; empty where it was not wanted.
+        levels: for each frame, in dB: the output, and the aligned reference.
+        windows: voice activity: probability and mean power of each window that it completed. Empty where echo
+            control is in this process and the voice activity has not been requested yet.
+        knowledge: state of the knowledge about the echo; None without a complete frame.
+        delay_ms: delay of the echo; None while unknown.
+        cancelled: output of the canceller alone, 16-bit PCM; empty when not requested.
     """
 
     pcm: bytes
@@ -59,7 +60,7 @@ class Piece:
 
 
 def controlled(control: EchoControl, pcm: bytes, at_us: int, *, wants_cancelled: bool) -> Piece:
-    """A piece through echo control; see ``EchoControl.process``.
+    """Process a piece by echo control, as ``EchoControl.process``.
 
     Raises:
         EngineError: the canceller failed.
@@ -79,25 +80,25 @@ def controlled(control: EchoControl, pcm: bytes, at_us: int, *, wants_cancelled:
 
 
 def asked_open(settings: EchoControlSettings, *, begun_bytes: int = 0) -> EngineMessage:
-    """Return the question that gives a caller echo control.
+    """Return the question that creates echo control for a caller.
 
     Args:
-        settings: of this caller.
-        begun_bytes: of a window of voice activity that came before the first piece, for a caller who had
-            another stream: windows then end where they would have ended.
+        settings: settings for this caller.
+        begun_bytes: size of a window of voice activity that began before the first piece, for a caller who
+            had another stream: windows then end where they would have ended.
     """
     facts = {"begun_bytes": begun_bytes, "settings": settings.model_dump_json()}
     return EngineMessage(MessageType.PREPARE, facts=facts)
 
 
 def asked_piece(pcm: bytes, at_us: int, played: Sequence[Played], *, wants_cancelled: bool) -> EngineMessage:
-    """The caller's voice of a piece of the microphone.
+    """Return the question for the caller's voice in a piece of the microphone.
 
     Args:
         pcm: 16-bit.
-        at_us: when its last sample came.
-        played: since the last piece: 16-bit PCM, its rate, when it left.
-        wants_cancelled: the canceller's own signal too.
+        at_us: time at which its last sample arrived.
+        played: playback since the last piece: 16-bit PCM, its rate, time at which it left.
+        wants_cancelled: request the canceller's own signal too.
     """
     facts = {
         "at_us": at_us,
@@ -109,12 +110,12 @@ def asked_piece(pcm: bytes, at_us: int, played: Sequence[Played], *, wants_cance
 
 
 def asked_windows(pcm: bytes) -> EngineMessage:
-    """Voice activity of whole windows of 16-bit PCM."""
+    """Return the question for the voice activity of whole windows of 16-bit PCM."""
     return EngineMessage(MessageType.MEASURE, payload=pcm)
 
 
 def answered_piece(answer: EngineMessage) -> Piece:
-    """See ``asked_piece``."""
+    """Decode the answer to ``asked_piece``."""
     facts, data = answer.facts, answer.payload
     frames, windows = facts["frames"], facts["windows"]
     voice_at = 8 * (frames + windows)
@@ -130,7 +131,7 @@ def answered_piece(answer: EngineMessage) -> Piece:
 
 
 def answered_windows(answer: EngineMessage) -> list[Window]:
-    """See ``asked_windows``."""
+    """Decode the answer to ``asked_windows``."""
     return _pairs(answer.payload, 0, len(answer.payload) // 8)
 
 
@@ -144,12 +145,12 @@ def _packed(pairs: Sequence[tuple[float, float]]) -> bytes:
 
 
 class FrontEndSettings(StrictModel):
-    """What a process of its own loads.
+    """Engines that the child process loads.
 
     Attributes:
-        vad: voice activity.
-        least_db: see ``VoiceMeter``.
-        echo: echo control; None for none.
+        vad: spec of the voice activity engine.
+        least_db: level, dB full scale, below which no voice counts; see ``VoiceMeter``.
+        echo: spec of echo control; None for none.
     """
 
     vad: EngineSpec
@@ -158,7 +159,7 @@ class FrontEndSettings(StrictModel):
 
 
 def load_front_end(settings: FrontEndSettings) -> "FrontEnd":
-    """Load the engines of a process of their own.
+    """Load the engines of the child process.
 
     Raises:
         AgentError: an engine does not load.
@@ -167,18 +168,19 @@ def load_front_end(settings: FrontEndSettings) -> "FrontEnd":
     echo: EchoCanceller | None = None
     if settings.echo is not None:
         echo = ECHO.create(settings.echo.factory, settings.echo.read_settings())
-        # The first stream of a process loads the native library: not while a question waits.
+        # The first stream of a process loads the native library, which must not happen while a question
+        # waits.
         echo.open_stream().close()
     return FrontEnd(vad, echo, least_db=settings.least_db)
 
 
 class FrontEnd:
-    """The engines, shared by all calls; see ``runtime.engine_host.AskedEngine``.
+    """Engines of the child, shared by all calls; implements ``runtime.engine_host.AskedEngine``.
 
     Args:
         vad: voice activity.
         echo: echo control; None for none.
-        least_db: see ``VoiceMeter``.
+        least_db: level, dB full scale, below which no voice counts; see ``VoiceMeter``.
     """
 
     def __init__(
@@ -190,7 +192,7 @@ class FrontEnd:
 
     @property
     def frame_samples(self) -> int:
-        """Samples of a frame of echo control; 1 without one."""
+        """Samples of a frame of echo control; 1 without echo control."""
         return self._echo.frame_samples if self._echo is not None else 1
 
     @property
@@ -203,7 +205,7 @@ class FrontEnd:
         return self._vad.rate_hz
 
     def open_stream(self) -> "FrontEndStream":
-        """A new caller."""
+        """Return a stream for a new caller."""
         meter = VoiceMeter(
             self._vad.open_stream(),
             self._vad.window_samples,
@@ -214,23 +216,23 @@ class FrontEnd:
 
 
 class FrontEndStream:
-    """One caller."""
+    """Front end of one caller."""
 
     def __init__(self, meter: VoiceMeter, windows: Framer, echo: EchoCanceller | None) -> None:
         self._meter, self._windows, self._echo = meter, windows, echo
         self._control: EchoControl | None = None
 
     def ask(self, question: EngineMessage) -> Answer:
-        """See the module.
+        """Answer a question of ``asked_open``, ``asked_piece`` or ``asked_windows``.
 
         Raises:
-            EngineError: an engine failed, or the question is none.
+            EngineError: an engine failed, or the question is of another type.
         """
         match question.type:
             case MessageType.PREPARE if self._echo is not None:
                 settings = EchoControlSettings.model_validate_json(question.facts["settings"])
                 self._control = EchoControl(self._echo, settings)
-                # Completes no window: it is less than one.
+                # Less than a window, so it completes none.
                 list(self._windows.feed(bytes(question.facts["begun_bytes"])))
                 return {}, b""
             case MessageType.MEASURE:
@@ -240,7 +242,7 @@ class FrontEndStream:
         raise EngineError("the question is none", engine="front_end", retryable=False)
 
     def close(self) -> None:
-        """The caller is gone."""
+        """Release the echo control of the caller."""
         if self._control is not None:
             self._control.close()
 

@@ -1,7 +1,7 @@
-"""Where the data files of the Pipecat wheel lie.
+"""Paths of the data files in the Pipecat wheel.
 
-Decides nothing else: the wheel carries the weights of the voice-activity and turn models, and those are read
-by path, so that loading an engine does not import Pipecat (0.9 s, and a child process needs none of it).
+The wheel carries the weights of the voice-activity and turn models. They are read by path, so that loading an
+engine does not import Pipecat (0.9 s, and a child process does not need it).
 """
 
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ from core.errors import ConfigError
 
 
 def pipecat_file(*parts: str) -> Path:
-    """Absolute path of a file inside the installed ``pipecat`` package, which is not imported.
+    """Return the absolute path of a file inside the installed ``pipecat`` package, without importing it.
 
     Raises:
         ConfigError: Pipecat is not installed, or this version does not carry the file.

@@ -1,1 +1,1 @@
-"""The asyncio edges: clocks, tasks, bounded queues, threads and child processes."""
+"""Asyncio infrastructure: clocks, tasks, bounded queues, threads and child processes."""

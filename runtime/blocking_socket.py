@@ -1,8 +1,8 @@
-"""A TCP connection for a thread that waits: nothing on it blocks for ever, writing included.
+"""TCP connections for blocking threads, with deadlines for connecting and for writing.
 
-The synchronous client of ``websockets`` reads in a thread of its own and writes without a deadline: a peer
-that does not read would hold whoever writes. The kernel bounds that (SO_SNDTIMEO), and only that: a bound on
-reads would end the library's thread.
+The synchronous client of ``websockets`` reads in a thread of its own and writes without a deadline, so a peer
+that does not read would block the writer. The kernel bounds each write (SO_SNDTIMEO). Reads stay unbounded: a
+read timeout would end the library's thread.
 """
 
 import socket
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 
 def connect_for(url: str, *, open_s: float, write_s: float) -> socket.socket:
-    """A socket connected to where a ws:// or wss:// address is.
+    """Return a socket connected to the host of a ws:// or wss:// address.
 
     Args:
         url: the address.
@@ -19,7 +19,7 @@ def connect_for(url: str, *, open_s: float, write_s: float) -> socket.socket:
         write_s: longest write.
 
     Raises:
-        OSError: it is not reached.
+        OSError: the host is not reached.
     """
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "wss" else 80)

@@ -1,4 +1,4 @@
-"""Measure how long a coroutine keeps its thread busy, without what else runs while it waits."""
+"""Measurement of the time for which a coroutine keeps its thread busy, without its suspensions."""
 
 import time
 from collections.abc import Callable, Coroutine, Generator
@@ -8,13 +8,13 @@ T = TypeVar("T")
 
 
 class Metered(Generic[T]):
-    """An awaitable that runs a coroutine and adds up the processor time of its steps.
+    """Awaitable that runs a coroutine and adds up the processor time of its steps.
 
     Args:
         coroutine: not awaited yet.
 
     Attributes:
-        busy_us: so far.
+        busy_us: processor time so far.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
@@ -32,7 +32,7 @@ class Metered(Generic[T]):
                 result: T = done.value
                 return result
             finally:
-                # An exception that was passed in would be held by its own traceback.
+                # Keeping the exception would create a cycle with its own traceback.
                 value = None
                 self.busy_us += (time.thread_time_ns() - began_ns) // 1000
             try:

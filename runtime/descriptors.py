@@ -2,14 +2,16 @@
 
 import sys
 
-# More is never useful, and code that looks at every descriptor (subprocess) becomes slow.
+# A higher limit is never useful, and code that looks at every descriptor (subprocess) becomes slow.
 MOST_DESCRIPTORS = 65_536
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit as far as the process may, at most to ``MOST_DESCRIPTORS``; return what it is."""
+    """Raise the soft limit as far as allowed, at most to ``MOST_DESCRIPTORS``, and return the limit
+    in force.
+    """
     if sys.platform == "win32":
-        # There is no such limit of sockets.
+        # Windows has no such limit for sockets.
         return MOST_DESCRIPTORS
     import resource
 

@@ -1,19 +1,21 @@
-"""The child's side of ``runtime.engine_process``: one blocking engine, many streams, one thread.
+"""Child's side of ``runtime.engine_process``: one blocking engine, many streams, one thread.
 
-In: frames on a socket that the parent handed over. Out: acknowledged audio, partial and final results,
-answers, failures. One thread does all of it: the engines that live here hold the interpreter lock, or take it
-back so often that more threads would only add hand-overs. Work is taken in pieces of at most 100 ms of audio,
-from the stream that waits for its final result or an answer first and from the others in turn, so that a
-caller who begins with a second of saved audio delays another's last word by 10 ms, not 100.
+Inputs: frames on a socket that the parent handed over. Outputs: acknowledged audio, partial and final
+results, answers, failures. One thread does all of it: the engines that run here hold the interpreter lock, or
+take it back so often that more threads would only add hand-overs.
 
-A ping is answered between two pieces of work, so an idle child that stands is noticed before a caller needs
-it. Acknowledged audio says how long the engine worked on it: on the clock and not in processor time, because
-what other processes took is missing as well.
+Work is taken in pieces of at most 100 ms of audio. A stream that waits for its final result or an answer is
+served first, the others in turn. A caller who begins with a second of saved audio therefore delays another's
+last word by 10 ms, not 100.
 
-The parent bounds what is queued here, and it alone ends this process, by closing the socket: signals that
-reach a whole group (Ctrl-C, a service manager's SIGTERM) are ignored, so that the parent can finish in order.
-When the parent dies the socket ends as well; on Linux the kernel then kills this process even inside a long
-call. A failing stream ends alone; one that cannot start an utterance for want of room fails with
+A ping is answered between two pieces of work, so a hung idle child is noticed before a caller needs it.
+Acknowledged audio reports how long the engine worked on it, in wall-clock time and not in processor time,
+because time taken by other processes is missing as well.
+
+The parent bounds the queue of this process and alone ends it, by closing the socket. Signals that reach a
+whole group (Ctrl-C, a service manager's SIGTERM) are ignored, so that the parent can finish in order. When
+the parent dies the socket ends as well; on Linux the kernel then kills this process even inside a long call.
+A failing stream ends alone; a stream that cannot start an utterance for lack of room fails with
 ``EngineBusyError``.
 """
 
@@ -46,18 +48,18 @@ from runtime.engine_hosting.messages import (
 WORK_PIECE_MS = 100
 # Option of Linux's prctl: the signal that this process gets when its parent dies.
 PR_SET_PDEATHSIG = 1
-# Of a stream that hears utterances, and of every stream; whatever else comes is asked.
+# Message types of an utterance stream, and types that do not wait for a result. Any other type is a question.
 HEARD = frozenset({MessageType.START, MessageType.AUDIO, MessageType.FINISH, MessageType.DISCARD})
 NOT_WAITED_FOR = HEARD - {MessageType.FINISH} | {MessageType.RELEASE}
-# Facts and bytes of an answer.
+# Facts and payload of an answer.
 Answer = tuple[dict[str, Any], bytes]
 
 
 class BlockingStream(Protocol):
-    """One caller of a blocking engine. Results are dataclasses that JSON can carry."""
+    """Stream of one call to a blocking engine. Results are dataclasses that JSON can represent."""
 
     def start(self) -> None:
-        """Begin an utterance. A retryable EngineError says that there is no room for it at this moment."""
+        """Begin an utterance. A retryable EngineError means that the engine has no room for it now."""
         ...
 
     def feed(self, pcm: bytes) -> object | None: ...
@@ -70,7 +72,7 @@ class BlockingStream(Protocol):
 
 
 class AskedStream(Protocol):
-    """One caller of an engine that answers questions, in their order."""
+    """Stream of one call to an engine that answers questions, in the order in which they were put."""
 
     def ask(self, question: EngineMessage) -> Answer: ...
 
@@ -78,7 +80,7 @@ class AskedStream(Protocol):
 
 
 class BlockingEngine(Protocol):
-    """What can be hosted: 16-bit mono audio in, results out."""
+    """Engine that can be hosted: takes 16-bit mono audio, returns results."""
 
     @property
     def rate_hz(self) -> int: ...
@@ -87,7 +89,7 @@ class BlockingEngine(Protocol):
 
 
 class AskedEngine(Protocol):
-    """What can be hosted: questions in, answers out."""
+    """Engine that can be hosted: takes questions, returns answers."""
 
     @property
     def rate_hz(self) -> int: ...
@@ -96,7 +98,7 @@ class AskedEngine(Protocol):
 
 
 class OfferingEngine(Protocol):
-    """What can be hosted: an engine that is reached otherwise, as its offers say. It has no streams."""
+    """Hosted engine without streams; it is reached by other means, which ``offers`` describes."""
 
     rate_hz: int
     offers: dict[str, Any]
@@ -109,9 +111,8 @@ def begin(stream: BlockingStream) -> None:
     """Start an utterance.
 
     Raises:
-        EngineBusyError: the engine has no room at this moment. It heard nothing, so the utterance is not to
-            blame.
-        EngineError: it cannot start at all.
+        EngineBusyError: the engine has no room now. It received no audio, so the utterance is not the cause.
+        EngineError: the engine cannot start at all.
     """
     try:
         stream.start()
@@ -122,21 +123,23 @@ def begin(stream: BlockingStream) -> None:
 
 
 class ParentGone(Exception):
-    """Nobody reads what is written to the socket any more. No error of the engine whose result it was."""
+    """Raised when the socket is no longer read by the parent; not an error of the engine whose result
+    it was.
+    """
 
 
 class _HostedStream:
-    """A stream and what its parent asked of it."""
+    """Stream with the commands that its parent sent."""
 
     def __init__(self, stream: BlockingStream | AskedStream) -> None:
         self.stream = stream
         self.commands: deque[EngineMessage] = deque()
-        # Finishes and questions among the commands: a result is waited for.
+        # Number of FINISH and question commands in the queue: the parent waits for their results.
         self.waited_for = 0
 
 
 class EngineHost:
-    """Serves one engine on one connected socket until the peer closes it."""
+    """Server of one engine on one connected socket, until the peer closes it."""
 
     def __init__(self, connection: socket.socket, engine: HostedEngine, reader: FrameReader) -> None:
         self._connection = connection
@@ -148,11 +151,11 @@ class EngineHost:
         self._piece_bytes = ms_to_samples(WORK_PIECE_MS, engine.rate_hz) * PCM_BYTES_PER_SAMPLE
 
     def serve(self) -> None:
-        """Returns when the parent is gone.
+        """Serve the parent until its socket closes.
 
         Raises:
-            ParentGone: it went while something was written to it.
-            ConnectionResetError: it went without reading everything.
+            ParentGone: the parent closed the socket during a write.
+            ConnectionResetError: the parent closed it with data unread.
         """
         facts = {"rate_hz": self._engine.rate_hz} | getattr(self._engine, "offers", {})
         self._send(EngineMessage(MessageType.DONE, facts=facts))
@@ -179,7 +182,7 @@ class EngineHost:
             return
         hosted = self._streams.get(number)
         if hosted is None:
-            # It failed a moment ago; the parent has been told.
+            # The stream failed a moment ago; the parent has been notified.
             return
         if not hosted.commands:
             self._turns.append(number)
@@ -200,7 +203,7 @@ class EngineHost:
         except ParentGone:
             raise
         except Exception:
-            # The edge of this stream: a bug of an engine ends the stream that met it, not its neighbours.
+            # Boundary of this stream: a bug in an engine ends only the stream that met it.
             traceback.print_exc()
             unexpected = EngineError("the engine raised an unexpected error", engine="host")
             self._fail(number, command, unexpected)
@@ -252,7 +255,7 @@ class EngineHost:
         try:
             hosted.stream.close()
         except AgentError:
-            # It failed already; what it borrowed is as good as lost.
+            # The stream failed already; the resources that it borrowed are probably lost.
             traceback.print_exc()
 
     def _send(self, message: EngineMessage, stream: int = 0) -> None:
@@ -274,14 +277,14 @@ def _fields(result: object) -> dict[str, Any]:
 
 
 def load_engine(spec: EngineSpec) -> HostedEngine:
-    """Make the engine that ``load`` names."""
+    """Create the engine that a ``load`` message names."""
     given = () if spec.settings is None else (spec.read_settings(),)
     engine: HostedEngine = resolve(spec.factory)(*given)
     return engine
 
 
 def main(arguments: list[str]) -> int:
-    """``python -m runtime.engine_host NICE SOCKET_FD``."""
+    """Run ``python -m runtime.engine_host NICE SOCKET_FD``; return the exit status."""
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_number, signal.SIG_IGN)
     _die_with_the_parent()
@@ -290,7 +293,7 @@ def main(arguments: list[str]) -> int:
         try:
             return _host(connection)
         except (ParentGone, BrokenPipeError, ConnectionResetError):
-            # Nobody is left to be told anything.
+            # The parent is gone, so no error can be reported.
             return 0
 
 
@@ -308,20 +311,21 @@ def _host(connection: socket.socket) -> int:
         connection.sendall(encode_frame(failed(0, error)))
         return 1
     except Exception as error:
-        # The edge of the process: whatever else an engine's factory raises, the parent must learn of it.
+        # Boundary of the process: the parent must be notified of any exception of an engine's factory.
         traceback.print_exc()
         broken = EngineError(f"{type(error).__name__}: {error}", engine="host", retryable=False)
         connection.sendall(encode_frame(failed(0, broken)))
         return 1
-    # The weights live as long as the process: keep the collector from walking them.
+    # The weights live as long as the process: keep the collector from scanning them.
     gc.freeze()
     EngineHost(connection, engine, reader).serve()
     return 0
 
 
 def _die_with_the_parent() -> None:
-    # A long call of the engine does not look at the socket. The kernel means the thread that started us: it
-    # is the one of the parent's loop. A parent that died before this line is noticed at the socket.
+    # A long call of the engine does not look at the socket. The kernel refers to the thread that started this
+    # process, which is the thread of the parent's loop. A parent that died before this line is noticed at the
+    # socket.
     if sys.platform == "linux" and ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError("prctl(PR_SET_PDEATHSIG) failed")
 

@@ -1,9 +1,9 @@
-"""Several child processes with the same engine.
+"""Pool of child processes with the same engine.
 
 Decides which child a new stream goes to; a stream stays there until it is closed or fails. Owners: the pool
 starts and closes its children. Full: a child that refused an utterance a moment ago is avoided. Dead: a child
-that is not ready is avoided, and restarts itself. With spares: a loaded child that has no streams takes the
-place of a dead one, which is the spare from there on; so a caller waits for no loading.
+that is not ready is avoided, and restarts itself. With spares: a loaded child without streams replaces a dead
+one, which becomes the spare. A caller thus never waits for loading.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 class EnginePool(Generic[T]):
-    """Several children with the same engine; a new stream goes to the least loaded one that has room.
+    """Children with the same engine; a new stream goes to the least loaded one that has room.
 
     Args:
-        processes: take streams from the start.
-        spares: take streams in place of one that died; started by ``start_spares``.
+        processes: children that take streams from the start.
+        spares: children that replace one that died; started by ``start_spares``.
 
     Raises:
-        ValueError: no children.
+        ValueError: ``processes`` is empty.
     """
 
     def __init__(self, processes: list[EngineProcess[T]], *, spares: Sequence[EngineProcess[T]] = ()) -> None:
@@ -44,7 +44,7 @@ class EnginePool(Generic[T]):
 
     @property
     def spares(self) -> tuple[EngineProcess[T], ...]:
-        """Loaded processes that replace one that dies."""
+        """Processes that replace one that dies."""
         return tuple(self._spares)
 
     @property
@@ -53,22 +53,22 @@ class EnginePool(Generic[T]):
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether a stream opened now works at once."""
+        """True when a stream that is opened now works at once."""
         return any(one.is_ready for one in (*self._active, *self._spares))
 
     @property
     def real_time_factor(self) -> float | None:
-        """The slowest child's; None before any of them has worked."""
+        """Real-time factor of the slowest child; None before any of them has worked."""
         known = [one.work.real_time_factor for one in self._active]
         return max((factor for factor in known if factor is not None), default=None)
 
     @property
     def utterances(self) -> int:
-        """Streams with an utterance whose result is not there yet."""
+        """Number of streams with an utterance whose result is pending."""
         return sum(one.utterances for one in self._active)
 
     async def start(self) -> None:
-        """Start all children at once. Raises what ``EngineProcess.start`` does; none is left then."""
+        """Start all children at once. Raises the errors of ``EngineProcess.start``; no child remains then."""
         results = await asyncio.gather(*(one.start() for one in self._active), return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
         if failures:
@@ -77,9 +77,10 @@ class EnginePool(Generic[T]):
         self._has_started.set()
 
     def start_spares(self) -> None:
-        """Begin to load the spares when ``start`` is done, so that they delay no other child; once.
+        """Load the spares after ``start`` is done, so that they delay no other child. Later calls have no
+        effect.
 
-        One that does not load is missing, which is logged.
+        A spare that does not load is missing, which is logged.
         """
         if self._spares and self._starting is None:
             self._starting = asyncio.create_task(self._start_spares(), name="engine_pool.spares")
@@ -87,7 +88,7 @@ class EnginePool(Generic[T]):
     async def open_stream(
         self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
     ) -> ProcessStream[T]:
-        """See ``UtteranceEngine.open_stream``. Waits for the first child that becomes ready."""
+        """Open a stream as ``UtteranceEngine.open_stream``. Waits for the first child that becomes ready."""
         chosen = self._choose()
         if not chosen.is_ready and len(self._active) + len(self._spares) > 1:
             await self._wait_ready()
@@ -95,11 +96,11 @@ class EnginePool(Generic[T]):
         return await chosen.open_stream(on_partial, on_failure)
 
     def open_now(self, on_failure: Callable[[EngineError], None]) -> ProcessStream[T]:
-        """See ``EngineProcess.open_now``; a spare that is ready takes the place of a child that is not."""
+        """Open a stream as ``EngineProcess.open_now``; a ready spare replaces a child that is not ready."""
         return self._choose().open_now(on_failure)
 
     async def close(self) -> None:
-        """End every child within its deadline."""
+        """End every child within its deadline, and the task that loads spares."""
         starting, self._starting = self._starting, None
         if starting is not None:
             starting.cancel()

@@ -1,16 +1,16 @@
-"""A blocking stream engine in a child process, as asyncio sees it.
+"""Asyncio interface to a blocking stream engine in a child process.
 
-In: utterances of audio from many calls. Out: partial results by callback, final results as futures, all on
-the loop. Whatever else an engine does is asked of it (``ProcessStream.ask``). An engine that holds the
-interpreter lock, or that may crash, lives in a child that was started clean (no fork of this process), runs
-at lower priority than media pacing and gets no secrets from the environment.
+Inputs: utterances of audio from many calls. Outputs: partial results by callback and final results as
+futures, all on the loop. Other work of an engine is requested through ``ProcessStream.ask``. An engine that
+holds the interpreter lock, or that may crash, runs in a child. The child is started clean (no fork of this
+process), runs at lower priority than media pacing and gets no secrets from the environment.
 
 Owners: an ``EngineProcess`` owns its child (``runtime.engine_hosting.child``) and ends it in ``close``. Slow:
 audio that the child has not taken waits here, in pieces; beyond ``backlog_ms`` the oldest is dropped and
-counted. Busy: a final result comes late, by ``late_timeout_s`` at most. Hung: it has a deadline, and a child
-that is silent for as long is killed. Dead: everything pending fails with ``EngineError``, the streams are
-over, the child is started again, and new streams work. Full: the stream whose utterance found no room fails
-with ``EngineBusyError``. The parent dies: the child sees the end of its socket and leaves.
+counted. Busy: a final result comes late, by ``late_timeout_s`` at most. Hung: a result has a deadline, and a
+child that is silent for as long is killed. Dead: everything pending fails with ``EngineError`` and the
+streams end; the child is started again, and new streams work. Full: the stream whose utterance found no room
+fails with ``EngineBusyError``. Death of the parent: the child sees the end of its socket and exits.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from runtime.work_rate import WorkRate
 
 T = TypeVar("T")
 
-# An engine that refused an utterance counts as full for so long: after that, somebody may have finished.
+# An engine that refused an utterance counts as full for this long; by then another call may have finished.
 FULL_S = 1.0
-# Behind the deadline of an answer: what has come meanwhile is read first.
+# Added to the deadline of an answer, so that data that has arrived meanwhile is read first.
 GRACE_S = 0.1
 
 
@@ -63,11 +63,11 @@ class EngineProcessSettings(ChildSettings):
 
 
 class _Question(NamedTuple):
-    """What a stream waits for.
+    """Pending answer of a stream.
 
     Attributes:
-        future: holds the answer, or the failure.
-        deadline: fails it.
+        future: receives the answer or the failure.
+        deadline: timer that fails the future.
         is_final: the answer is the final result of an utterance.
     """
 
@@ -77,7 +77,7 @@ class _Question(NamedTuple):
 
 
 class ProcessStream(Generic[T]):
-    """One caller of an ``EngineProcess``; see ``UtteranceStream``."""
+    """Stream of one call on an ``EngineProcess``; implements ``UtteranceStream``."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class ProcessStream(Generic[T]):
         self._waiting = bytearray()
         self._in_flight_bytes = 0
         self._dropped_bytes = 0
-        # Of the newest utterance or question.
+        # Number of the newest utterance or question.
         self._newest = 0
         self._pending: dict[int, _Question] = {}
         self._piece_bytes = self._bytes(limits.piece_ms)
@@ -106,7 +106,7 @@ class ProcessStream(Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        """Tell whether an utterance is under way, or its result is not there yet."""
+        """True while an utterance is under way or its result is pending."""
         return self._open or any(question.is_final for question in self._pending.values())
 
     @property
@@ -159,9 +159,9 @@ class ProcessStream(Generic[T]):
         self._send(MessageType.DISCARD)
 
     def ask(self, question: EngineMessage) -> "asyncio.Future[EngineMessage]":
-        """Put a question, which is given a number, to the engine's side of the stream.
+        """Send a question to the engine's side of the stream; the stream assigns its number.
 
-        Questions are answered in their order. The future fails with EngineError: no answer in time, or the
+        Questions are answered in order. The future fails with EngineError when no answer comes in time or the
         stream is over.
         """
         answer: asyncio.Future[EngineMessage] = asyncio.get_running_loop().create_future()
@@ -181,17 +181,17 @@ class ProcessStream(Generic[T]):
         self._process.forget(self._number)
 
     def fail(self, error: EngineError) -> None:
-        """End the stream from the process's side: pending results fail, the owner is told once."""
+        """End the stream on behalf of the process: pending results fail, the owner is notified once."""
         if self.failure is not None:
             return
         self._end(error)
         self._on_failure(error)
 
     def take(self, message: EngineMessage) -> None:
-        """Take a message of the child for this stream.
+        """Handle a message of the child for this stream.
 
         Raises:
-            EngineError: a result that is none.
+            EngineError: the result cannot be decoded.
         """
         match message.type:
             case MessageType.TAKEN:
@@ -237,14 +237,14 @@ class ProcessStream(Generic[T]):
             loop.call_later(limits.request_timeout_s, self._expire, final, asked_s)
             return
         if not is_last:
-            # A loop that stood still has timers that are due in front of answers that are there.
+            # After a block of the loop, timers run before the answers that have already arrived.
             loop.call_later(GRACE_S, self._expire, final, asked_s, True)
             return
         error = self._process.error(f"no result within {max(waited_s, limits.request_timeout_s):.1f} s")
         final.set_exception(error)
         self._process.suspect()
         self.fail(error)
-        # A child that lives has no more to do with it.
+        # If the child is alive, it releases the stream as well.
         self._send(MessageType.RELEASE)
         self._process.forget(self._number)
 
@@ -273,17 +273,17 @@ class ProcessStream(Generic[T]):
 
 
 class EngineProcess(EngineChild, Generic[T]):
-    """One child with one engine, restarted when it dies; see ``EngineChild``.
+    """Child process with one engine, restarted when it dies.
 
     Args:
         factory: ``"package.module:Attribute"`` of the engine, called in the child with ``settings``.
-        settings: the engine's own settings, which cross as JSON; None calls the factory without.
-        decode: the fields of the engine's result dataclass to what the callers get.
+        settings: the engine's own settings, sent as JSON; None calls the factory without arguments.
+        decode: converts the fields of the engine's result dataclass to the result that callers get.
         limits: deadlines and bounds.
         name: the engine's registry name, for errors and logs.
 
     Attributes:
-        work: how long the engine works on a second of audio.
+        work: time that the engine works on a second of audio.
     """
 
     def __init__(
@@ -312,48 +312,48 @@ class EngineProcess(EngineChild, Generic[T]):
 
     @property
     def rate_hz(self) -> int:
-        """Samples per second that the engine wants; known after ``start``."""
+        """Sample rate that the engine expects; 0 before ``start``."""
         return int(self.loaded.get("rate_hz", 0))
 
     @property
     def is_full(self) -> bool:
-        """Whether the engine had no room for an utterance a moment ago."""
+        """True when the engine refused an utterance for lack of room within the last ``FULL_S``."""
         refused_s = self._last_refusal_s
         return refused_s is not None and asyncio.get_running_loop().time() - refused_s < FULL_S
 
     @property
     def load(self) -> int:
-        """Open streams."""
+        """Number of open streams."""
         return len(self._streams)
 
     @property
     def utterances(self) -> int:
-        """Streams with an utterance whose result is not there yet."""
+        """Number of streams with an utterance whose result is pending."""
         return sum(stream.is_open for stream in self._streams.values())
 
     @property
     def gives_signs(self) -> bool:
-        """Tell whether the child has written something within the time that an answer may take."""
+        """True when the child has written something within about the time that an answer may take."""
         quiet_s = asyncio.get_running_loop().time() - self.last_sign_s
         return quiet_s < self.limits.request_timeout_s * 0.9
 
     async def wait_ready(self) -> None:
-        """Wait until a stream works, also during a restart. Raises as ``open_stream``."""
+        """Wait until a stream works, also during a restart. Raises EngineError."""
         try:
             await super().wait_ready()
         except ConfigError as error:
-            # What a restart found wrong is no news for the settings of a call.
+            # Wrong settings found at a restart are not an error of the settings of a call.
             raise self.error(str(error), retryable=False) from error
 
     async def open_stream(
         self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
     ) -> ProcessStream[T]:
-        """See ``UtteranceEngine.open_stream``. During a restart this waits for it."""
+        """Open a stream as ``UtteranceEngine.open_stream``. Waits for a restart that is under way."""
         await self.wait_ready()
         return self._opened(on_partial, on_failure)
 
     def open_now(self, on_failure: Callable[[EngineError], None]) -> ProcessStream[T]:
-        """A stream that is only asked.
+        """Return a stream that is used for questions only.
 
         Raises:
             EngineError: the engine is not ready.
@@ -377,10 +377,10 @@ class EngineProcess(EngineChild, Generic[T]):
         self._fail_streams(self.error("the engine was closed", retryable=False))
 
     def decode(self, fields: Mapping[str, object]) -> T:
-        """Return a result of the engine as the callers get it.
+        """Return the decoded result of the engine.
 
         Raises:
-            EngineError: it is none.
+            EngineError: the fields cannot be decoded.
         """
         try:
             return self._decode(fields)
@@ -388,15 +388,15 @@ class EngineProcess(EngineChild, Generic[T]):
             raise self.error(f"a result cannot be read: {error}", retryable=False) from error
 
     def forget(self, number: int) -> None:
-        """A stream is closed."""
+        """Drop a stream that was closed."""
         self._streams.pop(number, None)
 
     def suspect(self) -> None:
-        """Kill the child when it has given no sign for as long as a result may take.
+        """Kill the child when it has been silent for as long as a result may take.
 
         One late result is not enough: a busy child that answers others is left alone.
         """
-        # A tenth of tolerance: the deadline that called us was armed a moment after the question was sent.
+        # The tolerance of a tenth covers the moment between sending a question and arming its deadline.
         self.kill_if_silent(self.limits.request_timeout_s * 0.9)
 
     def _on_stream_message(self, number: int, message: EngineMessage) -> None:
@@ -413,7 +413,7 @@ class EngineProcess(EngineChild, Generic[T]):
         failure = EngineFailure.read(message.facts).error(self.name, prefix=f"{self.name}: ")
         if isinstance(failure, EngineBusyError):
             self._last_refusal_s = asyncio.get_running_loop().time()
-        # A call cannot mend the configuration: to it, every failure is the engine's.
+        # A call cannot fix the configuration, so it gets every failure as an EngineError.
         if not isinstance(failure, EngineError):
             failure = self.error(str(failure), retryable=False)
         stream.fail(failure)

@@ -1,7 +1,7 @@
-"""One thread for one engine that blocks, and that may never come back.
+"""Executor with one daemon thread, for an engine whose calls block and may hang.
 
-An executor of one thread, whose work is done in order. Unlike those of ``concurrent.futures`` its thread is a
-daemon: an engine that hangs in native code cannot be ended, and must not keep the process from ending.
+Jobs run in order. The thread is a daemon, unlike those of ``concurrent.futures``: an engine that hangs in
+native code cannot be stopped, and must not keep the process from exiting.
 """
 
 import queue
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class EngineThread(Executor):
-    """See the module.
+    """Executor with one daemon thread; jobs run in order.
 
     Args:
-        name: of the thread.
+        name: name of the thread.
     """
 
     def __init__(self, name: str) -> None:
-        # Bounded by who owns it: one call waits at a time, and a clean-up behind it.
+        # Bounded by its owner: at most one call waits at a time, followed by a clean-up.
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._unfinished = 0
@@ -31,19 +31,19 @@ class EngineThread(Executor):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing that it does or is to do."""
+        """True when no job runs or waits."""
         return self._unfinished == 0
 
     @property
     def is_awaited(self) -> bool:
-        """Whether something waits behind what it does."""
+        """True when a job waits for the one that runs."""
         return self._unfinished > 1
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Have it done behind what is being done.
+        """Queue a job after those already submitted.
 
         Raises:
-            RuntimeError: it was shut down.
+            RuntimeError: the executor was shut down.
         """
         future: Future[T] = Future()
         with self._lock:
@@ -54,11 +54,11 @@ class EngineThread(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work, and end behind what was given.
+        """Accept no more work; the thread ends after the jobs that were submitted.
 
         Args:
-            wait: until the thread has ended.
-            cancel_futures: what has not begun is not done.
+            wait: block until the thread has ended.
+            cancel_futures: cancel the jobs that have not begun.
         """
         with self._lock:
             if not self._is_shut_down:
@@ -89,11 +89,11 @@ class EngineThread(Executor):
                 continue
             try:
                 result = work()
-            except BaseException as error:  # handed to whoever waits, as executors do
+            except BaseException as error:  # passed to the waiter through the future, as other executors do
                 self._done()
                 future.set_exception(error)
             else:
-                # Before whoever waits goes on, and looks.
+                # Update the count first: the waiter may look at it as soon as it has the result.
                 self._done()
                 future.set_result(result)
 

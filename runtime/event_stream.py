@@ -1,20 +1,20 @@
-"""Delivers the events of one call (``core.call_events``) to their subscribers.
+"""Event stream of one call: delivers events (``core.call_events``) to their subscribers.
 
 Order. Events are delivered in the order in which they were published, each to all of its subscribers before
 the next one. The subscribers of an event are called in the order in which they subscribed. An event that is
-published while another one is delivered waits until that one has reached everyone, so that all subscribers
+published during the delivery of another waits until all subscribers have received that one, so that they all
 see the same order.
 
-A subscriber is called at once, on the event loop, and must not block. One that has to wait (for the pipeline,
-a client, a disk) opens a queue instead and reads it in a task of its own; the stream owns no task.
+A subscriber is called at once, on the event loop, and must not block. A subscriber that has to wait (for the
+pipeline, a client, a disk) opens a queue instead and reads it in a task of its own. The stream owns no task.
 
-A subscriber that raises does not keep the event from the others: the error is logged and counted.
+When a subscriber raises, the error is logged and counted, and the other subscribers still receive the event.
 
-Full. A queue has a size and keeps the newest events: the oldest is dropped and counted. More than
-``MOST_NESTED`` events that wait for one delivery mean that subscribers answer each other without end: the
-next one is refused with ``EventStormError``.
+Full. A queue has a size and keeps the newest events: the oldest is dropped and counted. When more than
+``MOST_NESTED`` events wait for one delivery, subscribers answer each other without end; the next event is
+refused with ``EventStormError``.
 
-Use it on the event loop of the call only.
+Not thread-safe: use it only on the event loop of the call.
 """
 
 import asyncio
@@ -37,17 +37,17 @@ MOST_NESTED = 256
 
 
 class EventStormError(AgentError):
-    """Subscribers publish in answer to each other without end: a defect of this program."""
+    """Raised when subscribers publish in answer to each other without end: a defect of this program."""
 
 
 class EventQueue(Generic[E]):
-    """Events that wait for one reader, in order. Full: the oldest is dropped.
+    """Ordered queue of events for one reader. When it is full, the oldest event is dropped.
 
     Args:
-        size: the number of events that wait at most.
+        size: greatest number of events that wait.
 
     Attributes:
-        dropped: the number of events that the reader has missed.
+        dropped: number of events that the reader has missed.
     """
 
     def __init__(self, size: int) -> None:
@@ -77,35 +77,35 @@ class EventQueue(Generic[E]):
 
 
 class CallEvents:
-    """The event stream of one call.
+    """Event stream of one call.
 
     Args:
         clock: stamps the events.
 
     Attributes:
-        failures: the number of deliveries in which a subscriber raised.
+        failures: number of deliveries in which a subscriber raised.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock: Clock = clock or LoopClock()
         self._subscriptions: list[tuple[type[CallEvent], Callable[[Any], None]]] = []
-        # The subscribers of each class that was published.
+        # Subscribers of each class that was published.
         self._resolved: dict[type[CallEvent], tuple[Callable[[Any], None], ...]] = {}
         self._waiting: deque[CallEvent] = deque()
         self._is_delivering = False
         self.failures = 0
 
     def now_ms(self) -> int:
-        """Return the present moment for the stamp of an event."""
+        """Return the current time for the stamp of an event."""
         return self._clock.now_ms()
 
     def subscribe(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
-        """Have ``subscriber`` called with every event of a class or of its subclasses."""
+        """Call ``subscriber`` with every event of a class or of its subclasses."""
         self._subscriptions.append((kind, subscriber))
         self._resolved.clear()
 
     def has_subscribers(self, kind: type[CallEvent]) -> bool:
-        """Return whether any stage would receive an event of this class."""
+        """Return whether any subscriber would receive an event of this class."""
         return bool(self._subscribers_of(kind))
 
     def open_queue(self, *kinds: type[CallEvent], size: int) -> EventQueue[CallEvent]:
@@ -150,7 +150,7 @@ class CallEvents:
             self._unsubscribe(kind, on_event)
 
     def close(self) -> None:
-        """Drop all subscribers: the call is over, and they hold its stages."""
+        """Remove all subscribers, which refer to the stages of the call; called when the call is over."""
         self._subscriptions.clear()
         self._resolved.clear()
 
@@ -165,14 +165,14 @@ class CallEvents:
             yield
         finally:
             self._is_delivering = False
-            # Only an exception that ends the program leaves any.
+            # Events are left only by an exception that ends the program.
             self._waiting.clear()
 
     def _deliver(self, event: CallEvent) -> None:
         for subscriber in self._subscribers_of(type(event)):
             try:
                 subscriber(event)
-            except Exception as error:  # one stage fails, the call goes on
+            except Exception as error:  # one stage fails, the call continues
                 self.failures += 1
                 name = getattr(subscriber, "__qualname__", repr(subscriber))
                 logger.opt(exception=error).error(

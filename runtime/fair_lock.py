@@ -1,7 +1,7 @@
-"""A lock that goes to whoever has waited longest.
+"""Lock that is granted in order of arrival.
 
-``threading.Lock`` may be taken again by the thread that gives it back, for as long as it likes: two answers
-of a language model, which take turns a token at a time, would come one after the other.
+``threading.Lock`` may be taken again and again by the thread that releases it. Two answers of a language
+model, which take turns a token at a time, would then run one after the other.
 """
 
 import threading
@@ -9,12 +9,12 @@ from collections import deque
 
 
 class FairLock:
-    """See the module. Not reentrant."""
+    """Lock that is granted to the thread that has waited longest. Not reentrant."""
 
     def __init__(self) -> None:
         self._inner = threading.Lock()
         self._is_held = False
-        # One closed gate for each thread that waits, the longest first. Bounded by how many there are.
+        # One closed gate for each waiting thread, the longest wait first. Bounded by the number of threads.
         self._gates: deque[threading.Lock] = deque()
 
     def __enter__(self) -> None:
@@ -25,7 +25,7 @@ class FairLock:
             gate = threading.Lock()
             gate.acquire()
             self._gates.append(gate)
-        # Opened by whoever hands it over.
+        # The gate is opened by the thread that hands the lock over.
         gate.acquire()
 
     def __exit__(self, *_error: object) -> None:

@@ -1,11 +1,13 @@
-"""Memory that goes back to the system: the allocator of the C library, set up and trimmed.
+"""Bounds on memory: configures and trims the allocator of the C library, and pauses garbage collection.
 
-In: nothing but calls, from the process that owns the interpreter. Out: less resident memory. Decides three
-bounds of glibc's allocator, which would otherwise raise them by itself with every large block that is
-freed, up to 32 MB: from then on large blocks come from the heap, and a block of a call that lasts keeps all
-below it. Bounds its arenas as well, of which it makes eight for each processor: every thread that decodes,
-synthesises or stores has one, and what is free in one arena is of no use to another. On another C library
-nothing happens. Pauses the interpreter's collector while a program starts.
+Called by the process that owns the interpreter; reduces its resident memory. Sets two thresholds of glibc's
+allocator. Otherwise glibc raises them with every large block that is freed, up to 32 MB. From then on large
+blocks come from the heap, and a block of a long call keeps all memory below it.
+
+The number of arenas is bounded as well. By default there are eight for each processor. Every thread that
+decodes, synthesises or stores has one, and free memory in one arena is of no use to another. Has no effect
+with another C library. ``without_collection`` pauses the interpreter's garbage collector while a program
+starts.
 """
 
 import ctypes
@@ -15,22 +17,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-# Of <malloc.h>.
+# Constants of <malloc.h>.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-# A larger block is mapped by itself and goes back when it is freed. Packets and frames are smaller; a second
+# A larger block is mapped by itself and returned when it is freed. Packets and frames are smaller; a second
 # of audio for an engine is 64 kB.
 MMAP_BYTES = 1_048_576
-# So much free at the top of the heap is kept for the next call.
+# Free memory at the top of the heap that is kept for the next call.
 TOP_BYTES = 8_388_608
-# One for the interpreter, which one thread holds at a time, and one for native code next to it.
+# One arena for the interpreter, which one thread holds at a time, and one for native code.
 ARENAS = 2
 
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Leave garbage alone while modules are imported and engines loaded: all that they make stays.
+    """Disable garbage collection while modules are imported and engines loaded.
 
-    The collector looks at it again and again meanwhile, for about a tenth of the processor time of a start.
+    All objects that they create remain. The collector would scan them again and again, for about a tenth of
+    the processor time of a start.
     """
     gc.disable()
     try:
@@ -48,7 +51,7 @@ def _libc() -> ctypes.CDLL | None:
 
 
 def bound_heap() -> bool:
-    """Set the allocator's bounds, once, at the start; returns whether they hold."""
+    """Set the allocator's bounds, once, at the start; return whether they are in force."""
     library = _libc()
     if library is None:
         return False
@@ -60,7 +63,7 @@ def bound_heap() -> bool:
 
 
 def trim_heap() -> bool:
-    """Give free pages of all arenas back; returns whether there were any.
+    """Return free pages of all arenas to the system; return whether there were any.
 
     Blocks, and holds the locks of the allocator meanwhile: 380 ms for a heap of 1.1 GB of which half was
     free. Only for a process without calls.

@@ -1,9 +1,10 @@
-"""The end of a process, past the interpreter's own.
+"""Process exit that skips the interpreter's own shutdown.
 
-Native threads call into Python whenever they like: the library of the audio processing module logs from a
-thread of its own, at its end too. A thread that does so while the interpreter is being torn down is ended
-inside its native frames, and that aborts the process after all has been done and written. And threads that
-load or hang in native code would be waited for. So a command that has closed what it opened leaves here.
+Native threads may call into Python at any time: the library of the audio processing module logs from a thread
+of its own, also at its end. A thread that does so during the interpreter's shutdown is ended inside its
+native frames, which aborts the process after all work has been done and written. The interpreter would also
+wait for threads that load or hang in native code. A command that has closed its resources therefore exits
+through ``leave``.
 """
 
 import logging
@@ -13,12 +14,12 @@ from typing import NoReturn
 
 
 def leave(status: int) -> NoReturn:
-    """End the process now: logs and streams are written out, and nothing else of Python runs."""
+    """Flush logs and standard streams and end the process; no other Python code runs."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError):
-            # Who read it is gone; there is nobody to tell.
+            # The reader of the stream is gone, so the error cannot be reported.
             status = status or 1
     os._exit(status)

@@ -1,18 +1,18 @@
 """Session time from the running event loop.
 
-A loop that jumps to its next timer therefore moves every ``LoopClock`` with it: no part of Parley asks the
-operating system what time it is while a simulated call runs.
+A loop that jumps to its next timer therefore moves every ``LoopClock`` with it: no part of Parley reads the
+operating system's clock while a simulated call runs.
 """
 
 import asyncio
 
 
 class LoopClock:
-    """``core.clock.Clock`` on ``loop.time()``."""
+    """Implementation of ``core.clock.Clock`` on ``loop.time()``."""
 
     def now_us(self) -> int:
-        # To the nearest: a timer wakes up to a rounding error early, and a deadline that is asked for in
-        # whole milliseconds must have come then, or its owner would go to sleep again for no time at all.
+        # Rounded to the nearest: a timer fires up to a rounding error early. A deadline in whole milliseconds
+        # must have passed then, or its owner would sleep again for no time at all.
         return round(asyncio.get_running_loop().time() * 1_000_000)
 
     def now_ms(self) -> int:

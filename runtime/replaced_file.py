@@ -1,8 +1,8 @@
-"""A small file that is written whole or not at all. Blocks: call it in a thread.
+"""Atomic replacement of a small file. Blocks: call it in a thread.
 
-A reader sees the old content or the new one, and so does whoever starts after a crash or a power cut: the new
-content is on the disk before it takes the name. What a crash leaves behind is a file with a name of its own
-(``.name.XXXX``), which nobody reads; ``sweep`` removes those.
+A reader sees either the old content or the new one, also after a crash or a power cut, because the new
+content is on the disk before it takes the name. A crash may leave a temporary file (``.name.XXXX``), which is
+never read; ``sweep`` removes it.
 """
 
 import os
@@ -12,10 +12,10 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Give a file new content; its folder is made when it is not there.
+    """Replace the content of a file; create its folder when it is missing.
 
     Raises:
-        OSError: the old content is still there.
+        OSError: the file could not be written or its folder not synced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -33,14 +33,14 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def sweep(path: Path) -> None:
-    """Remove what crashes have left behind of a file that only this process writes."""
+    """Remove temporary files that crashes have left of a file that only this process writes."""
     for left in path.parent.glob(f".{path.name}.*"):
         with suppress(FileNotFoundError):
             left.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
-    """The name is on the disk too."""
+    """Write the entry of a new name to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,14 +1,14 @@
-"""Stages of the end of a server process, for all that has to end with it."""
+"""Stages of the shutdown of a server process, for its components to wait for."""
 
 import asyncio
 
 
 class Shutdown:
-    """Set once, in this order, by ``serving.gateway.calls``.
+    """Events that ``serving.gateway.calls`` sets once, in this order.
 
     Attributes:
-        stopping: no new call begins; what can end without loss does.
-        closing: every call that is left ends now, after a goodbye.
+        stopping: no new call begins; work that can end without loss ends.
+        closing: every remaining call ends now, after a goodbye.
     """
 
     def __init__(self) -> None:

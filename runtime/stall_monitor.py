@@ -1,19 +1,19 @@
 """Monitor that counts the stalls of an event loop and keeps the blocking stack.
 
 A stall is a time in which the loop runs nothing else: a callback that computes, waits for a disk or a lock,
-or a full garbage collection. The audio of every call stands with it. The loop runs a heartbeat; a watchdog
-thread sees that it is late and takes the stack of the loop's thread while it stands. The heartbeat itself
-measures the end.
+or a full garbage collection. The audio of every call stops meanwhile. The loop runs a heartbeat. A watchdog
+thread notices that it is late and captures the stack of the loop's thread during the stall. The heartbeat
+itself measures the end.
 
 The heartbeat comes every ``BUSY_S`` while the loop works and every ``IDLE_S`` while it does not, so an idle
-loop is woken 20 times a second. A heartbeat is late by less than the stall when the stall began between two
+loop wakes up 20 times a second. A heartbeat is late by less than the stall when the stall began between two
 of them; the CPU time of the loop's thread fills that in. Every stall over ``STALL_MS`` that computes is
-counted, and of a loop that works every other one too; one that only waits, and meets an idle loop, is counted
-for certain from 100 ms.
+counted, and so is every other stall of a loop that works. A stall that only waits and meets an idle loop is
+counted with certainty from 100 ms.
 
-The watchdog is a thread of Python: while native code holds the interpreter (a C call that does not release
-it, a garbage collection) it cannot run, and takes the stack at its first chance, which is mostly still in the
-frame that made the call. A stack that was taken after the end belongs to something else and is left out.
+The watchdog is a Python thread. It cannot run while native code holds the interpreter (a C call that does not
+release it, a garbage collection). It then captures the stack at its first chance, which is mostly still in
+the frame that made the call. A stack that was captured after the end belongs to other code and is left out.
 """
 
 import asyncio
@@ -30,18 +30,18 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 STALL_MS = 50
-# 100 callbacks a second are lost in the wake-ups of one call (50 packets a second each way). Measured: 0.16 %
-# of a core while idle, not to be seen at a load of 5 %.
+# 100 callbacks a second are insignificant next to the wake-ups of one call (50 packets a second each way).
+# Measured: 0.16 % of a core while idle, not visible at a load of 5 %.
 BUSY_S, IDLE_S = 0.01, 0.05
-# Share of a core above which the loop works; the heartbeat and the watchdog take 0.2 %.
+# Share of a core above which the loop counts as working; the heartbeat and the watchdog take 0.2 %.
 BUSY_SHARE = 0.05
-# A heartbeat is late by that much without any stall: the timers of a loop have a resolution of a millisecond.
+# A heartbeat may be late by this much without a stall: timers of a loop have a resolution of a millisecond.
 SLACK_NS = 5_000_000
-# The stack is taken of a heartbeat that is so late: 20 ms pass often where two cores are shared, and mean
-# nothing.
+# Lateness of a heartbeat at which the stack is captured. 20 ms pass often where two cores are shared, and do
+# not indicate a stall.
 STACK_AFTER_S = 0.02
 MOST_FRAMES = 12
-# Stalls that wait to be reported; more are counted and not reported.
+# Number of stalls that wait to be reported; further ones are counted and not reported.
 MOST_UNREPORTED = 64
 NS_PER_MS = 1_000_000
 _ROOT = Path(__file__).parents[1]
@@ -53,10 +53,11 @@ class Stall:
 
     Attributes:
         at_s: Unix time of its end.
-        stalled_ms: how long the loop was blocked, exact to ``BUSY_S``.
-        cpu_ms: CPU time of the loop's thread in it. Much less than ``stalled_ms``: it waited.
-        collected_ms: of full garbage collections in it, in whatever thread.
-        stack: innermost frame first, ``path:line function``; empty where it could not be taken in time.
+        stalled_ms: duration for which the loop was blocked, exact to ``BUSY_S``.
+        cpu_ms: CPU time of the loop's thread in it. Much less than ``stalled_ms`` means that the thread
+            waited.
+        collected_ms: time of full garbage collections in it, in any thread.
+        stack: innermost frame first, ``path:line function``; empty where it could not be captured in time.
     """
 
     at_s: float
@@ -77,7 +78,7 @@ class Stall:
 
 
 class HeartbeatTimes:
-    """Decision whether the loop was blocked between two heartbeats. Times come in, no clock is read.
+    """Detection of a stall between two heartbeats. Times are arguments; no clock is read.
 
     Args:
         stall_ns: shortest stall that counts.
@@ -87,20 +88,20 @@ class HeartbeatTimes:
         self._stall_ns = stall_ns
 
     def stalled_ns(self, *, interval_ns: int, passed_ns: int, cpu_ns: int) -> int:
-        """Return how long the loop was blocked; 0: not long enough to be counted.
+        """Return the duration for which the loop was blocked; 0 when it is too short to be counted.
 
         Args:
-            interval_ns: that was asked for between the heartbeats.
-            passed_ns: that did pass.
+            interval_ns: requested time between the heartbeats.
+            passed_ns: time that passed.
             cpu_ns: CPU time of the loop's thread in it.
         """
         late_ns = passed_ns - interval_ns
         if late_ns < SLACK_NS:
             return 0
-        # It began at most one interval before the heartbeat was due. A thread that computed for longer than
-        # the heartbeat was late computed in that interval already.
+        # The stall began at most one interval before the heartbeat was due. A thread that computed for longer
+        # than the heartbeat was late already computed in that interval.
         computed_ns = min(cpu_ns, passed_ns)
-        # How much of a wait came before the heartbeat was due is not known: a short interval is counted in.
+        # The part of a wait before the heartbeat was due is unknown: a short interval is included.
         waited_ns = late_ns + (interval_ns if interval_ns <= BUSY_S * 1e9 else 0)
         return max(late_ns, computed_ns) if max(computed_ns, waited_ns) >= self._stall_ns else 0
 
@@ -110,17 +111,17 @@ class HeartbeatTimes:
 
 
 class StallMonitor:
-    """Stalls of the running loop, from ``async with`` to its end.
+    """Counter of the stalls of the running loop; an asynchronous context manager.
 
     Owns a timer of the loop and a daemon thread.
 
     Args:
-        report: takes each stall that is counted, on the watchdog's thread; must not raise.
+        report: called with each counted stall, on the watchdog's thread; must not raise.
 
     Attributes:
-        count: stalls so far.
-        longest_ms: the longest of them.
-        last: the newest.
+        count: number of stalls so far.
+        longest_ms: longest stall so far.
+        last: newest stall; None before the first.
     """
 
     def __init__(self, report: Callable[[Stall], None] | None = None) -> None:
@@ -134,7 +135,7 @@ class StallMonitor:
         self._thread_id = 0
         self._interval_s = IDLE_S
         self._beat_ns = self._cpu_ns = 0
-        # Number of heartbeats: the watchdog sees by it that the one it watched has come.
+        # Number of heartbeats, by which the watchdog notices that the one it watched has come.
         self._beats = 0
         self._stack: tuple[int, tuple[str, ...]] = 0, ()
         self._collecting_ns = self._collected_ns = self._collected_before_ns = 0
@@ -162,10 +163,10 @@ class StallMonitor:
         if self._timer is not None:
             self._timer.cancel()
         gc.callbacks.remove(self._on_collection)
-        # It sees that within a heartbeat; waiting for it would be a stall.
+        # The watchdog notices that within a heartbeat; waiting for it would be a stall.
         self._ended.set()
 
-    # On the loop.
+    # Called on the loop.
 
     def _beat(self) -> None:
         assert self._loop is not None
@@ -195,11 +196,11 @@ class StallMonitor:
         self.count += 1
         self.longest_ms = max(self.longest_ms, stall.stalled_ms)
         self.last = stall
-        # The log is written by the watchdog: a terminal that stands would be the next stall.
+        # The watchdog writes the log: a terminal that blocks would cause the next stall.
         self._unreported.append(stall)
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
-        """Time full collections: they hold the interpreter, and the watchdog with it."""
+        """Time full collections: they block the interpreter, and the watchdog with it."""
         if info["generation"] < 2:
             return
         if phase == "start":
@@ -207,7 +208,7 @@ class StallMonitor:
         else:
             self._collected_ns += time.monotonic_ns() - self._collecting_ns
 
-    # On the watchdog's thread.
+    # Called on the watchdog's thread.
 
     def _watch(self) -> None:
         seen = -1
@@ -217,7 +218,7 @@ class StallMonitor:
             if left_s > 0:
                 self._ended.wait(left_s)
             elif beats != seen:
-                # Once for each stall: what blocked first is what made it long.
+                # Once for each stall: the code that blocked first is what made it long.
                 seen = beats
                 stack = stack_of(self._thread_id)
                 if beats == self._beats:
@@ -229,7 +230,7 @@ class StallMonitor:
 
 
 def stack_of(thread_id: int) -> tuple[str, ...]:
-    """Return what a thread runs now, innermost frame first, without values of variables."""
+    """Return the stack of a thread, innermost frame first, without values of variables."""
     frame: FrameType | None = sys._current_frames().get(thread_id)
     stack: list[str] = []
     while frame is not None and len(stack) < MOST_FRAMES:

@@ -1,12 +1,12 @@
-"""A blocking engine whose calls wait for somebody else, as asyncio sees it: a thread for each stream.
+"""Asyncio interface to a blocking engine whose calls wait for a remote peer: a thread for each stream.
 
-In and out: as ``runtime.utterances`` says. For engines that hold no interpreter lock, because their work is
-done elsewhere: in a worker, behind a socket. The thread of a stream does one call at a time; what it has not
-taken waits here.
+Inputs and outputs: as in ``runtime.utterances``. For engines that do not hold the interpreter lock, because
+their work is done in a worker, behind a socket. The thread of a stream makes one call at a time; audio that
+it has not taken waits here.
 
 Owners: a stream owns its thread, which is a daemon and ends with ``close`` or with a failure. Slow: audio
-waits, is handed over in larger pieces, and beyond ``backlog_ms`` the oldest is dropped and counted. Hung: a
-final result has a deadline, and so has every call of such an engine. Dead: everything pending fails with
+waits and is handed over in larger pieces; beyond ``backlog_ms`` the oldest is dropped and counted. Hung: a
+final result has a deadline, and so must every call of such an engine. Dead: everything pending fails with
 ``EngineError``, the stream is over, and its owner opens another.
 """
 
@@ -43,7 +43,7 @@ class StreamThreadSettings(StrictModel):
 
 @dataclass(slots=True, eq=False)
 class _Utterance(Generic[T]):
-    """What the thread has still to be given of an utterance."""
+    """Utterance with the audio that the thread has not taken yet."""
 
     audio: bytearray = field(default_factory=bytearray)
     is_begun: bool = False
@@ -53,7 +53,7 @@ class _Utterance(Generic[T]):
 
 
 class ThreadStream(Generic[T]):
-    """One caller of a ``StreamThreads``; see ``UtteranceStream``."""
+    """Stream of one call on a ``StreamThreads``; implements ``UtteranceStream``."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ThreadStream(Generic[T]):
         self._limits = engine.limits
         self._on_partial = on_partial
         self._on_failure = on_failure
-        # The one under way, behind those that the thread is not done with.
+        # Utterances that the thread has not finished, oldest first; the open one is last.
         self._utterances: deque[_Utterance[T]] = deque()
         self._open: _Utterance[T] | None = None
         self._is_calling = False
@@ -130,7 +130,7 @@ class ThreadStream(Generic[T]):
             self._end(EngineError("the stream was closed", engine=self._engine.name, retryable=False))
 
     def _pump(self) -> None:
-        """Give the thread its next call, unless it is in one."""
+        """Start the thread's next call, unless one is running."""
         if self._is_calling or self.failure is not None:
             return
         while self._utterances:
@@ -193,7 +193,7 @@ class ThreadStream(Generic[T]):
         self._pump()
 
     def _settle(self, result: object) -> None:
-        """The final result of the oldest utterance."""
+        """Resolve the oldest utterance with its final result."""
         utterance = self._utterances.popleft()
         if utterance.deadline is not None:
             utterance.deadline.cancel()
@@ -219,7 +219,7 @@ class ThreadStream(Generic[T]):
                 utterance.deadline.cancel()
             if utterance.final is not None and not utterance.final.done():
                 utterance.final.set_exception(error)
-        # Behind the call that runs; what it borrowed goes back then.
+        # Queued after the call that is running; borrowed resources are returned then.
         self._thread.submit(self._stream.close)
         self._thread.shutdown(wait=False)
 
@@ -228,11 +228,11 @@ class ThreadStream(Generic[T]):
 
 
 class StreamThreads(Generic[T]):
-    """A blocking engine for the loop: see the module, and ``UtteranceEngine``.
+    """Asyncio interface to a blocking engine with a thread for each stream; implements ``UtteranceEngine``.
 
     Args:
-        engine: whose calls wait for somebody else; its results are what the callers get.
-        name: of the engine, for errors.
+        engine: engine whose calls wait for a remote peer; its results are passed on unchanged.
+        name: name of the engine, for errors.
         limits: deadlines and bounds of a stream.
     """
 
@@ -250,23 +250,23 @@ class StreamThreads(Generic[T]):
     async def open_stream(
         self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
     ) -> ThreadStream[T]:
-        """See ``UtteranceEngine.open_stream``."""
+        """Open a stream as ``UtteranceEngine.open_stream``."""
         thread = EngineThread(f"{self.name}.stream")
         opening = thread.submit(self._engine.open_stream)
         try:
             stream = await asyncio.wrap_future(opening)
         except asyncio.CancelledError:
-            # What is opened too late is given back there.
+            # A stream that is opened after the cancellation is closed on the thread.
             thread.submit(lambda: opening.result().close())
             thread.shutdown(wait=False)
             raise
-        except Exception as error:  # whatever the engine's code raises, its owner asks for another stream
+        except Exception as error:  # any exception of the engine: the owner requests another stream
             thread.shutdown(wait=False)
             raise self.translated(error) from error
         return ThreadStream(stream, thread, self, on_partial, on_failure)
 
     def translated(self, error: BaseException) -> EngineError:
-        """What the owner of a stream is told of an error."""
+        """Return the error to report to the owner of a stream; log an unexpected one."""
         if isinstance(error, EngineError):
             return error
         if not isinstance(error, AgentError):

@@ -1,8 +1,9 @@
-"""What a thread makes piece by piece, for a loop that may leave at any moment.
+"""Stream text produced in a worker thread to an async consumer that may stop iterating at any time.
 
-In: a job of an executor, which is told what to stop on and whom to tell. Out: its pieces in order; an error
-that it tells is raised here. Whoever closes the generator stops the job, which looks at ``stopped`` as often
-as it makes a piece. A loop that has ended takes nothing, and the job goes on to its own end.
+Input: a job for an executor, which receives a stop event and a callback. Output: its pieces in order; an
+error that the job passes to the callback is raised in the consumer. Closing the generator sets the stop
+event, which the job checks as often as it makes a piece. When the loop has ended, pieces are dropped and the
+job runs to its end.
 """
 
 import asyncio
@@ -13,25 +14,25 @@ from contextlib import suppress
 
 from core.errors import AgentError
 
-# A piece, an error, or None at the end.
+# Takes a piece, an error, or None at the end.
 Tell = Callable[[str | AgentError | None], None]
 
 
 async def told_pieces(
     executor: Executor, job: Callable[[threading.Event, Tell], object]
 ) -> AsyncGenerator[str, None]:
-    """Pieces of text, as the job tells them.
+    """Yield the pieces of text that the job passes to its callback.
 
     Args:
         executor: runs the job.
-        job: given what is set when nobody wants more, and whom to tell; tells None or an error at its end.
+        job: called with the stop event and the callback; calls it with None or an error at its end.
 
     Raises:
-        AgentError: that the job told.
-        Exception: that it ended with.
+        AgentError: the error that the job passed to the callback.
+        Exception: the error that the job raised.
     """
     loop = asyncio.get_running_loop()
-    # As many as an answer may have tokens: the thread is never held up by a slow reader.
+    # Unbounded; an answer has a bounded number of tokens, and a slow reader never blocks the thread.
     pieces: asyncio.Queue[str | BaseException | None] = asyncio.Queue()
     stopped = threading.Event()
 
@@ -40,7 +41,7 @@ async def told_pieces(
             loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
     def ended(future: Future[object]) -> None:
-        """Behind all that it told: nobody waits for one that told no end."""
+        """Mark the end after all pieces, so that the consumer does not wait for a job that marked none."""
         error = None if future.cancelled() else future.exception()
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(pieces.put_nowait, error)

@@ -1,8 +1,8 @@
-"""What the loop sees of an engine that takes utterances, wherever the engine runs.
+"""Asyncio interface of an engine that takes utterances, independent of where the engine runs.
 
-In: audio of many callers, appended without waiting. Out: partial results and one failure by callback, final
-results as futures, all on the loop. A stream that failed is over; its owner opens another. The child process
-and the engine in place both offer this.
+Inputs: audio of many callers, appended without waiting. Outputs: partial results and one failure by callback,
+final results as futures, all on the loop. A stream that failed is over; its owner opens another. Child
+processes, threads and engines in place implement it.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ T = TypeVar("T")
 
 
 class UtteranceStream(Protocol[T]):
-    """One caller of an engine, on the loop. Nothing here waits for the engine."""
+    """Stream of one call to an engine, used on the loop. No method waits for the engine."""
 
     @property
     def failure(self) -> EngineError | None:
-        """Why the stream is over, None while it works."""
+        """Reason for which the stream is over; None while it works."""
         ...
 
     @property
     def dropped_ms(self) -> int:
-        """Audio lost because the engine was too slow."""
+        """Duration of audio lost because the engine was too slow."""
         ...
 
     @property
     def waiting_ms(self) -> int:
-        """Audio that the engine has not worked through."""
+        """Duration of audio that the engine has not processed yet."""
         ...
 
     def start(self) -> None:
@@ -40,7 +40,7 @@ class UtteranceStream(Protocol[T]):
         ...
 
     def feed(self, pcm: bytes) -> None:
-        """Append 16-bit mono audio at the engine's rate. Nothing happens outside an utterance."""
+        """Append 16-bit mono audio at the engine's rate. Has no effect outside an utterance."""
         ...
 
     def finish(self) -> "asyncio.Future[T]":
@@ -57,7 +57,7 @@ class UtteranceStream(Protocol[T]):
 
 
 class UtteranceEngine(Protocol[T]):
-    """An engine that serves the loop: a child, several, or one in place."""
+    """Engine that can be used from the loop: one child, several children, or an engine in place."""
 
     @property
     def rate_hz(self) -> int: ...
@@ -65,7 +65,7 @@ class UtteranceEngine(Protocol[T]):
     async def open_stream(
         self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
     ) -> UtteranceStream[T]:
-        """A stream for one caller; both callbacks run on the loop, ``on_failure`` at most once.
+        """Return a stream for one call; both callbacks run on the loop, ``on_failure`` at most once.
 
         Raises EngineError when no engine becomes ready by the deadline.
         """

@@ -1,4 +1,4 @@
-"""What gateways and workers know, and nobody else: whoever has it may use the workers."""
+"""Secret that gateways and workers share; any client that holds it may use the workers."""
 
 import os
 
@@ -7,10 +7,10 @@ from protocols.worker_tokens import LEAST_SECRET_BYTES
 
 
 def secret_in(variable: str) -> bytes:
-    """What gateways and workers know, of an environment variable; empty where it is not set.
+    """Return the shared secret from an environment variable; empty when it is not set.
 
     Raises:
-        ConfigError: it is too short.
+        ConfigError: the secret is too short.
     """
     secret = os.environ.get(variable, "").encode()
     if secret and len(secret) < LEAST_SECRET_BYTES:

@@ -1,11 +1,13 @@
-"""Does a short voice over the bot want the floor, or does it only listen?
+"""Classifier of short speech over the bot: does it claim the floor, or is it a backchannel?
 
-In: one short voice. Out: the log odds that its owner wants to be heard. A recogniser writes its best guess at
-half a second of sound, and a grammar knows only its phrases; this hears how the sound goes, whatever was
-said. It is smart-turn's encoder (Whisper's, made to tell ends of turns) up to its third layer, where the
-states still say which sounds they were; those of the first, the second and the last third of the voice are
+Input: one short utterance. Output: the log odds that its speaker claims the floor. A recogniser writes its
+best guess at half a second of sound, and a grammar has only its phrases; this classifier uses the sound
+itself, independent of the words.
+
+It uses smart-turn's encoder (Whisper's, trained to detect ends of turns) up to its third layer, where the
+states still represent the sounds. The states of the first, the second and the last third of the utterance are
 averaged, and one line (logistic regression) weighs them. ``python -m evals.turns.floor`` fits the line, on
-synthetic voices; it belongs to the network that it was fitted on, which is checked.
+synthetic voices. The line belongs to the network that it was fitted on, which is checked.
 
 Runs on the caller's thread, about 40 ms of one core; the interpreter lock is released in the network. The
 session is shared and thread-safe.
@@ -22,25 +24,26 @@ from models.turn.smart_turn import RATE_HZ, LogMel
 ENGINE = "floor"
 PARTS = 3
 FEATURES = PARTS * STATE_SIZE
-# The voice is what lies within this of its loudest 10 ms, and a little around it.
+# The utterance is the audio within this range of its loudest 10 ms, and a margin around it.
 RANGE_DB = 30.0
 FRAME_SAMPLES = 160
 MARGIN_FRAMES = 3
-# Peaks below this are nobody's voice (-60 dBFS).
+# Audio with a lower peak is silence (-60 dBFS).
 SILENT_PEAK = 0.001
-# Only the end of a longer sound is listened to.
+# Only the end of a longer sound is used.
 LONGEST_SAMPLES = 2 * RATE_HZ
 LINE_FILE = Path(__file__).with_name("floor_line.npz")
 
 
 class FloorEncoder:
-    """The features that the line weighs. Thread-safe.
+    """Extractor of the features that the line weighs. Thread-safe.
 
     Args:
-        weights: see ``Network``.
+        weights: file of the network; None for the one that comes with Pipecat.
 
     Raises:
-        ConfigError, EngineError: as ``Network`` has them.
+        ConfigError: see ``Network``.
+        EngineError: see ``Network``.
     """
 
     def __init__(self, weights: Path | None = None) -> None:
@@ -49,7 +52,7 @@ class FloorEncoder:
         self.network = self._network.sha256
 
     def features(self, audio: np.ndarray) -> np.ndarray:
-        """Float32, (``FEATURES``,), of one short voice: float32, (samples,), 16 kHz, in [-1, 1].
+        """Return float32, (``FEATURES``,), of one short utterance: float32, (samples,), 16 kHz, in [-1, 1].
 
         Raises:
             ShapeError: not one-dimensional, or empty.
@@ -59,19 +62,20 @@ class FloorEncoder:
             raise ShapeError(f"expected (samples,), got {audio.shape}")
         voice = sounding(audio)[-LONGEST_SAMPLES:]
         [states] = self._network.run([THIRD_LAYER], self._mel(voice))
-        # Sound stands at the end of what the network hears.
+        # The network pads at the front, so the utterance is at the end of its states.
         return averaged(states[-max(PARTS, -(-len(voice) // STATE_SAMPLES)) :], PARTS)
 
 
 class FloorJudge:
-    """Encoder and line. Thread-safe.
+    """Encoder with the fitted line. Thread-safe.
 
     Args:
-        line: its file; None for the one that comes with Parley.
-        weights: see ``Network``.
+        line: file of the line; None for the one that comes with Parley.
+        weights: file of the network; None for the one that comes with Pipecat.
 
     Raises:
-        ConfigError, EngineError: as ``Network`` and ``Line.load`` have them.
+        ConfigError: see ``Network`` and ``Line.load``.
+        EngineError: see ``Network``.
     """
 
     def __init__(self, line: Path | None = None, *, weights: Path | None = None) -> None:
@@ -81,8 +85,9 @@ class FloorJudge:
         )
 
     def log_odds(self, audio: np.ndarray) -> float | None:
-        """That whoever this short voice is wants the floor; None where nothing sounds, of which the network
-        makes anything. ``audio`` and errors as ``features`` has them.
+        """Return the log odds that the speaker of a short utterance claims the floor; None for silence.
+
+        The network would return a value for silence too. ``audio`` and errors are those of ``features``.
         """
         features = self._encoder.features(audio)
         loudest = float(np.max(np.abs(audio)))
@@ -90,7 +95,7 @@ class FloorJudge:
 
 
 def sounding(audio: np.ndarray) -> np.ndarray:
-    """The voice without what is soft in front and behind; all of it where nothing sounds."""
+    """Return the audio without its soft beginning and end; all of it where nothing sounds."""
     frames = len(audio) // FRAME_SAMPLES
     power = np.mean(audio[: frames * FRAME_SAMPLES].reshape(frames, FRAME_SAMPLES) ** 2, axis=1)
     loud = np.flatnonzero(power > power.max(initial=0.0) * 10 ** (-RANGE_DB / 10))

@@ -1,26 +1,27 @@
 """Stop words by PocketSphinx with a grammar instead of a language model.
 
-In: one short utterance. Out: which command it is, or nothing. Commands are what has the bot stop ("wait") and
-what claims the floor in a word or two ("no", "how much"): closed classes of English. The grammar holds them
-and, beside them, what else people say within a second over somebody who talks (``others``): the search takes
-the best of both, so that "okay" is not the "wait" that is nearest to it. Of a phrase that breaks off ("wait
-a") the command counts with which it begins. An utterance that is longer than ``longest_ms`` is no command,
-and costs nothing: it is not decoded.
+Input: one short utterance. Output: the command that it is, or nothing. Commands are phrases that stop the bot
+("wait") and phrases that claim the floor in a word or two ("no", "how much"): closed classes of English. The
+grammar holds them and, as alternatives, other short phrases that callers say over the bot (``others``). The
+search takes the best of both, so that "okay" does not become "wait", the nearest command. A phrase that
+breaks off ("wait a") counts as the command with which it begins. An utterance longer than ``longest_ms`` is
+no command and costs nothing: it is not decoded.
 
-Of ten stop phrases in seven synthetic voices, PocketSphinx with its language model hears 54 % as such; a
-grammar of stop phrases alone finds 89 %. With the rest beside them it takes all of 48 stop phrases in six
-voices (without an echo) for commands, 1 of 48 spoken backchannels, 5 of 48 hums and 1 of 24 coughs. A
+Of ten stop phrases in seven synthetic voices, PocketSphinx with its language model recognises 54 %; a grammar
+of stop phrases alone finds 89 %. With the other phrases as alternatives it takes all of 48 stop phrases in
+six voices (without an echo) for commands, 1 of 48 spoken backchannels, 5 of 48 hums and 1 of 24 coughs. A
 keyphrase search (``kws``) finds 63 to 71 % at thresholds where it takes at most 3 % of backchannels. Short
-talk that is no command is often taken for one ("one second" for "what is it"), so nothing but an interruption
-follows from it.
+talk that is no command is often taken for one ("one second" for "what is it"), so a command must have no
+effect other than an interruption.
 
-Beside the grammar, ``floor.py`` listens to how the voice goes: a grammar has to take something, and takes a
-hum for "hang on" and a "later" for nothing. That is another 40 ms, in native code without the interpreter
-lock.
+In addition to the grammar, ``floor.py`` judges the sound. The reason is that a grammar has to choose a
+phrase: it takes a hum for "hang on", and a "later" for nothing. That takes another 40 ms, in native code
+without the interpreter lock.
 
-A whole utterance is decoded at its end, with its own cepstral mean: no channel is to be learnt first. That
-takes about 30 ms (0.1 s on a busy machine) and holds the interpreter lock, so it has a process of its
-own, as the recogniser does (``runtime.engine_process``). One decoder for all callers, one at a time.
+A whole utterance is decoded at its end, with its own cepstral mean: no channel has to be learnt first. That
+takes about 30 ms (0.1 s on a busy machine) and holds the interpreter lock. The engine therefore runs in a
+process of its own, as the recogniser does (``runtime.engine_process``). All callers share one decoder, which
+serves one at a time.
 """
 
 import threading
@@ -36,12 +37,12 @@ from models.commands.floor import FloorJudge
 from models.stt import Transcript
 from models.stt.pocketsphinx import ENGINE, FRAME_MS, RATE_HZ, spoken
 
-# Hums have no spelling that every dictionary knows.
+# Pronunciations of hums, whose spellings are missing in some dictionaries.
 HUMS = {"mhm": "M HH M", "mm": "M M", "hmm": "HH M", "yep": "Y EH P"}
 
 
 class CommandSettings(StrictModel):
-    """What is a command, and what is not."""
+    """Phrases that are commands, and phrases that are not."""
 
     phrases: tuple[str, ...] = Field(
         default=(
@@ -81,11 +82,11 @@ class CommandSettings(StrictModel):
 
 
 class PocketsphinxCommands:
-    """One shared decoder. Thread-safe.
+    """Command spotter with one shared decoder. Thread-safe.
 
     Raises:
         ConfigError: a word of a phrase has no known pronunciation.
-        EngineError: pocketsphinx does not load, nor what judges the floor.
+        EngineError: pocketsphinx or the floor classifier does not load.
     """
 
     rate_hz = RATE_HZ
@@ -100,19 +101,19 @@ class PocketsphinxCommands:
         self._floor = FloorJudge() if self._settings.floor else None
 
     def open_stream(self) -> "CommandStream":
-        """A new caller."""
+        """Return a stream for a new caller."""
         return CommandStream(self)
 
     def spot(self, pcm: bytes) -> Transcript:
-        """Which command 16-bit mono PCM at 16 kHz is.
+        """Return the command in 16-bit mono PCM at 16 kHz, or a transcript with empty text.
 
         Raises:
-            EngineError: the decoder failed, or the judge of the floor.
+            EngineError: the decoder or the floor classifier failed.
         """
         floor = self._floor.log_odds(pcm16_to_float(pcm)) if self._floor is not None else None
         with self._lock:
             try:
-                # Forgets the noise level of the utterance before.
+                # Resets the noise level of the previous utterance.
                 self._decoder.start_stream()
                 self._decoder.start_utt()
                 self._decoder.process_raw(pcm, False, True)
@@ -138,8 +139,9 @@ class PocketsphinxCommands:
 
 
 def beginning(words: Sequence[str], known: frozenset[str]) -> str:
-    """The longest known phrase with which the words begin, or nothing: a search may end inside of a phrase,
-    and a "wait" whose end is noise is then "wait a".
+    """Return the longest known phrase with which the words begin, or an empty string.
+
+    A search may end inside a phrase: a "wait" whose end is noise is then "wait a".
     """
     for count in range(len(words), 0, -1):
         phrase = " ".join(words[:count])
@@ -149,7 +151,7 @@ def beginning(words: Sequence[str], known: frozenset[str]) -> str:
 
 
 class CommandStream:
-    """One caller. Not thread-safe."""
+    """Stream of one caller. Not thread-safe."""
 
     def __init__(self, engine: PocketsphinxCommands) -> None:
         self._engine = engine
@@ -162,7 +164,7 @@ class CommandStream:
         self._samples = 0
 
     def feed(self, pcm: bytes) -> Transcript | None:
-        """Take 16-bit mono PCM at 16 kHz; kept until the end, never a partial.
+        """Append 16-bit mono PCM at 16 kHz; it is kept until the end. Always returns None.
 
         Raises:
             EngineError: outside an utterance.
@@ -180,7 +182,7 @@ class CommandStream:
         return None
 
     def finish(self) -> Transcript:
-        """End the utterance: the command that it is, or empty text.
+        """End the utterance; return the command that it is, or empty text.
 
         Raises:
             EngineError: outside an utterance, or the decoder failed.
@@ -188,7 +190,7 @@ class CommandStream:
         audio, self._audio = self._audio, None
         if audio is None:
             raise EngineError("no utterance is open", engine=ENGINE, retryable=False)
-        # Shorter than a frame holds nothing to decode.
+        # Audio shorter than a frame cannot be decoded.
         if samples_to_ms(len(audio) // PCM_BYTES_PER_SAMPLE, RATE_HZ) < 3 * FRAME_MS:
             return Transcript("", final=True)
         return self._engine.spot(bytes(audio))
@@ -224,6 +226,6 @@ def _build_decoder(settings: CommandSettings) -> pocketsphinx.Decoder:
 
 
 def _grammar(settings: CommandSettings) -> str:
-    """All phrases are alternatives of equal weight (JSGF 1.0)."""
+    """Return a grammar (JSGF 1.0) in which all phrases are alternatives of equal weight."""
     phrases = " | ".join((*settings.phrases, *settings.others))
     return f"#JSGF V1.0;\ngrammar commands;\npublic <said> = {phrases};\n"

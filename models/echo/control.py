@@ -1,27 +1,28 @@
-"""Echo control of one call: pieces of the microphone in, the caller's voice out.
+"""Echo control of one call: takes pieces of the microphone, returns the caller's voice.
 
     played pieces -> far rate to near rate -> what was played ---------------+
                                                                              v
     microphone    -> frames of 10 ms -> place on the clock -> alignment -> canceller -> guard ----> pieces
                                                                      +-> noise suppression alone --+
 
-Two signals are made of every frame: one without echo, and one that only had its noise suppressed. The guard
-(``audio.echo_guard``) chooses between them: the canceller closes on a caller who talks over the bot, and a
-caller who is much louder than the echo does not need it.
+Two signals are computed from every frame: one without echo, and one with noise suppression only. The guard
+(``audio.echo_guard``) chooses between them, because the canceller suppresses a caller who talks over the bot.
+A caller who is much louder than the echo does not need it.
 
-While it is known that there is no echo, which is most calls by telephone or headset, only the second one is
-made: canceller and guard take four fifths of the time of a call here, and have nothing to learn. The echo is
-looked for all the same. Where one is found the reference mostly jumps to it, and they would begin anew in any
-case; where it does not, the canceller has heard nothing since and finds it as it does at the start of a call.
+While there is known to be no echo, as in most calls by telephone or headset, only the second signal is
+computed. Canceller and guard take four fifths of the processing time of a call here, and have nothing to
+adapt to. The search for an echo continues. When one is found, the reference mostly jumps to it, and both
+would start anew in any case. When it does not jump, the canceller has been idle and finds the echo as at the
+start of a call.
 
-The start guard is for the first tenths of a second: until it is known where the echo is, what is heard while
-something plays is taken down by ``guard_db``, because nothing can say whose voice it is. It ends when the
-echo is found, or when it is clear that there is none: on a headset some tenths of a second after the first
-loud sound.
+The start guard covers the first tenths of a second. Until the place of the echo is known, the microphone is
+attenuated by ``guard_db`` while something plays, because its voice cannot be attributed. It ends when the
+echo is found, or when there is known to be none. On a headset that takes some tenths of a second after the
+first loud sound.
 
-``played`` may be called from another thread than ``process``; neither waits for the other. Pieces that nobody
-has fetched are bounded: the oldest goes. ``close`` waits for a piece that is being worked on; what comes
-after it is not heard.
+``played`` may be called from another thread than ``process``; neither waits for the other. Played pieces that
+were not fetched are bounded: the oldest is dropped. ``close`` waits for a piece that is being processed;
+later pieces are ignored.
 """
 
 import math
@@ -40,15 +41,15 @@ from core.media import float_to_pcm16, pcm16_to_float
 from core.strict_model import StrictModel
 from models.echo import EchoCanceller
 
-# Played pieces that wait for the next microphone frame: 10 s of 20 ms.
+# Greatest number of played pieces that wait for the next microphone frame: 10 s of 20 ms.
 MAX_WAITING = 500
 POWER_FLOOR = 1e-10
-# Of a frame without an echo.
+# Verdict on a frame without an echo.
 NOT_JUDGED = Judged(NOTHING_PLAYED_DB, is_open=True, top_up_db=0.0)
 
 
 class EchoControlSettings(StrictModel):
-    """Bounds of the echo path, and what happens before it is known."""
+    """Bounds of the echo path, and attenuation before it is known."""
 
     longest_ms: int = Field(default=700, ge=100, le=760, description="no echo is later than this")
     expected_ms: float = Field(
@@ -64,15 +65,15 @@ class EchoFrame:
     """Levels of one frame, in dB of a full-scale square wave.
 
     Attributes:
-        heard_db: the microphone.
-        left_db: what is not echo.
-        far_db: what was played and is heard now.
-        knowledge: what is known about the echo.
-        judged: echo or caller.
+        heard_db: level of the microphone.
+        left_db: level of the output.
+        far_db: level of the aligned reference.
+        knowledge: state of the knowledge about the echo.
+        judged: verdict of the guard.
         guarded: the start guard is closed.
-        cancelled: float32, (frame_samples,), what the canceller alone made of it. It is softer where the
-            caller talks over the bot, and has none of the changes between two signals that the guard makes.
-            Without an echo: what the noise suppression made.
+        cancelled: float32, (frame_samples,), output of the canceller alone. It is softer where the caller
+            talks over the bot, and has none of the guard's switches between two signals. Without an echo it
+            is the output of the noise suppression.
     """
 
     heard_db: float
@@ -85,14 +86,14 @@ class EchoFrame:
 
 
 class EchoControl:
-    """One call.
+    """Echo control of one call.
 
     Args:
-        canceller: shared by all calls.
-        settings: see the model.
+        canceller: engine that all calls share.
+        settings: bounds of the echo path; None for the defaults.
 
     Attributes:
-        rate_hz: of the microphone.
+        rate_hz: rate of the microphone.
         is_closed: the engines were released.
 
     Raises:
@@ -124,13 +125,15 @@ class EchoControl:
         )
 
     def played(self, pcm: bytes, rate_hz: int, at_us: int) -> None:
-        """A piece of 16-bit PCM leaves for the loudspeaker at ``at_us``. Any thread."""
+        """Record a piece of 16-bit PCM that leaves for the loudspeaker at ``at_us``. Callable from any
+        thread.
+        """
         self._waiting.append((pcm, rate_hz, at_us))
 
     def process(self, pcm: bytes, at_us: int) -> tuple[bytes, list[EchoFrame]]:
-        """What is not echo of the frames that ``pcm`` completes, 16-bit PCM, and the levels of each.
+        """Return the frames that ``pcm`` completes without echo, 16-bit PCM, and the levels of each.
 
-        at_us: when the last sample of ``pcm`` arrived.
+        at_us: time at which the last sample of ``pcm`` arrived.
 
         Raises:
             EngineError: the canceller failed.
@@ -139,7 +142,7 @@ class EchoControl:
             return (b"", []) if self.is_closed else self._process(pcm, at_us)
 
     def close(self) -> None:
-        """Release the engines, once. Any thread; nothing is processed afterwards."""
+        """Release the engines, once. Callable from any thread; nothing is processed afterwards."""
         with self._lock:
             if not self.is_closed:
                 self.is_closed = True
@@ -189,7 +192,7 @@ class EchoControl:
         return float_to_pcm16(made), level
 
     def _fade(self, left: np.ndarray, passed: np.ndarray, gain: float, share: float) -> np.ndarray:
-        """Both signals at their shares, which move over the frame: a step would be a click."""
+        """Mix both signals at their shares, which change over the frame: a step would be a click."""
         gains = self._gain + (gain - self._gain) * self._ramp
         shares = self._share + (share - self._share) * self._ramp
         self._gain, self._share = gain, share

@@ -1,10 +1,10 @@
 """WebRTC's audio processing module (AEC3, noise suppression, high pass) from the ``livekit`` wheel.
 
 Frames are exactly 10 ms of 16-bit PCM. Both calls block for some tens of microseconds in native code, which
-releases the interpreter lock. Gain control stays off: it lifts what is left of the echo by 16 dB.
+releases the interpreter lock. Gain control stays off: it amplifies residual echo by 16 dB.
 
-AEC3 finds the delay itself up to half a second and follows an echo path that moves; above that it finds
-nothing, which is why the reference is aligned in front of it.
+AEC3 finds a delay of up to half a second itself and follows an echo path that changes. It finds no longer
+delay, which is why the reference is aligned before it.
 """
 
 from typing import Literal
@@ -18,12 +18,12 @@ from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from core.strict_model import StrictModel
 
 FRAME_MS = 10
-# How the binding says that the native library is missing, refused, or gave no answer.
+# Exceptions of the binding when the native library is missing, refuses a call or returns no answer.
 FAULTS = (RuntimeError, AssertionError, ImportError)
 
 
 class WebRtcEchoSettings(StrictModel):
-    """Which parts of the module run."""
+    """Selection of the parts of the module that run."""
 
     rate_hz: Literal[8_000, 16_000, 32_000, 48_000] = Field(default=16_000, description="of the microphone")
     echo_cancellation: bool = Field(default=True, description="AEC3; off for its noise suppression alone")
@@ -32,7 +32,7 @@ class WebRtcEchoSettings(StrictModel):
 
 
 class WebRtcEcho:
-    """Makes streams of one configuration. Thread-safe."""
+    """Factory of streams of one configuration. Thread-safe."""
 
     def __init__(self, settings: WebRtcEchoSettings | None = None) -> None:
         self._settings = settings or WebRtcEchoSettings()
@@ -40,7 +40,7 @@ class WebRtcEcho:
         self.frame_samples = self.rate_hz * FRAME_MS // 1000
 
     def open_stream(self) -> "WebRtcEchoStream":
-        """A new caller.
+        """Return a stream for a new caller.
 
         Raises:
             EngineError: the module does not start.
@@ -48,12 +48,12 @@ class WebRtcEcho:
         return WebRtcEchoStream(self._settings)
 
     def suppressor(self) -> "WebRtcEcho":
-        """See ``EchoCanceller``."""
+        """Return a canceller with noise suppression only."""
         return WebRtcEcho(self._settings.model_copy(update={"echo_cancellation": False}))
 
 
 class WebRtcEchoStream:
-    """One caller's module."""
+    """Audio processing module of one caller; implements ``EchoStream``."""
 
     def __init__(self, settings: WebRtcEchoSettings) -> None:
         self._rate_hz = settings.rate_hz
@@ -70,7 +70,7 @@ class WebRtcEchoStream:
             raise EngineError("the audio processing module does not start", engine="webrtc") from error
 
     def process(self, near: np.ndarray, far: np.ndarray) -> np.ndarray:
-        """See ``EchoStream``."""
+        """Return the next frame without echo and noise, as ``EchoStream.process``."""
         if near.shape != (self._frame,) or far.shape != (self._frame,):
             raise ShapeError(f"expected ({self._frame},), got {near.shape} and {far.shape}")
         heard = self._audio(near)
@@ -83,7 +83,7 @@ class WebRtcEchoStream:
         return pcm16_to_float(bytes(heard.data))
 
     def close(self) -> None:
-        """See ``EchoStream``. The native module goes with its last reference."""
+        """Drop the native module, which is freed with its last reference."""
         del self._module
 
     def _audio(self, samples: np.ndarray) -> AudioFrame:

@@ -1,1 +1,1 @@
-"""Engines in workers of this deployment, from the side of whoever uses them: the link, and who is reached."""
+"""Client side of engines in workers of this deployment: the link to a worker, and its address."""

@@ -1,9 +1,9 @@
-"""One conversation's socket to a worker, for a thread that waits: one question, its pieces, one answer.
+"""Socket of one conversation to a worker, for a blocking thread: one question, its pieces, one answer.
 
-The lease comes first: the worker says what it is and takes the conversation, or says why not. Dead, hung or
-wrong: the socket is closed, and the worker cleans up by itself. ``stop`` of whoever waits is seen within
-``POLL_S``. Not thread-safe; websockets answers the worker's pings, which renew the lease, in a thread of its
-own.
+The lease comes first: the worker describes itself and accepts the conversation, or refuses with a reason.
+When the worker is dead, hung or violates the protocol, the socket is closed, and the worker cleans up by
+itself. A stop of the waiting thread is noticed within ``POLL_S``. Not thread-safe. The library websockets
+answers the worker's pings, which renew the lease, in a thread of its own.
 """
 
 import threading
@@ -20,13 +20,13 @@ from runtime.blocking_socket import connect_for
 from runtime.engine_hosting.codec import MOST_MESSAGE_BYTES, decode, encode
 from runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
 
-# So long a stop may go unseen by whoever waits.
+# Longest time for which a stop of the waiting thread may go unnoticed.
 POLL_S = 0.02
 CLOSE_S = 0.5
-# Messages that nobody has read yet. Behind so many the library reads no more, pings included, and the lease
-# ends: what is left of a clause that was stopped must not be as many.
+# Greatest number of unread messages. Beyond it the library stops reading, pings included, and the lease ends:
+# the rest of a clause that was stopped must stay below it.
 MOST_UNREAD = 1_024
-# Of these the worker says that it cannot take the conversation now, and may later.
+# Reasons for which the worker cannot take the conversation now, and may later.
 FULL = ("busy", "not_ready")
 
 
@@ -35,21 +35,21 @@ def _never() -> bool:
 
 
 class ConversationLink:
-    """See the module.
+    """Blocking connection to a worker for one conversation.
 
     Args:
-        url: of the worker.
-        first: who wants what, and what lets them: a lease, or a watch.
-        open_s: until the lease is taken.
+        url: address of the worker.
+        first: first message, a lease or a watch, with the token that authorises it.
+        open_s: longest wait until the lease is taken.
         write_s: longest write of a message.
-        engine: its name, for errors.
+        engine: registry name of the engine, for errors.
 
     Attributes:
-        facts: what the worker says of itself and its engine.
+        facts: the worker's description of itself and its engine.
 
     Raises:
-        CapacityError: somebody else has it.
-        EngineError: it is not there, or does not take the lease.
+        CapacityError: the worker is in use.
+        EngineError: the worker is not reached, or refuses the lease.
     """
 
     def __init__(self, url: str, first: EngineMessage, *, open_s: float, write_s: float, engine: str) -> None:
@@ -89,12 +89,12 @@ class ConversationLink:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is known against it."""
+        """True until the link was closed or failed."""
         return self._is_open
 
     @property
     def asked(self) -> int:
-        """How many questions were asked."""
+        """Number of questions sent."""
         return self._number
 
     def ask(
@@ -106,18 +106,18 @@ class ConversationLink:
         within_s: float,
         is_stopped: Callable[[], bool] = _never,
     ) -> EngineMessage | None:
-        """The answer; None when ``is_stopped`` says so first: the answer is nobody's then.
+        """Return the answer, or None when ``is_stopped`` returned true first; the answer is then dropped.
 
         Raises:
-            ConfigError: the worker finds a setting wrong.
-            EngineError: the worker fails, is gone, takes the lease back, or does not answer in time.
+            ConfigError: the worker rejects a setting.
+            EngineError: the worker fails, is gone, revokes the lease, or does not answer in time.
         """
         deadline_s = time.monotonic() + within_s
         number = self.put(type_, facts, payload)
         while True:
             answer = self._receive(deadline_s, f"{type_.value} is not answered in time", is_stopped)
             if answer is None:
-                # The worker's engine is stopped as well; what it still answers is nobody's.
+                # The worker's engine is stopped as well; an answer that it still sends is dropped.
                 with suppress(EngineError):
                     self._send(EngineMessage(MessageType.STOP))
                 return None
@@ -125,7 +125,7 @@ class ConversationLink:
                 return self._taken(answer)
 
     def put(self, type_: MessageType, facts: Mapping[str, Any] | None = None, payload: bytes = b"") -> int:
-        """Ask, and wait for nothing: the number of the question, for ``heard``.
+        """Send a question without waiting; return its number, for ``heard``.
 
         Raises:
             EngineError: the worker is gone.
@@ -135,11 +135,12 @@ class ConversationLink:
         return self._number
 
     def heard(self, number: int, *, within_s: float) -> EngineMessage | None:
-        """The next piece or the answer of a question; None when neither comes in time. What belongs to an
-        earlier question is dropped.
+        """Return the next piece or the answer of a question; None when neither comes in time.
+
+        Messages of an earlier question are dropped.
 
         Raises:
-            EngineError: the worker fails, is gone, or takes the lease back.
+            EngineError: the worker fails, is gone, or revokes the lease.
         """
         deadline_s = time.monotonic() + within_s
         while (left_s := deadline_s - time.monotonic()) > 0:
@@ -149,14 +150,14 @@ class ConversationLink:
         return None
 
     def given_up(self, message: str) -> EngineError:
-        """Hang up on a worker that does not do what it should: the error to raise."""
+        """Close the link to a worker that does not behave as it should; return the error to raise."""
         return self._dead(message)
 
     def next(self, type_: MessageType, *, within_s: float) -> EngineMessage:
-        """The next message of a type that nobody asks for.
+        """Return the next unsolicited message of a type.
 
         Raises:
-            EngineError: the worker is gone, or says nothing in time.
+            EngineError: the worker is gone, or sends no such message in time.
         """
         deadline_s = time.monotonic() + within_s
         while True:
@@ -166,7 +167,7 @@ class ConversationLink:
                 return message
 
     def tell(self, type_: MessageType, facts: Mapping[str, Any] | None = None) -> None:
-        """What is answered by nobody.
+        """Send a message that has no answer.
 
         Raises:
             EngineError: the worker is gone.
@@ -174,7 +175,7 @@ class ConversationLink:
         self._send(EngineMessage(type_, facts=facts or {}))
 
     def close(self) -> None:
-        """Hang up: the worker cleans up. From any thread; within about ``CLOSE_S``."""
+        """Close the link; the worker cleans up. Callable from any thread; takes about ``CLOSE_S`` at most."""
         self._is_open = False
         with suppress(OSError, WebSocketException):
             self._exit.close()
@@ -208,7 +209,7 @@ class ConversationLink:
             raise self._dead("the worker says nothing that can be read") from error
 
     def _is_of(self, message: EngineMessage, number: int) -> bool:
-        """Whether it belongs to a question."""
+        """Return whether a message belongs to a question; raise EngineError when it revokes the lease."""
         if message.type is MessageType.REVOKED:
             raise self._dead(f"the worker takes the lease back: {message.facts.get('message')}")
         return message.number == number

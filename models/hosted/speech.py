@@ -9,15 +9,15 @@ from models.stt import Transcript
 from models.tts import SpeechPiece
 from protocols.facts import from_facts, to_facts
 
-# Of one message; an utterance or a clause has fewer.
+# Limit for one message; an utterance or a clause has fewer.
 MOST_WORDS = 10_000
 
 
 def to_transcript(facts: object) -> Transcript:
-    """Return a transcript as it was received.
+    """Return the transcript that was received.
 
     Raises:
-        PeerError: it is none.
+        PeerError: the facts are not a valid transcript.
     """
     transcript = from_facts(Transcript, facts)
     _check(transcript.words, transcript.confidence)
@@ -25,15 +25,15 @@ def to_transcript(facts: object) -> Transcript:
 
 
 def of_piece(piece: SpeechPiece) -> tuple[dict[str, Any], bytes]:
-    """Return a piece of speech to be sent."""
+    """Return the facts and the payload of a piece of speech."""
     return to_facts(piece, without=("pcm",)), piece.pcm
 
 
 def to_piece(facts: Mapping[str, Any], payload: bytes) -> SpeechPiece:
-    """Return a piece of speech as it was received.
+    """Return the piece of speech that was received.
 
     Raises:
-        PeerError: it is none.
+        PeerError: the message is not a valid piece of speech.
     """
     if len(payload) % PCM_BYTES_PER_SAMPLE:
         raise PeerError("half a sample of speech")

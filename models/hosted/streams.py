@@ -1,7 +1,7 @@
-"""Streams of engines that run in workers: how long they are waited for, and how one is opened.
+"""Streams of engines that run in workers: their deadlines, and how they are opened.
 
-A stream is a conversation with a worker, with a lease of its own. Several workers may do (a pool): one that
-does not take the stream is told to whoever places them, and the next one is asked, all within one deadline.
+A stream is a conversation with a worker, with a lease of its own. Several workers may be available (a pool).
+When one refuses the stream, the pool is notified, and the next one is tried, all within one deadline.
 """
 
 import time
@@ -18,7 +18,7 @@ from runtime.engine_hosting.messages import EngineMessage
 
 
 class StreamLimits(StrictModel):
-    """How long a worker is waited for."""
+    """Deadlines for a worker."""
 
     open_timeout_s: float = Field(1, gt=0, le=60, description="longest wait for a stream")
     request_timeout_s: float = Field(
@@ -30,28 +30,28 @@ class StreamLimits(StrictModel):
 
 
 class StreamLeasing(Leasing, Protocol):
-    """Places streams: a pool, or always the same worker. Thread-safe."""
+    """Placement of streams: a pool, or always the same worker. Thread-safe."""
 
     def lease(self) -> tuple[str, EngineMessage]:
-        """See ``Leasing``.
+        """Return the address and the first message, as ``Leasing.lease``.
 
         Raises:
-            EngineBusyError: no worker has a stream left.
-            EngineError: no worker is there.
+            EngineBusyError: no worker has capacity for a stream.
+            EngineError: no worker is available.
         """
         ...
 
     def not_taken(self, url: str) -> bool:
-        """The worker does not take it: whether another one may."""
+        """Report that a worker refused the stream; return whether another one may accept it."""
         ...
 
 
 def open_link(leasing: StreamLeasing, limits: StreamLimits, engine: str) -> ConversationLink:
-    """A stream of a worker. Blocks.
+    """Open a stream on a worker. Blocks.
 
     Raises:
         EngineBusyError: every worker is full.
-        EngineError: none is reached.
+        EngineError: no worker is reached.
     """
     deadline_s = time.monotonic() + limits.open_timeout_s
     refused: EngineError | None = None
@@ -59,7 +59,7 @@ def open_link(leasing: StreamLeasing, limits: StreamLimits, engine: str) -> Conv
         try:
             url, first = leasing.lease()
         except EngineError as error:
-            # What the last one said tells more than that there is no other.
+            # The last refusal is more informative than the absence of another worker.
             raise refused or error from error
         left_s = max(0.05, deadline_s - time.monotonic())
         try:

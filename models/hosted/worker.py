@@ -1,7 +1,7 @@
-"""A worker whose address is known: what lets us speak to it, and what it has loaded.
+"""Worker at a known address: authorisation of a connection, and a description of its engine.
 
-Decides nothing but where to go: every conversation goes to the same worker. A pool decides between several
-(``serving.pool``), behind the same ``Leasing``.
+Every conversation goes to the same worker. A pool chooses between several (``serving.pool``) and has the same
+interface, ``Leasing``.
 """
 
 import time
@@ -18,14 +18,14 @@ from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.worker_secret import secret_in
 
-# A token is used at once.
+# Validity of a token, which is used at once.
 TOKEN_S = 30
-# The worker says how it stands at least so often.
+# Longest interval between two STATE messages of a worker.
 STATE_S = 5.0
 
 
 class WorkerAddress(StrictModel):
-    """Where one worker is, and what it knows too."""
+    """Address of a worker, and the secret that it shares."""
 
     url: str = Field(pattern=r"^wss?://[^/\s]+", description="of the worker")
     name: str = Field("worker", min_length=1, max_length=100, description="the worker's own")
@@ -35,11 +35,11 @@ class WorkerAddress(StrictModel):
     load_timeout_s: float = Field(600, gt=0, le=3_600, description="longest wait for its model")
 
     def check(self) -> None:
-        """See ``core.files.Checked``."""
+        """Check that the secret is set, as ``core.files.Checked`` requires."""
         self.secret()
 
     def secret(self) -> bytes:
-        """What lets us speak to the worker.
+        """Return the secret that authorises connections to the worker.
 
         Raises:
             ConfigError: it is not set, or too short.
@@ -54,21 +54,21 @@ class WorkerAddress(StrictModel):
 
 
 class Leasing(Protocol):
-    """Places conversations: a pool, or always the same worker. Thread-safe."""
+    """Placement of conversations: a pool, or always the same worker. Thread-safe."""
 
     def lease(self) -> tuple[str, EngineMessage]:
-        """Where to go with a new conversation, and the first message there."""
+        """Return the address of a worker for a new conversation, and the first message to send."""
         ...
 
 
 class OneWorker:
-    """A worker whose address is known: every conversation goes there.
+    """Placement of every conversation on one worker with a known address.
 
     Args:
-        address: of it.
+        address: address of the worker.
 
     Raises:
-        ConfigError: there is no secret.
+        ConfigError: the secret is not set.
     """
 
     def __init__(self, address: WorkerAddress) -> None:
@@ -76,19 +76,19 @@ class OneWorker:
         self._secret = address.secret()
 
     def lease(self) -> tuple[str, EngineMessage]:
-        """See ``Leasing``: any process of the worker will do; the session is of this conversation alone."""
+        """Return a lease for a session of its own; any process of the worker will do."""
         return self._address.url, self._first(MessageType.LEASE, uuid.uuid4().hex)
 
     def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, EngineMessage]:
-        """See ``models.llm.hosted.engine.SessionLeasing``."""
+        """Return a lease for a session, as ``models.llm.hosted.engine.SessionLeasing``."""
         return self._address.url, self._first(MessageType.LEASE, session_id, epoch)
 
     def not_taken(self, url: str) -> bool:
-        """See ``StreamLeasing``: there is no other one."""
+        """Return False: there is no other worker."""
         return False
 
     def watch(self) -> EngineMessage:
-        """The first message of whoever wants to know how the worker stands."""
+        """Return the first message of a link that watches the state of the worker."""
         return self._first(MessageType.WATCH, "")
 
     def _first(self, type_: MessageType, session_id: str, epoch: int = 0) -> EngineMessage:
@@ -99,18 +99,18 @@ class OneWorker:
 def loaded_engine(
     address: WorkerAddress, engine: str, kind: str, *, open_s: float, write_s: float
 ) -> dict[str, Any]:
-    """What a worker says of its engine, waiting while it loads.
+    """Return a worker's description of its engine; wait while it loads.
 
     Args:
-        address: of the worker.
-        engine: the registry name of what runs there, for errors.
-        kind: that its engine has to be.
-        open_s: longest wait for its first answer.
+        address: address of the worker.
+        engine: registry name of the engine that runs there, for errors.
+        kind: expected kind of the engine.
+        open_s: longest wait for the first answer.
         write_s: longest write.
 
     Raises:
-        ConfigError: there is no secret, or it has an engine of another kind.
-        EngineError: it is not reached, or its model does not load, or not in time.
+        ConfigError: the secret is missing, or the engine is of another kind.
+        EngineError: the worker is not reached, or its model does not load, or not in time.
     """
     deadline_s = time.monotonic() + address.load_timeout_s
     link = ConversationLink(

@@ -1,4 +1,4 @@
-"""The text that answers: a dialogue in, pieces of spoken text out.
+"""Language models: take a dialogue, return pieces of spoken text.
 
 Asynchronous, because every useful engine waits for a socket or a thread. Cancelling the iteration stops the
 engine.
@@ -13,14 +13,16 @@ from core.registry import Registry, Row
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of the dialogue, oldest first. ``system`` comes first when there is one."""
+    """Message of the dialogue. Messages are ordered oldest first; ``system`` comes first when there
+    is one.
+    """
 
     role: Literal["system", "user", "assistant"]
     text: str
 
 
 class LanguageModel(Protocol):
-    """Shared by all calls; what belongs to one call is in the messages."""
+    """Language model that all calls share; the state of one call is in the messages."""
 
     def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
         """Stream the answer to the last user message, in pieces that join to the whole text.

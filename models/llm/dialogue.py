@@ -1,7 +1,8 @@
-"""Decides what a dialogue was about so far: which sentences of the documents were said, and what is asked.
+"""Reading of a dialogue: which sentences of the documents were spoken, and the caller's question.
 
-In: the messages, oldest first, and the sentences that answers are made of. Out: a ``Dialogue``. Pure; nothing
-is kept between calls, because the messages are the only memory: what the caller did not hear is not in them.
+Inputs: the messages, oldest first, and the sentences that answers are made of. Output: a ``Dialogue``. Pure;
+no state is kept between calls, because the messages are the only memory and exclude what the caller did not
+hear.
 """
 
 import re
@@ -12,9 +13,9 @@ from models.llm import Message
 from models.llm.small_talk import spoken_words
 from models.retrieval import Statement
 
-# However the session marks a reply that was cut off: a bracketed remark, dashes or dots at its end.
+# Marks by which sessions end a reply that was cut off: a bracketed remark, dashes or dots.
 _CUT_OFF_MARK = re.compile(r"\s*(?:\[[^\]]*\]|\([^)]*\)|<[^>]*>|\u2014|\u2013|\u2026|\.{3}|-+)\s*$")
-# The longest remark is a sentence, and two of them stand together at most.
+# The longest remark is a sentence, and at most two of them follow each other.
 _MARK_CHARS, _MOST_MARKS = 200, 8
 _KEY_WORDS = 3
 _MOST_NEIGHBOURS = 20
@@ -22,11 +23,11 @@ _MOST_NEIGHBOURS = 20
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """What the messages say.
+    """Content of the messages.
 
     Attributes:
         words: the last user message in words; empty when there is none.
-        opened: whether the user has said anything at all.
+        opened: true when there is a user message.
         previous_words: the user message before, when no answer from the documents came in between; else
             empty.
         asked_words: the user message before, whatever came in between; empty when there is none.
@@ -34,9 +35,9 @@ class Dialogue:
         last_said: numbers of the sentences in the last assistant message, in order, a started one included.
         started: number of the sentence in which the last assistant message breaks off, or None.
         topic_said: like ``last_said``, of the last message that held any.
-        said: numbers of all sentences that were said in full.
-        replies: how many assistant messages there are of which anything was heard.
-        told: numbers of all sentences that were said or started, in order.
+        said: numbers of all sentences that were spoken in full.
+        replies: number of assistant messages of which anything was heard.
+        told: numbers of all sentences that were spoken or started, in order.
     """
 
     words: tuple[str, ...]
@@ -53,11 +54,11 @@ class Dialogue:
 
 
 class DialogueReader:
-    """Finds document sentences again in what was said. Read-only after construction, thread-safe.
+    """Reader that finds document sentences in spoken replies. Read-only after construction, thread-safe.
 
     Args:
-        statements: what answers are made of; their positions are the numbers in ``Dialogue``. A plain text is
-            a statement without a lead.
+        statements: statements that answers are made of; their positions are the numbers in ``Dialogue``. A
+            plain text is a statement without a lead.
     """
 
     def __init__(self, statements: Sequence[Statement | str]) -> None:
@@ -78,10 +79,10 @@ class DialogueReader:
                 self._by_key.setdefault(words[:_KEY_WORDS], []).append(number)
 
     def read(self, messages: Sequence[Message]) -> Dialogue:
-        """What ``messages`` say; system messages are ignored."""
+        """Return the content of ``messages``; system messages are ignored."""
         spoken = [message for message in messages if message.role != "system"]
         users = [at for at, message in enumerate(spoken) if message.role == "user"]
-        # One of which nothing was heard is no reply.
+        # A message of which nothing was heard is no reply.
         replies = [
             at
             for at, message in enumerate(spoken)
@@ -109,7 +110,7 @@ class DialogueReader:
         )
 
     def _find(self, reply: str) -> tuple[tuple[int, ...], int | None]:
-        """Sentence numbers in a reply, in order, and the one of them in which it breaks off."""
+        """Return the sentence numbers in a reply, in order, and the one in which it breaks off."""
         words = tuple(spoken_words(reply))
         numbers: list[int] = []
         at, ended_at = 0, -1
@@ -130,7 +131,9 @@ class DialogueReader:
         return tuple(numbers), None
 
     def _match(self, words: tuple[str, ...]) -> tuple[int | None, int, bool]:
-        """The longest sentence at the front of ``words``, its length, and whether ``words`` end inside it."""
+        """Return the longest sentence at the front of ``words``, its length, and true if ``words`` end inside
+        it.
+        """
         best: tuple[int | None, int, bool] = (None, 0, False)
         keys = {words[:length] for length in range(1, _KEY_WORDS + 1)}
         for key in keys:
@@ -144,10 +147,10 @@ class DialogueReader:
 
 
 def without_cut_off_mark(text: str) -> str:
-    """``text`` without a trailing remark that it was interrupted."""
+    """Return ``text`` without a trailing remark that it was interrupted."""
     bare = text.strip()
     for _ in range(_MOST_MARKS):
-        # Near the end: over a whole text the search takes the square of its length, 5 s for a page of dots.
+        # Only near the end: over a whole text the search takes quadratic time, 5 s for a page of dots.
         start = max(0, len(bare) - _MARK_CHARS)
         found = _CUT_OFF_MARK.search(bare, start)
         if found is None:
@@ -157,6 +160,6 @@ def without_cut_off_mark(text: str) -> str:
 
 
 def _breaks_off(words: tuple[str, ...], sentence: tuple[str, ...]) -> bool:
-    """Whether ``words`` are the beginning of ``sentence``; the last word may be broken itself."""
+    """Return whether ``words`` are the beginning of ``sentence``; the last word may be broken itself."""
     last = len(words) - 1
     return last < len(sentence) and words[:last] == sentence[:last] and sentence[last].startswith(words[last])

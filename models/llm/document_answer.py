@@ -1,17 +1,23 @@
-"""Decides what to answer: from the conversation or the documents, which statements, or "I don't know".
+"""Choice of an answer: from the conversation, from statements of the documents, or "I don't know".
 
-In: the messages of a dialogue. Out: the whole answer as text. Blocking (the question is embedded, about 10
-ms) and thread-safe; owns nothing that changes. ``models.llm.documents`` runs it in a thread and streams the
+Input: the messages of a dialogue. Output: the whole answer as text. Blocking (the question is embedded, about
+10 ms) and thread-safe; owns no mutable state. ``models.llm.documents`` runs it in a thread and streams the
 result.
 
-The order: a request for a person, a farewell or a command (``turn_taking.caller_intents``); what the
-conversation itself answers ("what is my name"; see ``remembered``); small talk; noise and other languages
-(``intelligible``); then the documents, misheard words put right (``misheard``). A statement of the caller
-that the documents have nothing to say about is acknowledged.
+The order of the attempts:
 
-An answer from the documents is made of whole statements of one passage, or of cells of one table, so that
-it cannot say what the documents do not, and so that the next turn can find it again in the messages. The
-limits below were chosen on the tuning half of ``evals.answers`` and the questions of tests/golden.
+* a request for a person, a farewell or a command (``turn_taking.caller_intents``);
+* questions about the conversation itself ("what is my name", ``remembered``);
+* small talk;
+* noise and other languages (``intelligible``);
+* the documents, after correction of misheard words (``misheard``).
+
+A statement of the caller that the documents do not cover is acknowledged.
+
+An answer from the documents consists of whole statements of one passage, or of cells of one table. It
+therefore cannot state anything that the documents do not, and the next turn can find it again in the
+messages. The limits below were chosen on the tuning half of ``evals.answers`` and the questions of
+tests/golden.
 """
 
 from collections.abc import Sequence
@@ -41,51 +47,52 @@ from models.retrieval.markdown import sentences
 from models.retrieval.terms import is_negated
 from turn_taking.caller_intents import CallerIntent, caller_intent
 
-# A longer turn loses its middle: no question is so long, and everything here takes time by its length.
+# A longer turn loses its middle: no question is so long, and the time of every step here grows with length.
 _MOST_CHARS = 1_500
-# Of a longer turn only the sentence that asks is looked up: the rest would drown it.
+# Of a longer turn only the sentence with the question is looked up: the rest would hide it.
 _ONE_QUESTION_WORDS = 30
-# Of one without an end the last words are looked up: the time of it grows with them.
+# Of a turn without a question in a sentence of its own only the last words are looked up, which bounds the
+# time.
 _MOST_WORDS = 60
-# A phrase of small talk this close to what was said is what was said; questions reach 0.55 by accident.
+# Likeness at which an utterance counts as a phrase of small talk; questions reach 0.55 by accident.
 _SMALL_TALK_LIKENESS = 0.62
-# Weight of the words in common; likeness in meaning has 1.
+# Weight of the words in common; likeness in meaning has weight 1.
 _WORDS_SHARE = 0.3
-# For an entry of a glossary or a row of a table that is named.
+# Weight of a named entry of a glossary or row of a table.
 _KEY_SHARE = 0.25
-# Of a question for something with a name (a model): a statement that has the name, none of the other words
-# and fits less says nothing of what is asked.
+# For a question about a named thing (a model). A statement that has the name, none of the other words and a
+# lower score does not answer the question.
 _NAMED_SCORE = 0.56
-# A question that stands on its own is at least this like a passage; then what was said before is not mixed
-# in.
+# A self-contained question has at least this likeness to a passage; earlier turns are then not mixed in.
 _SELF_CONTAINED_LIKENESS = 0.5
-# What else a turn says that states something is answered when it scores so much.
+# Score at which the rest of a turn that also states something is answered.
 _BESIDES_SCORE = 0.75
-# In a follow-up: share of the question itself; the rest is for the question after the one before it. First of
-# likeness, then of the words in common.
+# Share of the question itself in a follow-up; the rest is for the question that it follows. First for
+# likeness, then for the words in common.
 _OWN_SHARE, _OWN_WORDS_SHARE = 0.4, 0.6
 _FOLLOW_UP_WORDS_SHARE = 0.2
-# The words of the question before lift every score, so a follow-up needs more than a first question.
+# The words of the previous question raise every score, so a follow-up needs more than a first question.
 _FOLLOW_UP_THRESHOLD = 0.5
 _FOLLOW_UP_WORDS = 4
 _FOLLOW_UP_MARKED_WORDS = 9
 _FOLLOW_UP_OPENINGS = ("and", "but", "or", "what about", "how about", "what if")
 _POINTING = frozenset("it its that they them their those these this there one ones him her".split())
-# For the passages under the heading of the last answer.
+# Bonus for the passages under the heading of the last answer.
 _SAME_TOPIC_BONUS = 0.05
-# For an open question ("what is not covered"): a passage that denies where it asks for a denial, or the
-# reverse.
+# Bonus for an open question ("what is not covered"): a passage that denies is preferred when the question
+# asks for a denial, and the reverse.
 _POLARITY_BONUS = 0.1
 _OPEN_QUESTIONS = frozenset("what which who where when".split())
-# For a passage of steps, when it is asked how something is done.
+# Bonus for a passage of steps, for a question about how something is done.
 _STEPS_BONUS = 0.08
 _HOW_TO = ("how do i ", "how can i ", "how to ", "how should i ", "how do you ", "how must i ")
 _TOPIC_SCORE = 0.15
-# A reading of what may have been misheard is taken where it scores so much more, and more by its distance.
+# A reading of possibly misheard words is used when its score is higher by this, and by more the larger its
+# distance.
 _SOUND_WEIGHT = 0.5
 _LEAST_GAIN = 0.1
 _MOST_REPAIRS = 2
-# Beside a statement: what is left of the utterance when the statement is taken out.
+# Least words that must remain of an utterance after its statement is removed.
 _BESIDES_WORDS = 3
 _JOINING = frozenset("and but so also because".split())
 _SOURCE_QUESTIONS = frozenset(
@@ -115,7 +122,7 @@ _UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A passage, and how well each statement of the index fits the question."""
+    """Passage with the fit of each statement of the index to the question."""
 
     passage: int
     score: float
@@ -128,13 +135,13 @@ class DocumentAnswer:
 
     Args:
         index: the passages, built with ``small_talk.PHRASES`` as its phrases.
-        name: what the agent calls itself.
+        name: the agent's name.
         threshold: a question whose best passage scores less is answered with "I don't know".
-        max_words: longest answer; one statement is always said whole.
+        max_words: longest answer; a single statement is always spoken whole.
         max_sentences: statements in one answer.
-        greeting: said when the dialogue holds no user message yet; None makes one from the name and some
+        greeting: used when the dialogue holds no user message yet; None makes one from the name and some
             topics.
-        known_words: words of the language that are no noise; empty where there is no list.
+        known_words: words of the language that are not noise; empty where there is no list.
     """
 
     def __init__(
@@ -185,7 +192,7 @@ class DocumentAnswer:
         conversation = read_conversation(messages)
         dialogue = self._reader.read(conversation.messages)
         if conversation.previous_was_personal:
-            # "My name is Ada" is nothing that a question follows.
+            # A question does not follow a statement such as "My name is Ada".
             dialogue = replace(dialogue, previous_words=(), asked_words=())
         if not dialogue.opened:
             return self._greeting or f"Hello, I am {self._name}. Ask me about {self._example_topics(0)}."
@@ -216,7 +223,7 @@ class DocumentAnswer:
         )
 
     def _answer_request(self, words: Sequence[str], said: str, dialogue: Dialogue) -> str | None:
-        """The answer to what is no question; None for one."""
+        """Return the answer to a request, command or source question; None for any other question."""
         match caller_intent(" ".join(words)):
             case CallerIntent.HUMAN:
                 return _NO_HUMAN
@@ -241,12 +248,12 @@ class DocumentAnswer:
         return f"the {first} {rest}".strip()
 
     def _topics_of(self, dialogue: Dialogue) -> list[str]:
-        """Headings of what was told, each where it was told last, the oldest first."""
+        """Return the headings of what was spoken, each at its last mention, oldest first."""
         passages = (self._index.passage_of(number) for number in reversed(dialogue.told))
         return [self._topics[passage] for passage in dict.fromkeys(passages)][::-1]
 
     def _besides(self, conversation: Conversation, dialogue: Dialogue, thanks: str) -> str:
-        """A statement that comes with something else: "my name is Ada and my card was stolen"."""
+        """Return the answer to a statement with another part: "my name is Ada and my card was stolen"."""
         rest = question_words(spoken_words(conversation.new.rest))
         while rest and rest[0] in _JOINING:
             rest = rest[1:]
@@ -257,7 +264,9 @@ class DocumentAnswer:
         return thanks if choice is None or choice.score < _BESIDES_SCORE else self._say(choice)
 
     def _without_name(self, words: tuple[str, ...]) -> tuple[str, ...]:
-        """Without the agent's name as an address: "Parley, what is ..." but not "what is Parley"."""
+        """Return the words without the agent's name as an address: "Parley, what is ...", not "what is
+        Parley".
+        """
         count = len(self._name_words)
         if count and words[:count] == self._name_words and len(words) > count + 1:
             return words[count:]
@@ -266,7 +275,7 @@ class DocumentAnswer:
         return words
 
     def _from_documents(self, question: list[str], dialogue: Dialogue, *, otherwise: str | None) -> str:
-        """The documents' answer; when they have none, ``otherwise`` or "I don't know"."""
+        """Return the documents' answer; when they have none, ``otherwise`` or "I don't know"."""
         context = self._context(question, dialogue)
         cells = self._from_tables(question, dialogue, is_follow_up=context is not None)
         if cells:
@@ -298,7 +307,7 @@ class DocumentAnswer:
         return self._unknown(own.passages, dialogue)
 
     def _from_tables(self, question: Sequence[str], dialogue: Dialogue, *, is_follow_up: bool) -> str:
-        """Cells that answer by the structure of a table; empty where none do."""
+        """Return cells that answer by the structure of a table; empty where none do."""
         words = self._index.words(" ".join(question))
         said = dialogue.topic_said if is_follow_up or is_choice(words) else ()
         cells = self._tables.compare(words, said) if is_choice(words) else []
@@ -311,9 +320,9 @@ class DocumentAnswer:
         return self._statements.text(cells)
 
     def _as_meant(self, question: list[str]) -> list[str]:
-        """Return a question with its misheard words put right, as far as the documents show that.
+        """Return a question with its misheard words corrected, as far as the documents support that.
 
-        What the documents have an answer to stays as it was heard.
+        A question that the documents can answer is kept as recognised.
         """
         for _ in range(_MOST_REPAIRS):
             readings = self._misheard.readings(question)
@@ -334,7 +343,7 @@ class DocumentAnswer:
         return question
 
     def _scores(self, questions: Sequence[Sequence[str]]) -> list[float]:
-        """Return how well the best passage fits each question by itself; -1 where none may."""
+        """Return the score of the best passage for each question by itself; -1 where none is admitted."""
         asked = [self._question(words) for words in questions]
         rankings = self._index.rank([each.text for each in asked])
         choices = [self._best(ranking, each) for ranking, each in zip(rankings, asked, strict=True)]
@@ -351,7 +360,7 @@ class DocumentAnswer:
         )
 
     def _best(self, ranking: Ranking, question: Question) -> _Choice | None:
-        """The passage that fits a question best; None where it names something that the documents do not."""
+        """Return the best passage for a question; None when it names something that the documents do not."""
         scores = self._admitted(
             ranking.passages + _WORDS_SHARE * ranking.covered + _KEY_SHARE * ranking.keyed, question
         )
@@ -363,7 +372,9 @@ class DocumentAnswer:
         return _Choice(best, float(scores[best]), ranking.sentences, question)
 
     def _says_of_name(self, passage: int, ranking: Ranking, question: Question) -> bool:
-        """Tell if a passage says what is asked of a name, and does not only have the name."""
+        """Return whether a passage answers the question about a name, rather than only containing the
+        name.
+        """
         others = frozenset(question.terms) - question.names
         if not others:
             return True
@@ -390,13 +401,13 @@ class DocumentAnswer:
         return scores
 
     def _holding(self, names: frozenset[str]) -> np.ndarray:
-        """Find passages that have one of the names, in a statement or a heading: bool, (passages,)."""
+        """Return the passages that have one of the names, in a statement or a heading: bool, (passages,)."""
         return np.array([not names.isdisjoint(held) for held in self._names_of])
 
     def _followed(
         self, question: Question, context: str, rankings: Sequence[Ranking], dialogue: Dialogue
     ) -> _Choice | None:
-        """The passage for a question that leans on the one before."""
+        """Return the passage for a question that depends on the previous one; None without a good fit."""
         own, both = rankings
         scores = _OWN_SHARE * own.passages + (1 - _OWN_SHARE) * both.passages
         covered = _OWN_WORDS_SHARE * own.covered + (1 - _OWN_WORDS_SHARE) * both.covered
@@ -415,7 +426,7 @@ class DocumentAnswer:
         return _Choice(best, float(admitted[best]), sentences_fit, replace(question, is_follow_up=True))
 
     def _context(self, question: list[str], dialogue: Dialogue) -> str | None:
-        """Return the question or topic that a follow-up follows; None when the question is none."""
+        """Return the question or topic that a follow-up refers to; None when the question is no follow-up."""
         text = " ".join(question)
         marked = (
             any(text.startswith(f"{opening} ") for opening in _FOLLOW_UP_OPENINGS)
@@ -433,7 +444,7 @@ class DocumentAnswer:
     def _say(self, choice: _Choice, *, choosing: Sequence[str] = ()) -> str:
         question = choice.question
         if choosing and is_choice(choosing):
-            # A choice needs both sides, so the passage is said from its beginning.
+            # A choice needs both sides, so the passage is spoken from its beginning.
             numbers = self._statements.fill(self._index.sentence_numbers(choice.passage))
             advice = _NO_ADVICE if is_open_choice(choosing) else ""
             return advice + self._statements.text(numbers)
@@ -443,7 +454,7 @@ class DocumentAnswer:
         return self._statements.text(self._statements.with_list(chosen))
 
     def _of_each_name(self, choice: _Choice) -> list[int]:
-        """The best statement for each of several names: both weights for "the K100 and the K200"."""
+        """Return the best statement for each of several names: both weights for "the K100 and the K200"."""
         asked = frozenset(choice.question.terms) - choice.question.names
 
         def fit(number: int) -> float:
@@ -488,7 +499,7 @@ class DocumentAnswer:
         return _vary(_UNKNOWN, dialogue.replies).format(topics=topics)
 
     def _example_topics(self, turn: int) -> str:
-        """Three topics of different documents, others on every turn."""
+        """Return three topics of different documents, others on every turn."""
         firsts = self._first_of_source
         step = max(1, len(firsts) // 3)
         chosen = dict.fromkeys(firsts[(turn + step * part) % len(firsts)] for part in range(3))
@@ -496,14 +507,14 @@ class DocumentAnswer:
 
 
 def _bounded(text: str) -> str:
-    """A text without its middle where it is too long; the question is at its beginning or its end."""
+    """Return a text without its middle when it is too long; the question is at its beginning or its end."""
     if len(text) <= _MOST_CHARS:
         return text
     return f"{text[: _MOST_CHARS // 3].rpartition(' ')[0]} {text[-2 * _MOST_CHARS // 3 :].partition(' ')[2]}"
 
 
 def _the_question(said: str, words: Sequence[str]) -> list[str]:
-    """The words of the sentence that asks, where a turn says much more than that; the last ones of many."""
+    """Return the words of the sentence with the question in a long turn, at most the last ``_MOST_WORDS``."""
     if len(words) > _ONE_QUESTION_WORDS:
         asking = [sentence for sentence in sentences(said) if asks(sentence)]
         if asking:
@@ -516,12 +527,12 @@ def _vary(options: Sequence[str], turn: int) -> str:
 
 
 def _names(index: PassageIndex) -> set[str]:
-    """Words that the documents write with a capital inside a sentence, and "I"."""
+    """Return the words that the documents write with a capital inside a sentence, and "I"."""
     inside = (word.strip(",.;:!?") for sentence in index.sentences for word in sentence.split()[1:])
     return {"I", *(word for word in inside if word[:1].isupper())}
 
 
 def _mid_sentence(title: str, names: set[str]) -> str:
-    """A heading inside a sentence: its first letter is small, unless the word is a name."""
+    """Return a heading for use inside a sentence: with a small first letter, unless the word is a name."""
     first, space, rest = title.partition(" ")
     return title if first in names else f"{first[:1].lower()}{first[1:]}{space}{rest}"

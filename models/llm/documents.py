@@ -1,11 +1,12 @@
 """Answers from the deployment's own documents: retrieval instead of a large model, no key, no network.
 
-Decides nothing about content (``document_answer`` does): it loads the documents, runs each answer in a thread
-and streams it in clauses. In: the messages of a dialogue. Out: pieces of text that a voice can begin with.
-The constructor reads files and embeds every sentence, so it blocks: it is called once per process, in a
-thread, and the object is shared by all calls afterwards. It owns no task and no thread; a cancelled ``reply``
-leaves at most one look-up of about 10 ms behind in the executor. An executor that stays full for
-``timeout_s`` is an ``EngineError``.
+Loads the documents, runs each answer in a thread and streams it in clauses; ``document_answer`` decides the
+content. Input: the messages of a dialogue. Output: pieces of text that a voice can begin with. The
+constructor reads files and embeds every sentence, so it blocks. It is called once per process, in a thread,
+and all calls share the object afterwards.
+
+Owns no task and no thread; a cancelled ``reply`` leaves at most one look-up of about 10 ms in the executor.
+An executor that stays full for ``timeout_s`` causes an ``EngineError``.
 """
 
 import asyncio
@@ -37,18 +38,18 @@ def _user_cache() -> Path:
 
 
 class DocumentLlmSettings(StrictModel):
-    """Which documents, and how they are answered from.
+    """Documents, and limits of the answers from them.
 
     Attributes:
         folder: markdown files, read with their sub-folders; default: the shipped examples.
-        name: what the agent calls itself.
-        greeting: said when nobody has spoken yet; None makes one from the name and some topics.
+        name: the agent's name.
+        greeting: used before the caller has spoken; None makes one from the name and some topics.
         threshold: score of the best passage, likeness and words in common, below which the answer is "I don't
             know". Out-of-scope questions score less, with few exceptions; see tests/golden/questions.json.
-        max_words: longest answer; a single statement is said whole.
-        max_sentences: statements in one answer, items of a list that was asked for not counted.
+        max_words: longest answer; a single statement is spoken whole.
+        max_sentences: statements in one answer, without the items of a list that was requested.
         timeout_s: longest wait for a look-up.
-        cache_folder: where sentence vectors are kept between starts; None computes them at every start.
+        cache_folder: folder for sentence vectors between starts; None computes them at every start.
         embedder: the sentence embedder.
     """
 
@@ -64,12 +65,12 @@ class DocumentLlmSettings(StrictModel):
 
 
 class DocumentLlm:
-    """A ``LanguageModel`` over a folder of documents. Thread-safe and shared by all calls.
+    """Implementation of ``LanguageModel`` over a folder of documents. Thread-safe and shared by all calls.
 
     Args:
         settings: default: the shipped documents.
         embedder: replaces the MiniLM of the settings.
-        executor: where look-ups run; None is the default executor of the running loop.
+        executor: runs look-ups; None is the default executor of the running loop.
 
     Raises:
         ConfigError: no documents, or the embedder is not installed.
@@ -104,7 +105,7 @@ class DocumentLlm:
 
     @property
     def index(self) -> PassageIndex:
-        """The passages with their vectors, for a search without an answer."""
+        """Passages with their vectors, for a search without an answer."""
         return self._index
 
     async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:

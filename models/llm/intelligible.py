@@ -1,8 +1,8 @@
-"""Decides if a caller's words are a question at all: noise, another language, or something to answer.
+"""Classification of a turn: a question, noise, or another language.
 
-Pure. Noise is what has no words: letters at random, one word over and over, hesitation. Another language is
-recognised by its script or by its commonest words, so one word alone may pass as unknown. Both are said
-plainly: a fact in answer to noise is worse than a question back.
+Pure. Noise has no words: random letters, one word over and over, hesitation. Another language is recognised
+by its script or by its commonest words, so one word alone may pass as unknown. Both are answered as such: a
+fact in answer to noise is worse than a request to repeat.
 """
 
 import re
@@ -16,12 +16,12 @@ _LETTERS = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 _VOWEL = re.compile(r"[aeiouy]")
 _LONGEST_WORD = 30
 _PART_LETTERS = 3
-# "la la la", "blah blah blah blah blah", "na na na na hey".
+# Repetitions such as "la la la" and "blah blah blah blah blah", "na na na na hey".
 _REPEATED_ONE, _REPEATED_TWO = 3, 5
 _UNKNOWN_SHARE = 0.5
 _FOREIGN_SCRIPT_SHARE = 0.3
 
-# The commonest words of each language that are no English words.
+# The commonest words of each language that are not English words.
 _MARKERS: dict[str, frozenset[str]] = {
     name: frozenset(words.split())
     for name, words in {
@@ -82,7 +82,7 @@ _ENDINGS = (
 
 
 class Heard(Enum):
-    """Kinds of turns."""
+    """Kind of a turn."""
 
     QUESTION = "question"
     NOISE = "noise"
@@ -90,21 +90,21 @@ class Heard(Enum):
 
 
 def language_of(text: str) -> str | None:
-    """Return the name of the language of a text, "other" for another script, None where it is not sure."""
+    """Return the name of the language of a text, "other" for another script, None where it is uncertain."""
     letters = [letter for letter in text if letter.isalpha()]
     if not letters:
         return None
     if sum(ord(letter) > 0x24F for letter in letters) >= _FOREIGN_SCRIPT_SHARE * len(letters):
         return "other"
     words = _LETTERS.findall(text.lower().replace("\u2019", "'"))
-    # "l'heure": the article counts.
+    # In "l'heure" the article counts as a word.
     words = [part for word in words for part in (word, *word.split("'")[1:])]
     counts = Counter({name: sum(word in markers for word in words) for name, markers in _MARKERS.items()})
     name, found = counts.most_common(1)[0]
     english = sum(word in _ENGLISH for word in words)
     accented = any(letter in _NOT_ENGLISH_LETTERS for letter in text.lower())
     if found + accented > english and (found > 1 or (found and (accented or len(words) <= 2))):
-        # "No" and "me" belong to many languages; two of them make no Spanish.
+        # "No" and "me" belong to many languages; two of them are not evidence of Spanish.
         return name if found * 3 >= len(words) or accented else None
     if english:
         return "English"
@@ -112,10 +112,10 @@ def language_of(text: str) -> str | None:
 
 
 class Intelligible:
-    """Tells questions from noise and other languages. Thread-safe.
+    """Classifier that distinguishes questions from noise and other languages. Thread-safe.
 
     Args:
-        texts: the documents; their words are known, and their language is the one that is answered in.
+        texts: the documents; their words are known, and their main language is the accepted one.
         known_words: words of the language; empty where there is no list, and then only words without a vowel
             count as unknown.
     """
@@ -131,7 +131,7 @@ class Intelligible:
         self.language = counts.most_common(1)[0][0] if counts else "English"
 
     def judge(self, text: str) -> Heard:
-        """Return what the words of a turn are."""
+        """Return the kind of a turn."""
         words = spoken_words(text)
         if words and (is_noise(words) or _is_repetition(words)):
             # "Um" and "la la la" are words of other languages as well.
@@ -142,7 +142,7 @@ class Intelligible:
         return Heard.NOISE if self._is_noise(words) else Heard.QUESTION
 
     def _is_answered(self, text: str) -> bool:
-        """Tell if every word is one of the documents: a name of theirs may look foreign."""
+        """Return whether every word is in the documents: a name in them may look foreign."""
         words = _LETTERS.findall(text.lower())
         return all(word in self._of_documents for word in words)
 
@@ -180,7 +180,7 @@ def _is_repetition(words: Sequence[str]) -> bool:
 
 
 def word_forms(word: str) -> Iterable[str]:
-    """Yield a word and what it may be a form of: "payments" and "payment"."""
+    """Yield a word and the words of which it may be a form: "payments" and "payment"."""
     yield word
     for suffix, ending in _ENDINGS:
         if word.endswith(suffix) and len(word) > len(suffix) + 2:

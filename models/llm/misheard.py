@@ -1,13 +1,13 @@
-"""Proposes what a question may have been before a recogniser misheard it. Read-only, thread-safe.
+"""Correction of misheard questions: proposes what was said. Read-only, thread-safe.
 
-A piece of the question with a word that the documents do not have may be a word or two of theirs that sounds
-like it. A word of the language may as well be meant ("how do I cook rice"), so it is replaced only by what
-sounds nearly the same, and where the documents know something else of the question. Which proposal is right,
-and if any is, is for the documents to decide: the answerer takes one only where they have no answer to what
-was heard.
+A piece of the question with a word that is not in the documents may be one or two of their words that sound
+like it. A word of the language may as well be meant ("how do I cook rice"). It is therefore replaced only by
+words that sound nearly the same, and only where the documents contain something else of the question. The
+documents decide which proposal is right, if any: the answerer uses one only where they have no answer to the
+question as recognised.
 
-Denials ("unfrozen" is one), numbers and the words that ask stay as they were heard, and none is proposed:
-what a question is about may be guessed, but not if it is meant or its opposite.
+Denials ("unfrozen" is one), numbers and question words stay as recognised, and none is proposed. The subject
+of a question may be guessed, but not whether it or its opposite is meant.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -19,14 +19,15 @@ from models.retrieval.index import PassageIndex
 from models.retrieval.sounds import SoundAlikes
 from models.retrieval.terms import EMPTY, is_negated, stem
 
-# "Cash" and "card" sound like too much else.
+# Least phones of a phrase: "cash" and "card" sound like too many other words.
 _LEAST_PHONES = 5
-# Of a word that is none of the language, and of one that is. Chosen on the tuning halves of
+# Greatest distance for a word outside the language, and for one of it. Chosen on the tuning halves of
 # ``evals.answers``, with transcripts of the tuning voices.
 _MOST_DISTANCE, _MOST_DISTANCE_OF_WORDS = 0.26, 0.22
 _MOST_PIECE_WORDS = 3
 _MOST_READINGS = 6
-# Pieces times phrases that are compared, which take 0.1 s at most: of a long turn its beginning.
+# Greatest number of comparisons of pieces with phrases, which take 0.1 s at most: of a long turn only the
+# beginning is searched.
 _MOST_PAIRS = 60_000
 _DENYING = ("un", "in", "im", "il", "ir", "dis", "non", "mis")
 _ASKING = frozenset("what which who whom whose where when why how".split())
@@ -37,8 +38,8 @@ class Reading:
     """Question with a piece of it replaced.
 
     Attributes:
-        words: of the question.
-        distance: of the replaced piece from what was heard, 0..1.
+        words: words of the question.
+        distance: distance of the replacement from the recognised piece, 0..1.
     """
 
     words: tuple[str, ...]
@@ -46,7 +47,7 @@ class Reading:
 
 
 class Misheard:
-    """Proposes readings in the words of an index.
+    """Source of readings in the words of an index.
 
     Args:
         index: the documents.
@@ -69,7 +70,7 @@ class Misheard:
         )
 
     def readings(self, words: Sequence[str]) -> list[Reading]:
-        """Return readings of a question, the likeliest by sound first; none where nothing is unknown."""
+        """Return readings of a question, most similar in sound first; empty when every word is known."""
         pieces = list(self._pieces(words))[: max(1, _MOST_PAIRS // max(1, len(self._alike.phrases)))]
         found = self._alike.near([words[start:end] for start, end in pieces], most=_MOST_DISTANCE)
         best: dict[tuple[str, ...], float] = {}
@@ -109,7 +110,9 @@ class Misheard:
     def _may_be(
         self, piece: Sequence[str], phrase: Sequence[str], rest: Sequence[str], distance: float
     ) -> bool:
-        """Tell if a piece of a question may have been a phrase; what the documents know of it has to stay."""
+        """Return whether a piece of a question may stand for a phrase; words that the documents have must
+        remain.
+        """
         stems = {stem(word) for word in phrase}
         unknown = [word for word in piece if self._is_unknown(word)]
         if any(word not in EMPTY and word not in unknown and stem(word) not in stems for word in piece):
@@ -126,7 +129,7 @@ class Misheard:
         return not self._language or any(form in self._language for form in word_forms(word))
 
     def _count_denying(self, words: Sequence[str]) -> int:
-        """Count the words that deny another one of the documents: "unfrozen" where these have "frozen"."""
+        """Return the number of words that negate another one of the documents: "unfrozen" for "frozen"."""
         return sum(
             any(word.startswith(one) and self._index.knows(stem(word.removeprefix(one))) for one in _DENYING)
             for word in words

@@ -1,8 +1,8 @@
-"""Decides what to answer from the conversation itself: what was told, what was asked, what it was about.
+"""Answers from the conversation itself: stated facts, earlier questions, topics.
 
-In: the messages, with the notes that may stand at their front. Out: a ``Conversation`` that knows what the
-person said of themselves and answers questions about it, or has nothing to say. Pure. The documents are asked
-by ``document_answer``, which also decides who goes first: "what is my daily limit" may stand in them.
+Input: the messages, which may begin with notes. Output: a ``Conversation`` that holds the caller's statements
+about themselves and answers questions about it, or returns None. Pure. ``document_answer`` asks the documents
+and decides the order: "what is my daily limit" may be in them.
 """
 
 import re
@@ -29,15 +29,15 @@ from models.llm import Message
 from models.llm.small_talk import question_words, spoken_words
 from models.llm.spoken_text import spoken_list
 
-# A correction means something that was said in one of this many turns.
+# A correction refers to a statement in one of this many turns.
 _RECENT_TURNS = 3
-# Remarks that the session puts into messages: where a reply was cut off, what was seen and heard.
-# No white space stands before the first one of a run: what is searched from each of a page of spaces takes
-# the square of its length.
+# Remarks that the session inserts into messages: where a reply was cut off, what was perceived. No white
+# space precedes the first remark of a run: a search from each space of a page of spaces would take quadratic
+# time.
 _REMARK = re.compile(r"(?<!\s)\s*\[[^\]]*\]")
 _MOST_PARTS = 100
 _TOPICS = 3
-# More than this nobody listens to; each can be asked for.
+# Greatest number of facts in one answer, for the listener's sake; each can be asked for.
 _TOLD_FACTS = 6
 _QUOTED_WORDS = 40
 
@@ -157,11 +157,11 @@ _SECOND_PERSON = {
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """An answer from the conversation.
+    """Answer from the conversation.
 
     Attributes:
         text: ready to speak.
-        sure: it is meant; else a document that fits goes first.
+        sure: the question is certainly about the conversation; else a document that fits takes precedence.
     """
 
     text: str
@@ -170,14 +170,14 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What the messages tell, read once. Made by ``read_conversation``.
+    """Content of the messages, read once by ``read_conversation``.
 
     Attributes:
-        messages: without notes and remarks, one for each turn.
-        notes: what stood at the front.
-        facts: what the person stated of themselves, the oldest first, that of the last message included.
-        intent: what they want.
-        new: what the last message of the person adds.
+        messages: messages without notes and remarks, one for each turn.
+        notes: notes from the front of the messages.
+        facts: statements of the caller about themselves, oldest first, including the last message's.
+        intent: reason of the call; None when not stated.
+        new: additions of the caller's last message.
     """
 
     messages: tuple[Message, ...]
@@ -187,11 +187,11 @@ class Conversation:
     new: Learnt
 
     def recall(self, words: Sequence[str], topics: Sequence[str]) -> Recalled | None:
-        """The answer when ``words`` ask about the conversation, else None.
+        """Return the answer when ``words`` ask about the conversation, else None.
 
         Args:
             words: the question.
-            topics: what was spoken about, the oldest first.
+            topics: topics so far, oldest first.
         """
         bare = [word for word in words if word not in ("um", "uh", "er")]
         for text in dict.fromkeys((" ".join(bare), " ".join(question_words(bare)))):
@@ -201,7 +201,7 @@ class Conversation:
         return None
 
     def acknowledge(self) -> Recalled | None:
-        """What is said to a statement; None when the last message states nothing, or asks besides."""
+        """Return the answer to a statement; None when the last message states nothing, or also asks."""
         if not self.messages or asks(self.messages[-1].text):
             return None
         if self.new.facts:
@@ -212,7 +212,9 @@ class Conversation:
 
     @property
     def previous_was_personal(self) -> bool:
-        """Whether the person's message before the last one was a statement, or a question of this kind."""
+        """True when the caller's message before the last was a statement, or a question about the
+        conversation.
+        """
         said = [message.text for message in self.messages if message.role == "user"]
         if len(said) < 2:
             return False
@@ -324,7 +326,7 @@ class Conversation:
 
 
 def read_conversation(messages: Sequence[Message]) -> Conversation:
-    """Read the messages; those of the system may hold notes too."""
+    """Return the content of the messages; system messages may hold notes too."""
     notes = Notes()
     turns: list[Message] = []
     for message in messages:
@@ -333,7 +335,7 @@ def read_conversation(messages: Sequence[Message]) -> Conversation:
         if found:
             notes, text = found, rest
         if message.role != "system":
-            # Turns that followed each other without an answer come in one message, with blank lines between.
+            # Consecutive turns without an answer come in one message, with blank lines between.
             parts = text.split("\n\n", _MOST_PARTS) if message.role == "user" else [text]
             kept = (replace(message, text=_plain(part, message.role)) for part in parts)
             turns.extend(turn for turn in kept if turn.text or not found)
@@ -353,14 +355,14 @@ def read_conversation(messages: Sequence[Message]) -> Conversation:
             facts[name] = value
         intent = new.intent or intent
         recent.append(tuple(reversed(list(new.facts))))
-    # The notes are newer than the turns, but for the last one: somebody may have put things right since.
+    # Notes are newer than all turns except the last: facts may have been corrected since.
     facts.update({name: value for name, value in notes.facts.items() if name not in new.facts})
     return Conversation(tuple(turns), notes, facts, intent, new)
 
 
 def _plain(text: str, role: str) -> str:
-    """Without remarks; a reply keeps the last one, by which ``dialogue`` knows that it was cut off."""
-    # Up to the last bracket that closes: after it each one that opens would be searched to the end.
+    """Return a text without remarks; a reply keeps the last one, by which ``dialogue`` detects a cut-off."""
+    # Search only up to the last closing bracket: after it each opening bracket would be searched to the end.
     end = text.rfind("]") + 1
     remarked, rest = text[:end], text[end:]
     bare = (_REMARK.sub("", remarked) + rest).strip()
@@ -385,13 +387,13 @@ def _only_theirs(asked: str) -> bool:
         "book",
         "size",
     ):
-        # The documents tell how these are found or changed.
+        # The documents describe how these are found or changed.
         return False
     return is_own(asked) and len(words) <= 3
 
 
 def _clause(name: str, value: str) -> str:
-    """A fact as a part of a sentence to the person."""
+    """Return a fact as a part of a sentence to the caller."""
     if is_note(name):
         return f"you asked me to remember {_that(_second(value))}"
     fixed = {
@@ -409,7 +411,7 @@ def _clause(name: str, value: str) -> str:
 
 
 def _wish(intent: str) -> str:
-    """What the person wants as a part of a sentence to them."""
+    """Return the intent as a part of a sentence to the caller."""
     if intent.startswith("to "):
         return f"you want {_second(intent)}"
     if intent.startswith("because "):
@@ -418,7 +420,7 @@ def _wish(intent: str) -> str:
 
 
 def _thanks(facts: Mapping[str, str]) -> str:
-    """The acknowledgement of what was just stated."""
+    """Return the acknowledgement of new facts."""
     if list(facts) == [NAME]:
         return f"Nice to meet you, {facts[NAME]}. What can I do for you?"
     notes = [value for name, value in facts.items() if is_note(name)]
@@ -435,7 +437,7 @@ def _that(note: str) -> str:
 
 
 def _second(text: str) -> str:
-    """The person's words said to the person: "my card" is "your card"."""
+    """Return the caller's words addressed to the caller: "my card" becomes "your card"."""
     words = [_SECOND_PERSON.get(word.lower(), word) for word in text.split()]
     return re.sub(r"\byou was\b", "you were", " ".join(words))
 

@@ -1,19 +1,19 @@
-"""Decides whether the caller is only being polite, and what to answer then.
+"""Detection of small talk, with answers.
 
-In: what the caller said. Out: an ``Intent`` with answers to choose from. Pure: text in, text out. Exact
-phrases are matched here; a phrase that was misheard or worded differently is found by the document engine,
-which compares the question with ``PHRASES`` as it does with the passages.
+Input: the words of the caller. Output: an ``Intent`` with answers to choose from. Pure: takes and returns
+text. Exact phrases are matched here. A phrase that was misheard or worded differently is found by the
+document engine, which compares the question with ``PHRASES`` as it does with the passages.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# "umm", "hmmm", "aaah", however long it is drawn.
+# Hesitations such as "umm", "hmmm", "aaah", of any length.
 _SOUND = re.compile(r"u+[hm]+|e+r+m*|h+m+|m+h*m+|a+h+|o+h+|e+h+")
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 
-# What people say before the question itself. Longest first where one begins another.
+# Openings before the question itself. Longest first where one begins another.
 _OPENINGS = (
     "can you please tell me",
     "can you tell me about",
@@ -67,14 +67,14 @@ _NOISE = frozenset("um uh uhm er erm hm hmm mm mhm huh ah oh eh the a an and but
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One kind of small talk.
+    """Kind of small talk.
 
     Attributes:
-        name: what it is called.
-        phrases: what callers say, lower case without punctuation.
+        name: name of the kind.
+        phrases: phrases of callers, lower case without punctuation.
         answers: ready to speak; ``{name}`` is the agent, ``{topics}`` a spoken list of topics.
-        similar: whether words like these mean the same; no for commands, where "why do you start over" is a
-            question.
+        similar: similar wordings have the same meaning. False for commands, where "why do you start over" is
+            a question.
     """
 
     name: str
@@ -123,7 +123,7 @@ INTENTS = (
         ),
         ("You are welcome.", "You are welcome. Anything else?"),
     ),
-    # As spoken ``turn_taking.caller_intents`` recognises it; here for what was misheard.
+    # ``turn_taking.caller_intents`` recognises the exact phrases; these are compared with misheard ones.
     Intent(
         "goodbye",
         (
@@ -301,12 +301,14 @@ INTENTS = (
 
 
 def spoken_words(text: str) -> list[str]:
-    """Lower-case words of a text, with digits and apostrophes inside words, without punctuation."""
+    """Return the lower-case words of a text, with digits and apostrophes inside words, without
+    punctuation.
+    """
     return _WORD.findall(text.lower().replace("\u2019", "'"))
 
 
 def exact_intent(words: Sequence[str]) -> Intent | None:
-    """The intent that has exactly these words as a phrase, also after "okay" or before "please"."""
+    """Return the intent that has exactly these words as a phrase, also after "okay" or before "please"."""
     for candidate in (" ".join(words), " ".join(question_words(words))):
         if candidate in _INTENT_OF:
             return _INTENT_OF[candidate]
@@ -314,13 +316,14 @@ def exact_intent(words: Sequence[str]) -> Intent | None:
 
 
 def phrase_intent(number: int) -> Intent:
-    """The intent that ``PHRASES[number]`` belongs to."""
+    """Return the intent that ``PHRASES[number]`` belongs to."""
     return _INTENT_OF[PHRASES[number]]
 
 
 def question_words(words: Sequence[str]) -> list[str]:
-    """The words without greetings, thanks and hesitation around the question; never empty unless ``words``
-    is.
+    """Return the words without greetings, thanks and hesitation around the question.
+
+    Never empty unless ``words`` is.
     """
     text = " ".join(word for word in words if word not in _HESITATION) or " ".join(words)
     changed = True
@@ -336,7 +339,7 @@ def question_words(words: Sequence[str]) -> list[str]:
 
 
 def is_noise(words: Sequence[str]) -> bool:
-    """Whether nothing was said that could be a question: hesitation, or one letter."""
+    """Return whether the words cannot be a question: hesitation, or single letters."""
     return all(word in _NOISE or len(word) == 1 or _SOUND.fullmatch(word) for word in words)
 
 

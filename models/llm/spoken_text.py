@@ -1,18 +1,18 @@
-"""Decides how an answer is cut into pieces that a voice can begin with, and how lists are spoken.
+"""Clauses and lists of a spoken answer: division into pieces that a voice can begin with.
 
-Pure: text in, text out.
+Pure: takes and returns text.
 """
 
 import re
 from collections.abc import Sequence
 
-# A shorter piece ends before the voice has got going; at a full stop even one word stands alone.
+# A shorter piece ends before the voice has reached its normal flow; before a full stop one word is enough.
 _MIN_WORDS = 3
 _CLAUSE = re.compile(r"\S.*?(?:[.!?](?=\s)|[,;:](?=\s)|$)\s*", re.DOTALL)
 
 
 def clauses(text: str) -> list[str]:
-    """``text`` cut after punctuation; the pieces join to the text."""
+    """Return ``text`` cut after punctuation; the pieces join to the text."""
     pieces: list[str] = []
     pending = ""
     for piece in _CLAUSE.findall(text):
@@ -27,7 +27,7 @@ def clauses(text: str) -> list[str]:
 
 
 def spoken_list(items: Sequence[str], *, last: str = "or") -> str:
-    """``a, b or c``."""
+    """Return the items as ``a, b or c``."""
     if len(items) < 2:
         return "".join(items)
     return f"{', '.join(items[:-1])} {last} {items[-1]}"

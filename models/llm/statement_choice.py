@@ -1,8 +1,8 @@
-"""Decides which statements of a chosen passage answer a question: whole ones, few, and none that misleads.
+"""Choice of the statements of a passage that answer a question: whole ones, few, and none that misleads.
 
-Pure, over an index. The best statement is said with those before it that it leans on ("it", "also"), with
-others that fit nearly as well, and with an exception of the same matter: "transfers can be cancelled until
-four" is half of the truth when instant transfers cannot.
+Pure, over an index. The best statement is accompanied by those before it that it depends on ("it", "also").
+Others that fit nearly as well are added, and so are exceptions on the same subject. "Transfers can be
+cancelled until four" is half of the truth when instant transfers cannot.
 """
 
 import re
@@ -15,18 +15,18 @@ from models.retrieval import Statement
 from models.retrieval.index import PassageIndex
 from models.retrieval.terms import is_negated, stem
 
-# Further statements are said when they fit the question nearly as well as the best one.
+# Further statements are added when they fit the question nearly as well as the best one.
 _MARGIN = 0.08
 # The first statement of a passage holds its main point: a general question should get it.
 _FIRST_BONUS = 0.06
-# For a statement that holds all words of the question which its heading lacks ("and on sundays").
+# Bonus for a statement that holds all words of the question which its heading lacks ("and on sundays").
 _SHARED_WORDS_BONUS = 0.3
-# For one that lacks the name that is asked for, while another has it: the K400's value is no answer for the
-# K200.
+# Penalty for a statement without the name in the question, while another has it: the K400's value is no
+# answer for the K200.
 _WITHOUT_NAME = 0.5
-# Asks for one statement of a passage, whatever else is asked.
+# Words that ask for one statement of a passage, in any question.
 _AMOUNT = frozenset("cost costs price much many long often when".split())
-# A statement that begins so cannot stand without the one before it.
+# A statement that begins with one of these depends on the one before it.
 _LEANING = frozenset(
     "it they this that these those then he she both otherwise anything also its their none but "
     "however".split()
@@ -41,9 +41,9 @@ _MISSING_SHARE = 0.3
 # About twelve seconds of speech.
 _SHORT_WORDS = 34
 _LEADING_WORDS = 12
-# A row of so few cells is said whole: an error code with what it means and what to do.
+# A row of at most this many cells is spoken whole: an error code with its meaning and remedy.
 _SHORT_ROW = 2
-# "Up to 25 metres" in a statement and "30 metres" in the question.
+# Compares "up to 25 metres" in a statement with "30 metres" in the question.
 _RANGE = re.compile(
     r"\b(up to|at most|below|under|less than|above|over|more than|at least|from) (\d+(?:\.\d+)?) (\w+)"
 )
@@ -55,14 +55,14 @@ _EXCEPTIONS = frozenset("but except unless however only".split())
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Question as it is put to a passage.
+    """Question to a passage.
 
     Attributes:
-        words: of the question.
-        text: of it, with the one before where it is a follow-up.
+        words: words of the question.
+        text: its text, with the previous question where it is a follow-up.
         terms: its own terms.
-        names: names with digits that it has.
-        is_follow_up: it leans on what was said before.
+        names: names with digits in it.
+        is_follow_up: it depends on earlier turns.
     """
 
     words: tuple[str, ...]
@@ -73,12 +73,12 @@ class Question:
 
 
 class StatementChoice:
-    """Chooses statements of passages. Thread-safe.
+    """Selection of statements of passages. Thread-safe.
 
     Args:
         index: the passages.
-        max_words: longest answer; one statement is always said whole.
-        max_statements: in one answer; items of a list that is asked for are not counted.
+        max_words: longest answer; a single statement is always spoken whole.
+        max_statements: statements in one answer, without the items of a list that was requested.
     """
 
     def __init__(self, index: PassageIndex, *, max_words: int, max_statements: int) -> None:
@@ -91,8 +91,8 @@ class StatementChoice:
 
         Args:
             passage: the chosen one.
-            scores: float32, (statements,), how well each fits by meaning.
-            question: see the class.
+            scores: float32, (statements,), fit of each by meaning.
+            question: the question.
         """
         numbers = list(self._index.sentence_numbers(passage))
         if self._asks_for_the_whole(passage, question):
@@ -119,8 +119,10 @@ class StatementChoice:
         return sorted(taken)
 
     def _needs_more(self, best: int, question: Question) -> bool:
-        """Tell if the best statement may be half of the answer: not all of the question is in it, or it is a
-        question for a yes or a no, whose reason or exception stands next to it.
+        """Return whether the best statement may be only half of the answer.
+
+        This is so when it lacks a part of the question, or when the question asks for yes or no, whose reason
+        or exception is in the next statement.
         """
         if question.words and question.words[0] in _YES_NO:
             return True
@@ -132,7 +134,9 @@ class StatementChoice:
         return missing > _MISSING_SHARE * total
 
     def _with_neighbours(self, best: int, taken: set[int], numbers: Sequence[int]) -> set[int]:
-        """The statements around the best one, the next one first, while the answer stays short."""
+        """Return ``taken`` with the statements around the best one, the next first, while the answer stays
+        short.
+        """
         for number in (best + 1, best - 1, best + 2):
             grown = {*taken, number}
             if (
@@ -158,7 +162,7 @@ class StatementChoice:
         return self.fill([*numbers, *self._index.sentence_numbers(passage + 1)])
 
     def fill(self, numbers: Sequence[int]) -> list[int]:
-        """Return as many statements from the beginning as fit into an answer, one at least."""
+        """Return as many statements from the beginning as fit into an answer, at least one."""
         taken: list[int] = []
         for number in numbers:
             if taken and self.count_words({*taken, number}) > self._max_words:
@@ -167,11 +171,11 @@ class StatementChoice:
         return taken
 
     def count_words(self, numbers: set[int]) -> int:
-        """Return how many words are said."""
+        """Return the number of words of the spoken answer."""
         return len(self.text(sorted(numbers)).split())
 
     def text(self, numbers: Sequence[int]) -> str:
-        """Return statements as they are said: what neighbours have in common is said once."""
+        """Return the spoken text of statements; a lead that neighbours share is spoken once."""
         parts: list[str] = []
         lead = ""
         for number in numbers:
@@ -184,7 +188,7 @@ class StatementChoice:
         return " ".join(parts)
 
     def _asks_for_the_whole(self, passage: int, question: Question) -> bool:
-        """Tell if the question says nothing that the heading does not say, and wants no amount."""
+        """Return whether the question has no terms beyond the heading, and asks for no amount."""
         if question.is_follow_up or _AMOUNT.intersection(question.words):
             return False
         found = self._index.passages[passage]
@@ -201,7 +205,7 @@ class StatementChoice:
     def _fits(
         self, passage: int, numbers: Sequence[int], scores: np.ndarray, question: Question
     ) -> dict[int, float]:
-        """Return how well each statement of the passage answers the question, by its number."""
+        """Return the fit of each statement of the passage to the question, by its number."""
         title = set(self._index.terms(self._index.passages[passage].title))
         asked = {term: self._index.weight(term) for term in question.terms if term not in title}
         total = sum(asked.values())
@@ -223,7 +227,7 @@ class StatementChoice:
         return fits
 
     def _is_out_of_range(self, number: int, question: Question) -> bool:
-        """Tell if the statement is of another size than the one that is asked for."""
+        """Return whether the statement is about another size than the question."""
         quantities = [
             (float(match[1]), stem(match[2]))
             for match in _QUANTITY.finditer(" ".join(self._index.words(question.text)))
@@ -238,7 +242,7 @@ class StatementChoice:
         return False
 
     def _with_support(self, number: int, first: int) -> set[int]:
-        """A statement with those before it that it leans on; an "also" comes after the main point."""
+        """Return a statement with those before it that it depends on; "also" adds the main point."""
         taken = {number}
         if "also" in self._index.words(self._index.sentences[number])[:_ALSO_WORDS]:
             taken.add(first)
@@ -252,7 +256,7 @@ class StatementChoice:
         return bool(words) and words[0] in _LEANING
 
     def _exceptions(self, best: int, numbers: Sequence[int], question: Question) -> list[int]:
-        """Statements that deny, or restrict, what the best one says of the same matter."""
+        """Return statements that deny or restrict the best one on the same subject."""
         if (
             self._index.statements[best].row
             or self._index.passages[self._index.passage_of(best)].form == "list"

@@ -1,8 +1,7 @@
-"""Decides which cells of a table answer a question: another row or column, all rows of a kind, the largest.
+"""Answers from the cells of tables: another row or column, all rows of a kind, the largest value.
 
-Read-only after construction, thread-safe. In: words and terms of a question, and the cells that were said
-before. Out: numbers of statements of the index, or nothing, and then the question is one for the whole
-index.
+Read-only after construction, thread-safe. Inputs: words and terms of a question, and the cells of earlier
+answers. Output: numbers of statements of the index; when it is empty, the question is for the whole index.
 """
 
 import re
@@ -24,15 +23,15 @@ _CHOICE = re.compile(
 _OPEN_CHOICE = re.compile(r"\b(?:should i|would you|better|recommend|best)\b")
 _LARGEST = "largest biggest highest greatest".split()
 _SMALLEST = "smallest lowest fewest".split()
-# In the name of a column these say nothing about what it holds.
 # These compare only with "more" or "most".
 _WITH_MORE, _MORE = frozenset(("expensive", "powerful")), frozenset(("more", "most"))
-# Words of a question for a yes or a no: "suited for", "fit for".
+# Words of a question for yes or no: "suited for", "fit for".
 _FITTING = frozenset(
     stem(word) for word in "suited suitable fit works good supported safe ok okay approved permitted".split()
 )
+# These words in the name of a column do not describe its content.
 _BOUNDS = frozenset(stem(word) for word in ("maximum", "minimum", "max", "min"))
-# Adjectives with the columns that they are about, and whether a small number is meant.
+# Adjectives with the columns that they refer to; true when a small number is meant.
 _ADJECTIVES: Mapping[str, tuple[bool, frozenset[str]]] = {
     word: (is_small, frozenset(stem(column) for column in columns.split()))
     for words, is_small, columns in (
@@ -63,7 +62,7 @@ class _Table:
 
 
 class Tables:
-    """Tables of an index.
+    """Tables of an index, as a source of answers.
 
     Args:
         index: the passages.
@@ -92,7 +91,7 @@ class Tables:
                     self._table_of[sentence] = table
 
     def follow(self, said: Sequence[int], words: Sequence[str]) -> list[int]:
-        """Return the cells of a follow-up: "and the K100?" wants the same column of another row."""
+        """Return the cells of a follow-up: "and the K100?" asks for the same column of another row."""
         cells = [number for number in said if number in self._table_of]
         if not cells:
             return []
@@ -113,7 +112,7 @@ class Tables:
         return [found[name] for name in columns if name in found]
 
     def look_up(self, words: Sequence[str]) -> list[int]:
-        """Return the cells of the rows and the column that a question names, and names nothing else."""
+        """Return the cells of the rows and the column that a question names, if it names nothing else."""
         asked = set(self._index.terms(" ".join(words)))
         for table in self._tables:
             rows = [row for row in table.rows if self._terms[row] <= asked]
@@ -125,7 +124,9 @@ class Tables:
         return []
 
     def list_rows(self, words: Sequence[str]) -> list[int]:
-        """Return the cells that answer "which pumps are not ...": a column of yes and no names the rows."""
+        """Return the cells that answer "which pumps are not ...": those of a yes-no column with the wanted
+        value.
+        """
         if not words or words[0] not in ("which", "what"):
             return []
         asked = set(self._index.terms(" ".join(words)))
@@ -152,7 +153,7 @@ class Tables:
         return best[1][:_MOST_ROWS]
 
     def compare(self, words: Sequence[str], said: Sequence[int]) -> list[int]:
-        """Return the cells that a choice between rows is made by, the best one first where there is one."""
+        """Return the cells by which rows can be compared, the best one first where there is one."""
         text = " ".join(words)
         small, concepts = _superlative(words)
         asked = set(self._index.terms(text))
@@ -174,7 +175,7 @@ class Tables:
         return found[: 2 * _MOST_ROWS]
 
     def _extreme(self, asked: Collection[str], small: bool, concepts: frozenset[str]) -> list[int]:
-        """The best cell of the one table that has such a column."""
+        """Return the best cell of the only table with such a column; empty where there are several."""
         found: list[int] = []
         for table in self._tables:
             if self._named(asked, table.rows) is not None:
@@ -191,7 +192,7 @@ class Tables:
         return found
 
     def _list_columns(self, asked: set[str], wanted: frozenset[str]) -> list[int]:
-        """Rows by names of columns: "which liquids may the K100 pump" has its name over a column."""
+        """Return rows by names of columns: "which liquids may the K100 pump" has its name over a column."""
         for table in self._tables:
             about = self._terms[table.columns[0]]
             column = self._named(asked - about, table.columns[1:])
@@ -205,7 +206,7 @@ class Tables:
         return []
 
     def _is_rest_about(self, table: _Table, rest: Collection[str]) -> bool:
-        """Tell if the other words of a question say no more than what the table is about."""
+        """Return whether the other words of a question only repeat the subject of the table."""
         cell = next(iter(next(iter(table.rows.values())).values()))
         passage = self._index.passages[self._index.passage_of(cell)]
         about = set(
@@ -219,7 +220,9 @@ class Tables:
         return bool(concepts & named) if concepts else bool(named) and named <= set(asked)
 
     def _named(self, asked: Collection[str], names: Iterable[str]) -> str | None:
-        """The one of the names that has most of its words among those asked for."""
+        """Return the name that has the largest share of its words in the question; None below
+        ``_ROW_SHARE``.
+        """
         best, share = None, 0.0
         for name in names:
             held = self._terms[name]
@@ -238,17 +241,17 @@ class Tables:
 
 
 def is_choice(words: Sequence[str]) -> bool:
-    """Tell if a question asks to compare or to choose."""
+    """Return whether a question asks to compare or to choose."""
     return _CHOICE.search(" ".join(words)) is not None or _superlative(words)[0] is not None
 
 
 def is_open_choice(words: Sequence[str]) -> bool:
-    """Tell if a question asks for advice that no document gives."""
+    """Return whether a question asks for advice that no document gives."""
     return _OPEN_CHOICE.search(" ".join(words)) is not None
 
 
 def _superlative(words: Sequence[str]) -> tuple[bool | None, frozenset[str]]:
-    """If a small number is meant, and the columns that it may stand in; None: neither."""
+    """Return true if a small number is meant, and the columns it may be in; None without a superlative."""
     for word in words:
         if word in _ADJECTIVES and (word not in _WITH_MORE or not _MORE.isdisjoint(words)):
             return _ADJECTIVES[word]

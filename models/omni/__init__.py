@@ -1,16 +1,18 @@
-"""Full-duplex speech models: a unit of what is heard in, a unit of what is said (or silence) out.
+"""Full-duplex speech models: take a unit of audio, return a unit of speech or silence.
 
-An engine is asked once a unit, whether anybody speaks or not, and decides itself when to talk. Of each unit:
+An engine is called once a unit, whether or not the caller speaks, and decides itself when to talk. For each
+unit:
 
-    prefill(audio, frames)   what was heard and seen
+    prefill(audio, frames)   audio and pictures received
     generate(force_listen)   listen, or speak: text and audio of this unit
-    finalize()               what can wait until the result has left (terminators, the context's window)
+    finalize()               work that can wait until the result has left (terminators, the context's window)
 
-``prepare`` comes once before, ``cleanup`` once behind; ``stop`` ends a generation that runs. ``phases`` has
-what may follow what, and every engine keeps to it. A host holds the weights; an engine is one conversation.
+``prepare`` is called once before, ``cleanup`` once after; ``stop`` ends a running generation. ``phases``
+defines the legal order, and every engine keeps to it. A host holds the weights; an engine is one
+conversation.
 
-All methods but ``stop`` block, and are called from one thread at a time. ``stop`` may be called from any
-thread at any time, returns at once, and the running call returns within a token.
+All methods except ``stop`` block, and are called from one thread at a time. ``stop`` may be called from any
+thread at any time and returns at once; the running call then returns within a token.
 """
 
 import asyncio
@@ -28,7 +30,7 @@ SILENCE.setflags(write=False)
 
 
 class Vote(Enum):
-    """What an engine does with a unit."""
+    """Decision of an engine for a unit."""
 
     LISTEN = "listen"
     SPEAK = "speak"
@@ -38,15 +40,16 @@ class Vote(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """How a conversation begins.
+    """Start of a conversation.
 
     Attributes:
-        system_prompt: who the bot is.
-        llm_ref_audio: a voice for the language model to sound like, float32, (samples,), at the engine's
-            input rate; None for its own.
-        tts_ref_audio: the same for what turns its tokens into sound.
-        history: what was said before, oldest first, as (role, text): a context that was full begins anew.
-        settings: the engine's own, by name; an unknown one is refused.
+        system_prompt: description of the bot.
+        llm_ref_audio: reference voice of the language model, float32, (samples,), at the engine's input rate;
+            None for its own.
+        tts_ref_audio: reference voice of the vocoder, in the same format.
+        history: earlier messages, oldest first, as (role, text), for a conversation that begins anew because
+            its context was full.
+        settings: settings of the engine, by name; an unknown one is refused.
     """
 
     system_prompt: str = ""
@@ -58,22 +61,23 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class UnitResult:
-    """What became of a unit.
+    """Result of a unit.
 
     Attributes:
-        vote: what was decided.
-        text: what is said in this unit.
+        vote: decision of the engine.
+        text: text spoken in this unit.
         audio: float32, (samples,), at the engine's output rate, in [-1, 1]; empty for silence.
-        end_of_turn: nothing more of what is being said comes.
-        written: all that is to be said, as far as it is known; empty from an engine that does not know.
-        is_aside: what is said is no part of the conversation, as a phrase that covers a silence.
-        broke_off: words of what is ``written`` are missing behind those of this unit: the voice failed.
-        n_tokens: of the language model.
-        n_tts_tokens: of the voice.
-        cost_prefill_ms: what hearing and seeing took.
-        cost_llm_ms: what the language model took.
-        cost_tts_ms: what the voice took.
-        kv_tokens: length of the context behind it; 0 from an engine without one.
+        end_of_turn: this unit is the last of the reply.
+        written: the whole text to be spoken, as far as it is known; empty from an engine that does not know
+            it.
+        is_aside: the speech is not part of the conversation, such as a phrase that covers a silence.
+        broke_off: words of ``written`` after this unit's are missing, because the voice failed.
+        n_tokens: tokens of the language model.
+        n_tts_tokens: tokens of the voice.
+        cost_prefill_ms: time for reading audio and pictures.
+        cost_llm_ms: time of the language model.
+        cost_tts_ms: time of the voice.
+        kv_tokens: length of the context afterwards; 0 from an engine without one.
     """
 
     vote: Vote
@@ -92,20 +96,20 @@ class UnitResult:
 
     @property
     def is_listen(self) -> bool:
-        """Whether the bot is silent in it."""
+        """True when the bot is silent in the unit."""
         return self.vote in (Vote.LISTEN, Vote.YIELD)
 
 
 class OmniEngine(Protocol):
-    """One conversation. Not thread-safe but for ``stop``.
+    """Engine of one conversation. Not thread-safe except for ``stop``.
 
     Attributes:
         unit_ms: length of a unit.
         first_unit_ms: length of the first one; some encoders need more to begin with.
-        input_rate_hz: of what is heard.
-        output_rate_hz: of what is said.
-        context_units: after about so many units the context is full; None: never.
-        takes_frames: whether it sees.
+        input_rate_hz: rate of received audio.
+        output_rate_hz: rate of speech.
+        context_units: approximate number of units after which the context is full; None: never.
+        takes_frames: the engine takes pictures.
     """
 
     unit_ms: int
@@ -121,39 +125,39 @@ class OmniEngine(Protocol):
         Raises:
             ConfigError: an unknown setting, or one that is out of range.
             EngineError: the engine failed.
-            IllegalTransition: one is on.
+            IllegalTransition: a conversation is under way.
         """
         ...
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
-        """Hear a unit, and see it.
+        """Read a unit of audio and pictures.
 
         Args:
             audio: float32, (samples,), a unit at ``input_rate_hz``, in [-1, 1]; a shorter one is padded with
-                silence in front; empty when only frames are given.
+                silence at the front; empty when only frames are given.
             frames: uint8, (height, width, 3), RGB, in order.
 
         Raises:
-            ShapeError: another shape, dtype or length; nothing at all; values that are not finite.
+            ShapeError: another shape, dtype or length; neither audio nor frames; values that are not finite.
             EngineError: the engine failed.
-            IllegalTransition: the unit before is not finalized.
+            IllegalTransition: the previous unit is not finalized.
         """
         ...
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
-        """Decide, and say what is said in this unit.
+        """Decide on this unit, and return its text and audio.
 
         Args:
-            force_listen: be silent, and give up what is being said.
+            force_listen: be silent, and abandon the current reply.
 
         Raises:
             EngineError: the engine failed.
-            IllegalTransition: nothing was heard before.
+            IllegalTransition: no unit was read before.
         """
         ...
 
     def finalize(self) -> None:
-        """End the unit; the next one may begin behind it.
+        """End the unit, after which the next one may begin.
 
         Raises:
             EngineError: the engine failed.
@@ -162,85 +166,87 @@ class OmniEngine(Protocol):
         ...
 
     def stop(self) -> None:
-        """End a generation that runs. From here on units are silent until ``cleanup``. Never raises."""
+        """End a running generation. All further units are silent until ``cleanup``. Never raises."""
         ...
 
     def cleanup(self) -> None:
-        """Give back what the conversation took; another may be prepared behind it. Allowed at any time."""
+        """Release the resources of the conversation; another may be prepared afterwards. Allowed at
+        any time.
+        """
         ...
 
 
 @runtime_checkable
 class HearsWords(Protocol):
-    """An engine that says what others find: it wants to know what was understood."""
+    """Engine that speaks text from other components and is notified of transcripts."""
 
     def on_words(self, words: Any) -> None:
-        """What a specialist beside understood (``two_tier.ears.Told``); from any thread."""
+        """Receive a transcript from a specialist (``two_tier.ears.Told``); called from any thread."""
         ...
 
     def on_settled(self) -> None:
-        """The answer that was owed begins, or does not come; from any thread."""
+        """Receive the notice that the pending answer begins, or does not come; called from any thread."""
         ...
 
 
 @runtime_checkable
 class EndsTurns(Protocol):
-    """An engine that can be told that the caller's turn is over."""
+    """Engine that can be notified that the caller's turn is over."""
 
     def end_turn(self) -> None:
-        """From any thread."""
+        """Mark the end of the caller's turn. Callable from any thread."""
         ...
 
 
 class OmniHost(Protocol):
-    """Shared weights.
+    """Owner of the shared weights.
 
     Attributes:
-        sessions: so many engines may be open at a time; None: any number.
-        takes_frames: whether its engines see.
+        sessions: greatest number of open engines; None for any number.
+        takes_frames: its engines take pictures.
     """
 
     sessions: int | None
     takes_frames: bool
 
     def open_engine(self) -> OmniEngine:
-        """An engine for one conversation.
+        """Return an engine for one conversation.
 
         Raises:
-            CapacityError: as many are open as there may be.
+            CapacityError: the limit of open engines is reached.
         """
         ...
 
     def close(self) -> None:
-        """Give back the weights. No engine may be open."""
+        """Release the weights. No engine may be open."""
         ...
 
 
 @runtime_checkable
 class Placing(Protocol):
-    """A host of one conversation, whose engine is in a worker that has to be had first.
+    """Host of one conversation, whose engine is in a worker that has to be acquired first.
 
     Attributes:
-        lost: set when the worker that it has is gone.
+        lost: set when the acquired worker is gone.
     """
 
     @property
     def lost(self) -> asyncio.Event: ...
 
     async def place(self) -> None:
-        """Return when there is a worker; ``open_engine`` has its engine from then on.
+        """Wait for a worker; ``open_engine`` returns its engine afterwards.
 
         Raises:
-            CapacityError: there will be none.
+            CapacityError: no worker will become available.
         """
         ...
 
     def leave(self) -> None:
-        """The call goes on elsewhere: it waits for no worker any more. Never blocks."""
+        """Stop waiting for a worker, because the call continues elsewhere. Never blocks."""
         ...
 
     def over(self, *, well: bool) -> None:
-        """The engine was given back; ``well``: not because it failed. Never blocks."""
+        """Report that the engine was released; ``well`` is false when it failed. Never blocks."""
         ...
 
 

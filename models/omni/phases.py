@@ -1,8 +1,8 @@
-"""What may follow what in a conversation with an omni engine: a table, and who keeps to it.
+"""Legal order of the calls in a conversation with an omni engine.
 
-Every engine holds one ``Phases`` and tells it each call before it acts: a call out of turn is the same
-error everywhere and leaves the engine as it was. ``stop`` may come from another thread in the middle of
-anything: what was on its way then ends silently, and whatever is called behind it does nothing.
+Every engine has one ``Phases`` and enters each call before it acts. A call out of order is the same error
+everywhere and leaves the engine unchanged. ``stop`` may come from another thread at any time: the running
+call then ends silently, and later calls do nothing.
 """
 
 import threading
@@ -15,7 +15,7 @@ from core.errors import IllegalTransition, ShapeError
 
 
 class Phase(Enum):
-    """Where a conversation stands."""
+    """State of a conversation."""
 
     NEW = "new"
     READY = "ready"
@@ -25,7 +25,7 @@ class Phase(Enum):
 
 
 class Call(Enum):
-    """What is asked of the engine."""
+    """Method of an engine."""
 
     PREPARE = "prepare"
     PREFILL = "prefill"
@@ -50,7 +50,7 @@ TRANSITIONS: Mapping[tuple[Phase, Call], Phase] = {
     (_P.GENERATED, _C.FINALIZE): _P.READY,
     (_P.GENERATED, _C.STOP): _P.STOPPED,
     (_P.GENERATED, _C.CLEANUP): _P.NEW,
-    # A unit that was on its way when it was stopped goes through, and does nothing.
+    # A unit that was under way when the conversation was stopped is accepted and has no effect.
     (_P.STOPPED, _C.PREFILL): _P.STOPPED,
     (_P.STOPPED, _C.GENERATE): _P.STOPPED,
     (_P.STOPPED, _C.FINALIZE): _P.STOPPED,
@@ -60,7 +60,7 @@ TRANSITIONS: Mapping[tuple[Phase, Call], Phase] = {
 
 
 class Phases:
-    """The phase of one conversation. Thread-safe."""
+    """Phase of one conversation. Thread-safe."""
 
     def __init__(self) -> None:
         self._phase = Phase.NEW
@@ -68,19 +68,19 @@ class Phases:
 
     @property
     def phase(self) -> Phase:
-        """Where it stands."""
+        """Present phase."""
         return self._phase
 
     @property
     def is_stopped(self) -> bool:
-        """Whether ``stop`` was called: whatever runs ends at its next token."""
+        """True after ``stop``: a running generation ends at its next token."""
         return self._phase is Phase.STOPPED
 
     def enter(self, call: Call) -> bool:
-        """This is called now. Whether it is to do anything: not behind a ``stop``.
+        """Record a call; return whether it is to act, which is false after a ``stop``.
 
         Raises:
-            IllegalTransition: it may not follow.
+            IllegalTransition: the call is not legal now.
         """
         with self._lock:
             following = TRANSITIONS.get((self._phase, call))
@@ -98,12 +98,12 @@ class Phases:
         engine: str,
         takes_frames: bool = False,
     ) -> tuple[np.ndarray, tuple[np.ndarray, ...]] | None:
-        """Enter a prefill and return the unit as it may be heard and seen; None behind a ``stop``.
+        """Enter a prefill and return the validated unit; None after a ``stop``.
 
         Raises:
-            IllegalTransition: it may not follow.
-            ShapeError: see ``checked_audio`` and ``checked_frames``, or frames that are not taken. The call
-                may come again.
+            IllegalTransition: the call is not legal now.
+            ShapeError: see ``checked_audio`` and ``checked_frames``, or frames that the engine does not take.
+                The call may be repeated.
         """
         before = self._phase
         active = self.enter(Call.PREFILL)
@@ -118,17 +118,19 @@ class Phases:
         return (heard, seen) if active else None
 
     def take_back(self, call: Call, phase: Phase) -> None:
-        """The call failed and changed nothing: it may come again. Not behind a ``stop``."""
+        """Restore the phase before a failed call, so that it may be repeated. Has no effect after a
+        ``stop``.
+        """
         with self._lock:
             if self._phase is TRANSITIONS[phase, call]:
                 self._phase = phase
 
 
 def checked_audio(audio: np.ndarray, samples: int, *, frames: int) -> np.ndarray:
-    """A unit as it may be heard: float32, (samples,), padded with silence in front; empty beside frames.
+    """Return a valid unit: float32, (samples,), padded with silence at the front; empty with frames alone.
 
     Raises:
-        ShapeError: another shape or dtype, longer, nothing at all, or values that are not finite.
+        ShapeError: another shape or dtype, longer, neither audio nor frames, or values that are not finite.
     """
     if audio.ndim != 1 or audio.dtype != np.float32:
         raise ShapeError(f"expected float32, (samples,), got {audio.dtype}, {audio.shape}")
@@ -144,7 +146,7 @@ def checked_audio(audio: np.ndarray, samples: int, *, frames: int) -> np.ndarray
 
 
 def checked_frames(frames: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """Frames as they may be seen: uint8, (height, width, 3).
+    """Return frames after validation: uint8, (height, width, 3).
 
     Raises:
         ShapeError: another shape or dtype.

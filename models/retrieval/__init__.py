@@ -1,4 +1,4 @@
-"""Document look-up: which passages speak about this question?"""
+"""Document retrieval: finds the passages that answer a question."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +10,7 @@ _KEY_WORDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The smallest piece of a document that is true when it is said by itself.
+    """Smallest piece of a document that is true when it is spoken by itself.
 
     Attributes:
         text: a sentence, an item of a list with the words that lead to it, or a cell with its row and column.
@@ -26,12 +26,12 @@ class Statement:
 
     @property
     def lead(self) -> str:
-        """The words before the bare ones; those of neighbours are said once."""
+        """Words before the bare ones; neighbours with the same lead share it when spoken."""
         return self.text.removesuffix(self.bare) if self.bare else ""
 
     @property
     def key(self) -> str:
-        """The entry that the statement explains: the name of a row, or a few words before a colon."""
+        """Entry that the statement explains: the name of a row, or a few words before a colon."""
         before, colon, _ = self.text.partition(": ")
         if self.row:
             return self.row
@@ -40,14 +40,14 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A paragraph, a list or a row of a table of the deployment's documents.
+    """Paragraph, list or table row of the deployment's documents.
 
     Attributes:
-        text: the whole of it, markdown removed.
-        title: the heading it stands under.
+        text: its whole text, markdown removed.
+        title: the heading above it.
         source: the document's own name ("the Northwind fee schedule").
-        above: the headings above the title, the outermost first, without the document's own name.
-        statements: what the text is made of, in order; empty for sentences of a text.
+        above: the headings above the title, outermost first, without the document's own name.
+        statements: its statements, in order; empty for sentences of a text.
         form: "text", "list", "steps" (an ordered list) or "row" (of a table).
         lead: the words that lead to a list; empty where there are none.
         table: number of the table in its document that a row belongs to, from 1; 0 for anything else.
@@ -67,20 +67,19 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage with its cosine similarity to the question, -1..1."""
+    """Passage with its score for the question, -1..1."""
 
     passage: Passage
     score: float
 
 
 class Embedder(Protocol):
-    """Sentences to unit vectors. Thread-safe.
+    """Converter of sentences to unit vectors. Thread-safe.
 
     Attributes:
         dimensions: numbers per vector.
-        identity: changes whenever the same text would become another vector; part of the key of stored
-            vectors.
-        known_words: words of the language that it was made for, in lower case; empty where it has no list.
+        identity: changes whenever the same text would get another vector; part of the key of stored vectors.
+        known_words: words of its language, in lower case; empty where it has no list.
     """
 
     dimensions: int
@@ -88,5 +87,5 @@ class Embedder(Protocol):
     known_words: frozenset[str]
 
     def embed(self, texts: list[str]) -> np.ndarray:
-        """float32, (len(texts), dimensions), rows of length 1."""
+        """Return float32, (len(texts), dimensions), rows of length 1."""
         ...

@@ -1,14 +1,14 @@
-"""Decides which passages, and which sentences of them, speak about a question.
+"""Index of passages: scores passages and their sentences for a question.
 
-In: passages once, then questions. Out: scores and ``Hit``s. Building embeds every sentence, which blocks
-for about 10 ms per sentence unless the vectors are in the cache folder; afterwards the index is read-only
-and thread-safe. A search blocks for the embedding of the question, so callers run it in a thread. No tasks,
-no threads, no clock.
+Input: passages once, then questions. Output: scores and ``Hit``s. Building embeds every sentence, which
+blocks for about 10 ms per sentence unless the vectors are in the cache folder; afterwards the index is
+read-only and thread-safe. A search blocks for the embedding of the question, so callers run it in a thread.
+No tasks, no threads, no clock.
 
-The score of a passage is a weighted mean of three cosines: heading and text together (what it is about),
-its best statement under its heading (the detail that was asked for), the heading alone (the question in
-short). Added to it is the share of the question's words that the passage has (``lexical``): names, numbers
-and rows of tables are distinguished by it, which a cosine does not do.
+The score of a passage is a weighted mean of three cosines: heading and text together (its subject), its best
+statement under its heading (the requested detail), the heading alone (the question in short). Added to it by
+the answerer is the share of the question's words that the passage has (``lexical``). It distinguishes names,
+numbers and rows of tables, which a cosine does not.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,10 @@ from models.retrieval.vector_cache import read_vectors, vectors_key, write_vecto
 _TEXT_WEIGHT = 0.4
 _SENTENCE_WEIGHT = 0.4
 _TITLE_WEIGHT = 0.2
-# A statement that fits so much better than its passage is what was asked for: an item of a long list.
+# A statement that fits better than its passage by more than this decides the score: an item of a long list.
 _OUTSTANDING = 0.1
-# Of the words in common: share of the statement that has most of them; the rest is for the whole passage.
+# Weight, among the words in common, of the statement that has most of them; the rest is for the whole
+# passage.
 _BEST_SHARE = 0.5
 
 
@@ -58,9 +59,9 @@ class PassageIndex:
 
     Args:
         passages: at least one.
-        embedder: turns text into unit vectors.
+        embedder: converts text to unit vectors.
         phrases: further short texts to compare questions with (small talk), without a passage.
-        cache_folder: where the vectors are kept between starts; None computes them every time.
+        cache_folder: folder for the vectors between starts; None computes them every time.
 
     Attributes:
         passages: as given.
@@ -114,7 +115,7 @@ class PassageIndex:
         )
         self._keys: dict[frozenset[str], list[int]] = {}
         for number, statement in enumerate(self.statements):
-            # One row may explain several: "bot.py, runner.py".
+            # One row may explain several entries: "bot.py, runner.py".
             for name in statement.key.split(", "):
                 key = frozenset(self.terms(name))
                 if key:
@@ -137,11 +138,11 @@ class PassageIndex:
         self._phrases = matrix[heads + len(self.sentences) :]
 
     def sentence_numbers(self, passage: int) -> range:
-        """Which of ``sentences`` belong to the passage of this number."""
+        """Return the numbers in ``sentences`` of a passage's sentences."""
         return range(int(self._first_sentence[passage]), int(self._first_sentence[passage + 1]))
 
     def passage_of(self, sentence: int) -> int:
-        """The number of the passage that a sentence belongs to."""
+        """Return the number of the passage that a sentence belongs to."""
         return int(self._passage_of[sentence])
 
     def terms(self, text: str) -> list[str]:
@@ -157,11 +158,11 @@ class PassageIndex:
         return self._sentence_terms[sentence]
 
     def knows(self, term: str) -> bool:
-        """Tell if the passages, or their headings, have the term."""
+        """Return whether the passages, or their headings, have the term."""
         return self._lexicon.knows(term)
 
     def weight(self, term: str) -> float:
-        """Return how much a term says, above 0."""
+        """Return the weight of a term, above 0; rare terms have more."""
         return self._lexicon.weight(term)
 
     def rank(self, questions: Sequence[str]) -> list[Ranking]:
@@ -173,12 +174,12 @@ class PassageIndex:
         ]
 
     def search(self, question: str, *, count: int = 3) -> list[Hit]:
-        """The best passages for a question, best first. Blocks."""
+        """Return the best passages for a question, best first. Blocks."""
         scores = self.rank([question])[0].passages
         return [Hit(self.passages[number], float(scores[number])) for number in np.argsort(-scores)[:count]]
 
     def related(self, passage: int, *, count: int) -> list[int]:
-        """Numbers of the passages most like this one, best first, itself left out."""
+        """Return the numbers of the passages most like this one, best first, without itself."""
         order = np.argsort(-(self._texts @ self._texts[passage]))
         return [int(number) for number in order if number != passage][:count]
 

@@ -1,8 +1,8 @@
-"""Decides which statements have the words of a question. Read-only after construction, thread-safe.
+"""Coverage of a question's words by statements. Read-only after construction, thread-safe.
 
-A rare word says more than a common one (inverse document frequency, as in BM25), and a word that no
-document has counts as the rarest: a question for the colour of a pump whose documents have no colours is
-covered by half.
+A rare word has more weight than a common one (inverse document frequency, as in BM25), and a word that is in
+no document counts as the rarest. A question for the colour of a pump is thus only half covered by documents
+without colours.
 """
 
 import math
@@ -12,10 +12,10 @@ import numpy as np
 
 
 class Lexicon:
-    """Terms with the statements that hold them.
+    """Terms with the statements that contain them.
 
     Args:
-        statements: the terms of each.
+        statements: terms of each statement.
     """
 
     def __init__(self, statements: Sequence[Iterable[str]]) -> None:
@@ -27,11 +27,11 @@ class Lexicon:
         self._holders = {term: np.array(numbers, dtype=np.intp) for term, numbers in holders.items()}
 
     def knows(self, term: str) -> bool:
-        """Tell if a statement has the term."""
+        """Return whether a statement has the term."""
         return term in self._holders
 
     def weight(self, term: str) -> float:
-        """Return how much a term says, above 0."""
+        """Return the weight of a term, above 0; rare terms have more."""
         held = len(self._holders.get(term, ()))
         return math.log(1.0 + (self._count - held + 0.5) / (held + 0.5))
 
@@ -39,8 +39,8 @@ class Lexicon:
         """Return the share of the question's weight that each statement has: float32, (statements,), 0..1.
 
         Args:
-            terms: of the question.
-            weights: a factor of each term; None: 1.
+            terms: terms of the question.
+            weights: a factor for each term; None for 1.
         """
         scores = np.zeros(self._count, dtype=np.float32)
         total = 0.0

@@ -1,13 +1,14 @@
-"""Decides what a passage of the deployment's documents is: a block of markdown under its headings.
+"""Passages from the deployment's documents: blocks of markdown under their headings.
 
-In: a folder of ``*.md`` files, read recursively in name order. Out: ``Passage`` objects in reading order,
-each made of statements that can be spoken by themselves: sentences of a paragraph; items of a list with the
-words that lead to them, because "cut cables" says the opposite of "the following can't be returned: cut
-cables"; cells of a table with their row and column. Blocking file access, done once at start; nothing here
-keeps state. A folder without documents is a ``ConfigError``, because a server that can only say "I don't
-know" is a mistake and not a deployment.
+Input: a folder of ``*.md`` files, read recursively in name order. Output: ``Passage`` objects in reading
+order, each made of statements that can be spoken by themselves. These are sentences of a paragraph, items of
+a list and cells of a table. An item has the words that lead to it, because "cut cables" means the opposite of
+"the following can't be returned: cut cables"; a cell has its row and column.
 
-CommonMark with tables, as markdown-it-py reads it. Pictures are left out, and so is code in blocks, but for
+Blocking file access, done once at start; keeps no state. A folder without documents is a ``ConfigError``,
+because a server that can only say "I don't know" is a mistake and not a deployment.
+
+CommonMark with tables, as markdown-it-py reads it. Pictures are left out. So is code in blocks, except for
 one command after a paragraph that leads to it with a colon, and commands with a comment. Front matter names
 the document and is not spoken.
 """
@@ -26,7 +27,7 @@ from models.retrieval import Passage, Statement
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-# Tags of HTML that stand inside of a sentence; any other name in angle brackets is a word, as in "<key>".
+# HTML tags that may be inside a sentence; any other name in angle brackets is a word, as in "<key>".
 _TAG = re.compile(
     r"</?(?:a|abbr|b|br|code|del|div|em|font|i|img|ins|kbd|li|mark|ol|p|pre|q|s|small|span|"
     r"strong|sub|sup|table|td|th|tr|u|ul|var)\b[^>]*>",
@@ -41,7 +42,7 @@ _ABBREVIATED = re.compile(
 _CODE_WORDS = 12
 _SHELLS = frozenset(("", "sh", "bash", "shell", "console"))
 _COMMENTED = re.compile(r"(\S.*?)\s+#\s+(\S.*)")
-# An item that is no sentence says nothing without its heading.
+# An item that is not a sentence is meaningless without its heading.
 _SENTENCE_WORDS = 4
 _DEEPEST = 12
 _PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -50,8 +51,8 @@ _PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 def load_passages(folder: Path) -> list[Passage]:
     """Read every passage below ``folder``, in the order of file names and lines.
 
-    The first ``#`` heading of a file names the source (else its front matter, else the file name does),
-    deeper headings are titles.
+    The first ``#`` heading of a file names the source; without one its front matter does, or the file name.
+    Deeper headings are titles.
 
     Raises:
         ConfigError: the folder is missing, unreadable, not UTF-8, or holds no passage; names the path.
@@ -92,7 +93,7 @@ def plain_text(markdown: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """Cut a text after full stops, question and exclamation marks that a capital or a digit follows."""
+    """Split a text after full stops, question and exclamation marks that a capital or a digit follows."""
     parts: list[str] = []
     for piece in _SENTENCE_END.split(text):
         if parts and _ABBREVIATED.search(parts[-1]):
@@ -103,13 +104,13 @@ def sentences(text: str) -> list[str]:
 
 
 class _Reader:
-    """Walks the blocks of one document and collects its passages."""
+    """Visitor of the blocks of one document that collects its passages."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.passages: list[Passage] = []
         self._source_named = False
-        # (level, text) of the headings that are open.
+        # Open headings, as (level, text).
         self._headings: list[tuple[int, str]] = []
         self._tables = 0
         # A paragraph that leads to the next block: "The following cannot be returned:".
@@ -137,7 +138,7 @@ class _Reader:
                     self._paragraph(text)
 
     def _code(self, code: str, lead: str, *, is_shell: bool) -> None:
-        """Add one command with the words that lead to it, or commands with a comment on what they do."""
+        """Add one command with the words that lead to it, or commands with a comment on their purpose."""
         lines = [_ANGLED.sub("", line).strip() for line in code.strip().splitlines()]
         if lead and len(lines) == 1 and len(lines[0].split()) <= _CODE_WORDS:
             self._add([Statement(f"{lead} {_closed(lines[0])}")], "text")
@@ -165,11 +166,11 @@ class _Reader:
 
     def _paragraph(self, text: str) -> None:
         if text.startswith("|"):
-            # A table without the line under its header is none.
+            # A table without the line under its header is not parsed as one.
             text = ", ".join(filter(None, (cell.strip() for cell in text.split("|"))))
         parts = sentences(text)
         if parts and parts[-1].endswith(":"):
-            # It leads to a list; by itself it says nothing.
+            # The sentence leads to a list and is meaningless by itself.
             self._lead = parts.pop()
         self._add([Statement(part) for part in parts], "text")
 
@@ -227,7 +228,7 @@ class _Reader:
 
 
 def _items(block: SyntaxTreeNode, above: tuple[str, ...], title: str) -> Iterator[Statement]:
-    """Statements of a list, nested ones with the items above them."""
+    """Yield the statements of a list, nested ones with the items above them."""
     ordered = block.type == "ordered_list"
     for item in block.children:
         own = ""
@@ -258,14 +259,14 @@ def _item(
 
 
 def _inline(node: SyntaxTreeNode) -> str:
-    """Text of a block: no marks, no pictures, HTML only where it is a word."""
+    """Return the text of a block without marks and pictures, and HTML only where it is a word."""
     return _words("".join(_pieces(node)))
 
 
 def _pieces(node: SyntaxTreeNode) -> Iterator[str]:
     for child in node.children:
         if child.type == "image":
-            # Its text describes what cannot be seen.
+            # The alternative text describes a picture, which a caller cannot see.
             continue
         if child.children:
             yield from _pieces(child)
@@ -283,7 +284,7 @@ def _front_matter_title(text: str) -> str:
     try:
         values = parse_yaml_value(text, where="front matter")
     except ConfigError:
-        # It names the document at best: one that does not is read all the same.
+        # Front matter only names the document, so the document is read without it.
         return ""
     title = values.get("title") if isinstance(values, dict) else None
     return _words(str(title)) if title else ""
@@ -302,5 +303,7 @@ def _upper(text: str) -> str:
 
 
 def _lower(name: str) -> str:
-    """The name of a column inside of a sentence: its capital goes, that of "K100" or "DNS" stays."""
+    """Return the name of a column for use inside a sentence: with a small letter, but not for "K100" or
+    "DNS".
+    """
     return f"{name[:1].lower()}{name[1:]}" if name[1:2].islower() or len(name) == 1 else name

@@ -1,12 +1,12 @@
-"""Decides how a sentence becomes a vector: all-MiniLM-L6-v2 with a forward pass in numpy.
+"""Sentence embedder: all-MiniLM-L6-v2 with a forward pass in numpy.
 
-In: sentences. Out: unit vectors. The weights come from the files of an installed package and are loaded once,
-by the constructor, which blocks for about a quarter of a second; after that the object is read-only and
-thread-safe. It starts no thread of its own and keeps nothing of what it embedded. ``embed`` blocks for about
-10 ms per question, so callers run it in a thread.
+Input: sentences. Output: unit vectors. The weights come from the files of an installed package and are loaded
+once, by the constructor, which blocks for about a quarter of a second. After that the object is read-only and
+thread-safe. It starts no thread of its own and does not keep its inputs. ``embed`` blocks for about 10 ms per
+question, so callers run it in a thread.
 
-The matrix library of the process is set to one thread: beside other work, OpenBLAS spinning on two busy cores
-made a question take 210 ms instead of 9 ms, and took that time from the audio as well.
+The matrix library of the process is set to one thread. Under load, OpenBLAS spinning on two busy cores made a
+question take 210 ms instead of 9 ms, and took that time from the audio as well.
 
 The pass is BERT (Devlin et al. 2018, arXiv:1810.04805) with mean pooling over the tokens and length 1, as the
 model card of all-MiniLM-L6-v2 gives it. Rejected: torch, which costs five seconds and 440 MB at start for the
@@ -31,14 +31,14 @@ _LAYER_NORM_EPSILON = np.float32(1e-12)
 
 
 class MiniLmSettings(StrictModel):
-    """Where the weights are and how much is embedded at once.
+    """Place of the weights, and size of the batches.
 
     Attributes:
         folder: holds ``model.safetensors`` and ``tokenizer.json``; None looks them up in the installed
             package.
         max_tokens: a longer text is cut; the model was trained on up to 256.
         batch_texts: texts per pass; more only costs memory.
-        blas_threads: threads of the matrix library, for the whole process; None leaves them alone.
+        blas_threads: threads of the matrix library, for the whole process; None leaves them unchanged.
     """
 
     folder: Path | None = None
@@ -64,7 +64,7 @@ class _Layer:
 
 
 class MiniLm:
-    """Sentences to unit vectors of 384 numbers. Thread-safe.
+    """Converter of sentences to unit vectors of 384 numbers. Thread-safe.
 
     Raises:
         ConfigError: the weights or a package they need are not installed; names the package.
@@ -102,23 +102,23 @@ class MiniLm:
         )
         self._norm = (weights["embeddings.LayerNorm.weight"], weights["embeddings.LayerNorm.bias"])
         self._layers = [_layer(weights, f"encoder.layer.{number}.") for number in range(_LAYERS)]
-        # Pieces of words are marked with "##"; the others are words, and letters.
+        # Pieces of words are marked with "##"; the others are words, and single letters.
         self.known_words = frozenset(
             word
             for word in self._tokenizer.get_vocab()
             if word.isalpha() and word.isascii() and len(word) > 1
         )
-        # The last layer stands for all: hashing 2 MB instead of 90 keeps the start quick.
+        # The last layer identifies the weights: hashing 2 MB instead of 90 keeps the start quick.
         last = hashlib.sha256(weights[f"encoder.layer.{_LAYERS - 1}.output.dense.weight"].tobytes())
         self.identity = f"minilm-{self.settings.max_tokens}-{last.hexdigest()[:16]}"
 
     def embed(self, texts: list[str]) -> np.ndarray:
-        """float32, (len(texts), 384), rows of length 1; an empty text is a vector like any other."""
+        """Return float32, (len(texts), 384), rows of length 1; an empty text has a vector like any other."""
         if not texts:
             return np.empty((0, self.dimensions), dtype=np.float32)
         encoded = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
         vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
-        # Texts of like length share a batch, so that padding costs little.
+        # Texts of similar length share a batch, so that padding costs little.
         order = sorted(range(len(texts)), key=lambda at: len(encoded[at]))
         for start in range(0, len(order), self.settings.batch_texts):
             rows = order[start : start + self.settings.batch_texts]
@@ -126,7 +126,7 @@ class MiniLm:
         return vectors
 
     def _forward(self, token_ids: list[list[int]]) -> np.ndarray:
-        """float32, (len(token_ids), 384), for lists of token numbers, padded here to the longest."""
+        """Return float32, (len(token_ids), 384), for lists of token numbers, padded here to the longest."""
         longest = max(len(ids) for ids in token_ids)
         ids_matrix = np.zeros((len(token_ids), longest), dtype=np.int64)
         real = np.zeros((len(token_ids), longest), dtype=np.float32)
@@ -177,7 +177,9 @@ def _layer(weights: dict[str, np.ndarray], prefix: str) -> _Layer:
 
 
 def _encode(hidden: np.ndarray, mask: np.ndarray, layer: _Layer) -> np.ndarray:
-    """One transformer layer. hidden: float32, (texts, tokens, 384); mask: float32, (texts, 1, 1, tokens)."""
+    """Apply one transformer layer. hidden: float32, (texts, tokens, 384); mask: float32, (texts, 1, 1,
+    tokens).
+    """
     texts, tokens, width = hidden.shape
     # matmul of a 3-d array loops over its first axis; flat is one large product.
     flat = hidden.reshape(-1, width)
@@ -201,7 +203,7 @@ def _layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarr
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
-    """X * Phi(x), with erf by Abramowitz and Stegun 7.1.26 (error below 1.5e-7; numpy has none)."""
+    """Return x * Phi(x), with erf by Abramowitz and Stegun 7.1.26 (error below 1.5e-7; numpy has none)."""
     z = np.abs(x) * np.float32(0.7071067811865476)
     t = 1.0 / (1.0 + np.float32(0.3275911) * z)
     poly = np.float32(1.061405429) * t + np.float32(-1.453152027)

@@ -1,4 +1,4 @@
-"""Decides how alike words sound, for finding words of the documents in what a recogniser misheard.
+"""Similarity in sound, for finding words of the documents in misheard questions.
 
 Pure. Letters become phones by a small set of rules, coarse on purpose: all vowels are nearly one, and so are
 sounds of one place and manner ("b" and "p"). Word boundaries do not count: "young payment" is near "down
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-# The first rule that fits takes its letters. Sounds: X as in "she", C "chair", J "jar", Q "sing", 0 "thin",
-# Y "buy", y "yes"; a capital vowel is any vowel like it.
+# The first rule that fits consumes its letters. Sounds: X as in "she", C "chair", J "jar", Q "sing", 0
+# "thin", Y "buy", y "yes"; a capital vowel is any vowel like it.
 _RULES = tuple(
     (re.compile(letters), sounds)
     for letters, sounds in (
@@ -31,7 +31,7 @@ _RULES = tuple(
 _VOWELS = "AEIOUYy"
 _PHONES = {phone: number for number, phone in enumerate("AEIOUYyBCDFGHJKLMNPQRSTVWXZ0", start=1)}
 _ANY_VOWEL = 0.3
-# Of sounds that recognisers and telephone lines mix up; any others differ by 1.
+# Costs of confusing sounds that recognisers and telephone lines mix up; any others differ by 1.
 _ALIKE = {
     0.2: "SZ",
     0.3: "PB TD KG FV CJ NQ yI",
@@ -39,7 +39,7 @@ _ALIKE = {
     0.5: "XJ CS LR 0S 0V VB LW RW FP CT JD",
     0.6: "PT KT PK BD DG MB ND NL",
 }
-# Of a sound too many or too few.
+# Costs of a missing or an additional sound.
 _GAPS = {0.4: "AH", 0.5: "EIOUYyW", 0.6: "TDR", 0.7: "SZ"}
 _OTHER_GAP = 0.8
 # Phrases whose length differs by more than this share are not compared.
@@ -68,7 +68,7 @@ _CHANGE, _GAP = _costs()
 
 
 def phones_of(words: Iterable[str]) -> str:
-    """Return how words sound, a letter for each sound, without the boundaries between them."""
+    """Return the sounds of words, a letter for each, without the boundaries between them."""
     return "".join(_phones(word) for word in words)
 
 
@@ -86,11 +86,11 @@ def _phones(word: str) -> str:
 
 
 class SoundAlikes:
-    """Finds the phrase that sounds most like another. Thread-safe.
+    """Index of phrases that finds those that sound like given words. Thread-safe.
 
     Args:
-        phrases: words of each.
-        least_phones: shorter ones are found in everything, and are left out.
+        phrases: words of each phrase.
+        least_phones: shorter phrases are left out, because they are similar to too much.
     """
 
     def __init__(self, phrases: Iterable[Sequence[str]], *, least_phones: int) -> None:
@@ -101,10 +101,10 @@ class SoundAlikes:
         self._codes, self._lengths = _encoded([phones for _, phones in kept])
 
     def near(self, heard: Sequence[Sequence[str]], *, most: float) -> list[tuple[int, int, float]]:
-        """Return (place of what was heard, number of the phrase, distance) of all pairs within ``most``.
+        """Return (index in ``heard``, number of the phrase, distance) of all pairs within ``most``.
 
         Args:
-            heard: words of each piece of what was heard.
+            heard: words of each recognised piece.
             most: largest distance: the cost of the changes per sound, 0..1.
         """
         if not len(self._lengths) or not heard:
@@ -125,7 +125,7 @@ class SoundAlikes:
 
 
 def _encoded(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return codes of phones, int64, (texts, longest), 0 behind the end, and lengths, int64, (texts,)."""
+    """Return codes of phones, int64, (texts, longest), 0 after the end, and lengths, int64, (texts,)."""
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
     codes = np.zeros((len(texts), int(lengths.max(initial=0))), dtype=np.int64)
     for row, text in enumerate(texts):
@@ -136,7 +136,7 @@ def _encoded(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 def _distances(
     one: np.ndarray, one_lengths: np.ndarray, other: np.ndarray, other_lengths: np.ndarray
 ) -> np.ndarray:
-    """Return the cheapest changes that make one of the other, row by row: float32, (rows,).
+    """Return the least cost of changing one into the other, row by row: float32, (rows,).
 
     one, other: int64, (rows, phones), codes. Lengths: int64, (rows,).
     """
@@ -147,7 +147,7 @@ def _distances(
         gap = _GAP[one[:, at]]
         row = np.empty_like(before)
         row[:, 0] = before[:, 0] + gap
-        # A step in the other phrase depends on the one before it; the rest is done for all at once.
+        # A step in the other phrase depends on the previous one; the rest is done for all at once.
         best = np.minimum(before[:, 1:] + gap[:, None], before[:, :-1] + _CHANGE[one[:, at, None], other])
         for place in range(other.shape[1]):
             row[:, place + 1] = np.minimum(best[:, place], row[:, place] + _GAP[other[:, place]])

@@ -1,8 +1,8 @@
-"""Decides which words of a text carry its meaning, for comparing a question with a document word by word.
+"""Content words of a text, for comparing a question with a document word by word.
 
-Pure. A term is a stem ("cancelled" and "cancel" are one), a number in digits ("thirty" and "30" are one),
-or a name with digits in it ("K 200", "k two hundred" and "K200" are one). Words without content are left
-out. English.
+Pure. A term is a stem ("cancelled" and "cancel" are one), a number in digits ("thirty" and "30" are one), or
+a name with digits in it ("K 200", "k two hundred" and "K200" are one). Words without content are left out.
+English.
 """
 
 import re
@@ -13,7 +13,7 @@ from core.spoken_numbers import with_digits
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[a-z]+\d[a-z0-9]*|\w+(?:'\w+)?")
 _NAME = re.compile(r"([a-z]+)(\d+)([a-z]*)")
 _PREFIX_LETTERS = 3
-# What a recogniser writes for a letter in front of a number.
+# Transcripts of a single letter before a number.
 _LETTER_NAMES = {
     "ay": "a", "bee": "b", "be": "b", "see": "c", "sea": "c", "dee": "d", "ee": "e", "he": "e", "ef": "f",
     "gee": "g", "jay": "j", "kay": "k", "okay": "k", "el": "l", "em": "m", "en": "n", "pea": "p", "pee": "p",
@@ -21,7 +21,7 @@ _LETTER_NAMES = {
     "ex": "x", "why": "y", "zee": "z", "zed": "z",
 }  # fmt: skip
 _ARTICLES = frozenset(("a", "i", "am", "is", "of", "to", "in", "at", "or", "the", "on", "up", "by"))
-# Words that say nothing about what is asked for.
+# Words without content.
 EMPTY = frozenset(
     "a an the and or but if then than so as at by for from in into of on onto to with about over up off out "
     "i you he she it we they me him her us them my your his its our their mine yours this that these "
@@ -65,7 +65,7 @@ _SAME = {
 
 
 def is_negated(words: Iterable[str]) -> bool:
-    """Tell if the words deny something."""
+    """Return whether the words deny something."""
     return not _NEGATIONS.isdisjoint(words)
 
 
@@ -74,14 +74,14 @@ def words_of(text: str) -> list[str]:
     plain = text.lower().replace("\u2019", "'").replace("-", " ").replace("_", " ").replace("%", " percent ")
     words = [word.replace(",", "") for word in _WORD.findall(plain)]
     for at, word in enumerate(words):
-        # "A new one", "the large one" and "which one" are no numbers.
+        # "A new one", "the large one" and "which one" are not numbers.
         if word == "one" and (at + 1 == len(words) or (at and words[at - 1] in _BEFORE_ONE)):
             words[at] = "ones"
     return with_digits(words)
 
 
 def stem(word: str) -> str:
-    """Return what words of one meaning have in common."""
+    """Return the common stem of words with the same meaning."""
     if word in _SAME_STEM:
         return _SAME_STEM[word]
     bare = _without_suffix(word)
@@ -140,7 +140,7 @@ class Names:
 
     def _goes_on(self, before: str, digits: str) -> bool:
         if not before.isalpha():
-            # "e 0" goes on with "5".
+            # "e 0" continues with "5".
             return bool(_NAME.fullmatch(before)) and _canonical(before + digits) in self._known
         if before in _LETTER_NAMES:
             return _canonical(_LETTER_NAMES[before] + digits) in self._known
@@ -152,7 +152,7 @@ class Names:
 
 
 def _canonical(name: str) -> str:
-    """Without zeros in front of the digits: E05 and E5 are one."""
+    """Return a name without zeros before its digits: E05 and E5 are one."""
     match = _NAME.fullmatch(name)
     return f"{match[1]}{int(match[2])}{match[3]}" if match else name
 

@@ -1,6 +1,6 @@
-"""Decides whether vectors that were computed once may be used again.
+"""Cache of computed sentence vectors.
 
-In: a folder and a key that stands for every text and for the model. Out: the stored matrix, or None. A
+Inputs: a folder, and a key that identifies every text and the model. Output: the stored matrix, or None. A
 damaged, foreign or half-written file is a miss, never an error; a folder that cannot be written costs a
 warning and the time to compute again. Files are replaced atomically, so several processes may share the
 folder. Blocking; owns no state and no thread.
@@ -17,13 +17,14 @@ import numpy as np
 
 LOG = logging.getLogger(__name__)
 
-# A deployment has one set of documents; the rest are leftovers of edits. 16 shipped-size files are 14 MB.
+# A deployment has one set of documents; other files remain from earlier edits. 16 files of the shipped
+# documents' size are 14 MB.
 _FILES_KEPT = 16
 _SUFFIX = ".vectors.npy"
 
 
 def vectors_key(identity: str, texts: Iterable[str]) -> str:
-    """Digest of the model's identity and of every text in order."""
+    """Return a digest of the model's identity and of every text in order."""
     digest = hashlib.sha256(identity.encode())
     for text in texts:
         digest.update(b"\0" + text.encode())
@@ -31,7 +32,7 @@ def vectors_key(identity: str, texts: Iterable[str]) -> str:
 
 
 def read_vectors(folder: Path, key: str, shape: tuple[int, int]) -> np.ndarray | None:
-    """The stored matrix, float32, of ``shape`` with rows of length 1; None when there is none to trust."""
+    """Return the stored matrix, float32, of ``shape`` with rows of length 1; None without a valid one."""
     path = folder / f"{key}{_SUFFIX}"
     try:
         matrix = np.load(path, allow_pickle=False)
@@ -43,7 +44,7 @@ def read_vectors(folder: Path, key: str, shape: tuple[int, int]) -> np.ndarray |
     if matrix.dtype != np.float32 or matrix.shape != shape:
         LOG.warning("ignoring the vector cache %s: it holds another matrix", path)
         return None
-    # Also catches a file whose blocks never reached the disk: zeros and noise are not of length 1.
+    # Also detects a file whose blocks never reached the disk: zeros and noise are not of length 1.
     if not np.allclose(np.linalg.norm(matrix, axis=1), 1.0, atol=1e-3):
         LOG.warning("ignoring the damaged vector cache %s", path)
         return None
@@ -51,9 +52,7 @@ def read_vectors(folder: Path, key: str, shape: tuple[int, int]) -> np.ndarray |
 
 
 def write_vectors(folder: Path, key: str, matrix: np.ndarray) -> None:
-    """Store ``matrix`` under ``key`` and drop the oldest files; a folder that refuses is logged and left
-    alone.
-    """
+    """Store ``matrix`` under ``key`` and delete the oldest files; an error of the folder is only logged."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor, partial = tempfile.mkstemp(dir=folder, suffix=".partial")

@@ -1,8 +1,8 @@
-"""Speech to text: audio of one caller in, words with times and confidence out.
+"""Speech to text: takes audio of one caller, returns words with times and confidences.
 
 The engine holds the weights; a stream is one caller. A stream works in utterances: ``start`` opens one,
 ``feed`` takes audio and may return a partial, ``finish`` closes it and returns the final transcript,
-``discard`` closes it without. All methods block and a stream is used from one thread at a time.
+``discard`` closes it without. All methods block, and a stream is used from one thread at a time.
 """
 
 from dataclasses import dataclass, fields
@@ -14,14 +14,14 @@ from core.registry import Registry, Row
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What was understood so far.
+    """Transcript of an utterance so far.
 
     Attributes:
         text: the words, lower case, joined by spaces; empty when nothing was understood.
         words: the same words with their times from the start of the utterance; a partial may leave it empty.
         confidence: 0..1, mean of the words; 0.0 for empty text.
         final: no later transcript of this utterance will come.
-        floor_log_odds: that whoever spoke wants the floor; None from an engine that does not say.
+        floor_log_odds: log odds that the speaker claims the floor; None from an engine without an estimate.
     """
 
     text: str
@@ -32,7 +32,7 @@ class Transcript:
 
 
 class SpeechStream(Protocol):
-    """One caller. Not thread-safe."""
+    """Stream of one caller. Not thread-safe."""
 
     def start(self) -> None:
         """Begin an utterance. Discards an open one."""
@@ -62,7 +62,7 @@ class SpeechStream(Protocol):
 
 
 class SpeechToText(Protocol):
-    """Shared weights."""
+    """Recogniser with shared weights."""
 
     rate_hz: int
 
@@ -71,19 +71,19 @@ class SpeechToText(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecogniserTraits:
-    """Properties of a recogniser that stages before and after it adapt to, whatever the deployment.
+    """Properties of a recogniser that stages before and after it adapt to, in any deployment.
 
     An engine that differs from the defaults has class attributes of these names in its settings model.
 
     Attributes:
-        wants_noise_suppression: WebRTC's noise suppression before it helps. Moonshine tiny has 4.3 % word
-            errors on 31 clean human clips without it and 8.9 % with it; at 10 dB of pink noise 11.5 and
-            10.5 %, of babble 13.1 and 10.2 %, at 5 dB of babble 34.4 and 31.5 % (305 words).
+        wants_noise_suppression: it recognises better after WebRTC's noise suppression. Moonshine tiny has 4.3
+            % word errors on 31 clean human clips without it and 8.9 % with it; at 10 dB of pink noise 11.5
+            and 10.5 %, of babble 13.1 and 10.2 %, at 5 dB of babble 34.4 and 31.5 % (305 words).
         heard_for_fillers: words that it writes for "um" after a clause. PocketSphinx writes "them" for 10 of
-            16 of flite's voices, and hardly any question ends on it.
-        doubtful_below: mean confidence of a turn's words below which it is asked back, where the deployment
-            does not say; None: such a recogniser's turns are not asked back.
-        lost_below: mean confidence below which nothing was understood, where the deployment does not say.
+            16 of flite's voices, and hardly any question ends with it.
+        doubtful_below: mean confidence of a turn's words below which the bot asks back, unless the deployment
+            sets one; None: the bot does not ask back.
+        lost_below: mean confidence below which nothing was understood, unless the deployment sets one.
         looks_at_voices: it answers questions about the beginning of a voice (``models.stt.looks``).
     """
 

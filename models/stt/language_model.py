@@ -1,23 +1,23 @@
-"""Which words pocketsphinx may hear: a vocabulary, optionally a language model of the documents alone.
+"""Vocabulary and language model for pocketsphinx, optionally from the documents alone.
 
-In: the deployment's sentences. Out: two small files in a cache folder, named by the digest of what they were
-made from, so that a second start reads them back. Everything here blocks and belongs to loading an engine,
-not to a call.
+Input: the deployment's sentences. Output: two small files in a cache folder, named by the digest of their
+sources, so that a second start reads them back. Everything here blocks and is part of loading an engine, not
+of a call.
 
-Why a vocabulary at all: the time per second of speech grows with the words that may follow. Word error rate
-of 20 questions about the documents (three easy synthetic voices; a hard one) and of 8 sentences about
-anything else, and seconds of work per second of speech:
+The reason for a vocabulary is that the time per second of speech grows with the number of words that may
+follow. The table has the word error rate of 20 questions about the documents (three easy synthetic voices; a
+hard one) and of 8 other sentences, and seconds of work per second of speech:
 
     72 000 words, general model               0.09  hard 0.56   else 0.06   0.17-0.21
     5000 commonest and the documents' words   0.09  hard 0.56-0.64   else 0.13   0.07
     documents' sentences alone                0.09  hard 0.47   else 0.62   0.045
 
-The middle one is the default: it hears the documents as well as the whole language does, most other things
-too, and takes 40 % of the work. The last one hears nothing but the documents. It was measured with "i lost
-my" and "i forgot my", with which two of the questions begin, among the phrases of callers; they are gone
-since.
+The middle one is the default. It recognises the documents as well as the whole language does, and most other
+things too, with 40 % of the work. The last one recognises only the documents. It was measured with "i lost
+my" and "i forgot my", with which two of the questions begin, among the phrases of callers; they have been
+removed since.
 
-A word that no dictionary knows is built from two known ones ("payslips" is "pay" and "slips"), else it is
+A word that is in no dictionary is built from two known ones ("payslips" is "pay" and "slips"), else it is
 dropped, and the number of dropped words is logged.
 """
 
@@ -37,18 +37,18 @@ from pocketsphinx.lm import ArpaBoLM
 
 from core.errors import ConfigError
 
-# Bumped when the files below change for the same input.
+# Incremented when the files below change for the same input.
 CACHE_FORMAT = 1
-# A part of a compound has at least this many letters: shorter "words" of the dictionary are letter names.
+# Least letters of a part of a compound: shorter "words" of the dictionary are letter names.
 COMPOUND_PART_LETTERS = 3
 COMPOUND_PREFIXES = frozenset({"un", "re"})
-# Added by pocketsphinx to a unigram of weight 1; log10 probability of a word that is in no model.
+# Score of pocketsphinx's language model, in units of its LogMath, at or below which a word is unknown to it.
 UNKNOWN_LOG_PROBABILITY = -500_000
 DOCUMENT_SUFFIXES = frozenset({".md", ".txt"})
 
-# How callers begin, answer and break off, in any deployment. Documents hold statements, callers ask: without
-# these a model of the documents alone knows no "can i" and no "yes please". None is about a subject, and no
-# question of an evaluation is among them: what is understood of those comes from the documents.
+# Phrases with which callers begin, answer and break off, in any deployment. Documents hold statements, and
+# callers ask: without these a model of the documents alone has no "can i" and no "yes please". None is about
+# a subject, and no question of an evaluation is among them: their recognition depends on the documents.
 CALLER_PHRASES = (
     "how do i",
     "how can i",
@@ -122,14 +122,15 @@ _VARIANT = re.compile(r"\(\d+\)$")
 
 
 def base_word(entry: str) -> str:
-    """A dictionary entry without the mark of a second pronunciation: ``"the(2)"`` is ``"the"``."""
+    """Return a dictionary entry without the mark of a second pronunciation: ``"the(2)"`` is ``"the"``."""
     return _VARIANT.sub("", entry)
 
 
 def spoken_sentences(text: str) -> Iterator[str]:
-    """Clauses of a text in the dictionary's words: lower case, letters and apostrophes, joined by spaces.
+    """Yield clauses of a text in the dictionary's words: lower case, letters and apostrophes, joined by
+    spaces.
 
-    A heading is a clause too. Numbers are expected to be spelled out; digits are dropped.
+    A heading is a clause too. Numbers must be spelled out; digits are dropped.
     """
     for clause in _SENTENCE_END.split(text.lower().replace("\u2019", "'")):
         words = (word.strip("'") for word in _NOT_SPOKEN.sub(" ", clause).split())
@@ -139,10 +140,10 @@ def spoken_sentences(text: str) -> Iterator[str]:
 
 
 def read_sentences(path: Path) -> tuple[str, ...]:
-    """Clauses of a .md or .txt file, or of every such file below a folder, in the order of their names.
+    """Return the clauses of a .md or .txt file, or of every such file below a folder, in the order of names.
 
     Raises:
-        ConfigError: there is no such file or folder, or a file is not text.
+        ConfigError: the file or folder does not exist, or a file is not text.
     """
     if not path.exists():
         raise ConfigError(f"there is no {path} to take words from")
@@ -157,7 +158,7 @@ def read_sentences(path: Path) -> tuple[str, ...]:
 
 
 class Dictionary:
-    """Pronunciations: word to its entries, each ``(entry, phones)``, in the file's order.
+    """Pronouncing dictionary: word to its entries, each ``(entry, phones)``, in the file's order.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -178,15 +179,15 @@ class Dictionary:
         return word in self._entries
 
     def words(self) -> Iterable[str]:
-        """Every word, once."""
+        """Return every word, once."""
         return self._entries.keys()
 
     def entries(self, word: str) -> list[tuple[str, str]]:
-        """Entries of a known word."""
+        """Return the entries of a known word."""
         return self._entries[word]
 
     def compound(self, word: str) -> str | None:
-        """Phones of a word made of two known ones, the first as long as possible, or None."""
+        """Return the phones of a word made of two known ones, the first as long as possible, or None."""
         for cut in range(len(word) - COMPOUND_PART_LETTERS, 1, -1):
             first, second = word[:cut], word[cut:]
             if cut < COMPOUND_PART_LETTERS and first not in COMPOUND_PREFIXES:
@@ -198,12 +199,12 @@ class Dictionary:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What one decoder may hear.
+    """Files that define the words that one decoder can recognise.
 
     Attributes:
-        dictionary: file with the words that the language model knows.
+        dictionary: file with the words of the language model.
         language_model: file of the n-gram model.
-        extra: (word, phones) that the general model does not know and that the decoder adds one by one.
+        extra: (word, phones) that the general model lacks and that the decoder adds one by one.
     """
 
     dictionary: Path
@@ -212,9 +213,9 @@ class Vocabulary:
 
 
 def general_vocabulary(sentences: Iterable[str], common_words: int, cache: Path) -> Vocabulary:
-    """The general language model over its ``common_words`` commonest words and those of ``sentences``.
+    """Return the general language model over its ``common_words`` commonest words and those of ``sentences``.
 
-    Takes 0.4 s, or reading one file when it was done before.
+    Takes 0.4 s, or the time to read the files of an earlier run.
 
     Raises:
         ConfigError: the cache folder cannot be written.
@@ -237,10 +238,10 @@ def general_vocabulary(sentences: Iterable[str], common_words: int, cache: Path)
 
 
 def document_vocabulary(sentences: Iterable[str], cache: Path) -> Vocabulary:
-    """A language model of ``sentences`` and the caller phrases alone: nothing else can be heard.
+    """Return a language model of ``sentences`` and the caller phrases alone; it recognises nothing else.
 
     Raises:
-        ConfigError: no sentence has a word that the dictionary knows, or the cache folder cannot be written.
+        ConfigError: no sentence has a word of the dictionary, or the cache folder cannot be written.
     """
     texts = (*sentences, *CALLER_PHRASES)
     file = cache / f"documents-{_digest('documents', *texts)}.arpa"
@@ -303,7 +304,7 @@ def _digest(*parts: str) -> str:
 
 
 def _write(path: Path, write: Callable[[TextIO], object]) -> None:
-    """Write through a neighbour and rename, so that two processes that start together read whole files."""
+    """Write to a temporary file and rename it, so that processes that start together read whole files."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, draft = tempfile.mkstemp(dir=path.parent)

@@ -1,11 +1,11 @@
-"""Early looks at a voice over the bot: does the caller want the floor, or only listen?
+"""Early classification of a voice over the bot: does the caller claim the floor, or only listen?
 
-In: the first 0.2 to 0.5 s of a voice. Out: the log odds that its owner interrupts. Words take two or three
-times as long, and a hum has none. The encoder of Moonshine tiny, which a server with that recogniser has
-loaded already, hears the sounds; its states over the first and the second half of the voice so far and at its
-end are weighed by one line for each look (logistic regression). ``python -m evals.turns.looks`` fits the
-lines on the tuning side of the recorded speech; they belong to the encoder that they were fitted on, which
-is checked.
+Input: the first 0.2 to 0.5 s of a voice. Output: the log odds that its speaker interrupts. Words take two or
+three times as long, and a backchannel may have none. The encoder of Moonshine tiny, which a server with that
+recogniser has loaded already, processes the sound. Its states over the first and the second half of the voice
+so far, and at its end, are weighed by one line for each look (logistic regression). ``python -m
+evals.turns.looks`` fits the lines on the tuning side of the recorded speech. They belong to the encoder that
+they were fitted on, which is checked.
 
 A look is one run of the encoder over at most 0.7 s, and nothing is decoded. Runs on the caller's thread; the
 interpreter lock is released in the network. Thread-safe.
@@ -24,10 +24,10 @@ from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "looks"
 RATE_HZ = 16_000
-# Voice that has been heard at each look, by voice activity, and the audio before it that is looked at too.
+# Duration of voice at each look, by voice activity, and the audio before it that is included.
 LOOKS_MS = (192, 240, 288, 352, 448)
 BEFORE_MS = 160
-# One state of the encoder.
+# Duration and size of one state of the encoder.
 STATE_MS = 24
 STATE_SIZE = 288
 LAST_STATES = 3
@@ -36,21 +36,21 @@ LINES_FILE = Path(__file__).with_name("look_lines.npz")
 
 
 class Encoder(Protocol):
-    """Hears a line of audio."""
+    """Encoder of a line of audio."""
 
     sha256: str
 
     def encode(self, samples: np.ndarray) -> np.ndarray:
-        """Float32, (states, ``STATE_SIZE``), of float32, (samples,), 16 kHz, in [-1, 1]."""
+        """Return float32, (states, ``STATE_SIZE``), of float32, (samples,), 16 kHz, in [-1, 1]."""
         ...
 
 
 class LookJudge:
-    """Encoder and lines. Thread-safe.
+    """Encoder with the fitted lines. Thread-safe.
 
     Args:
-        encoder: hears the voice.
-        lines: their file; None for the one that comes with Parley.
+        encoder: computes the states.
+        lines: file of the lines; None for the one that comes with Parley.
 
     Raises:
         EngineError: the lines do not load, or are for another encoder.
@@ -72,7 +72,7 @@ class LookJudge:
             raise EngineError(f"{path.name} is for another encoder", engine=ENGINE, retryable=False)
 
     def log_odds(self, audio: np.ndarray, look: int) -> float:
-        """Return the log odds that the voice wants the floor.
+        """Return the log odds that the voice claims the floor.
 
         Args:
             audio: float32, (samples,), 16 kHz, in [-1, 1]: the voice so far and ``BEFORE_MS`` before it.
@@ -87,10 +87,11 @@ class LookJudge:
         return float(features(self._encoder, audio, look) @ self._weights[look] + self._bias[look])
 
     def answer(self, question: EngineMessage) -> Answer:
-        """Answer what ``ask_look`` wrote, for ``read_look``.
+        """Answer a question of ``ask_look``; ``read_look`` decodes the answer.
 
         Raises:
-            ShapeError, EngineError: as ``log_odds``; the question is cut short.
+            ShapeError: the question is invalid, or as ``log_odds``.
+            EngineError: as ``log_odds``.
         """
         pcm, look = question.payload, question.facts.get("look")
         if not isinstance(look, int) or not pcm or len(pcm) % PCM_BYTES_PER_SAMPLE:
@@ -99,15 +100,15 @@ class LookJudge:
 
 
 def ask_look(pcm: bytes, look: int) -> EngineMessage:
-    """Write the question about a voice: 16-bit mono PCM at 16 kHz, as ``LookJudge.log_odds`` has it."""
+    """Return the question about a voice: 16-bit mono PCM at 16 kHz, as ``LookJudge.log_odds`` takes it."""
     return EngineMessage(MessageType.MEASURE, facts={"look": look}, payload=pcm)
 
 
 def read_look(answer: EngineMessage) -> float:
-    """Read the log odds of an answer.
+    """Return the log odds of an answer.
 
     Raises:
-        EngineError: it is none.
+        EngineError: the answer has none.
     """
     log_odds = answer.facts.get("log_odds")
     if not isinstance(log_odds, float):
@@ -116,7 +117,7 @@ def read_look(answer: EngineMessage) -> float:
 
 
 def features(encoder: Encoder, audio: np.ndarray, look: int) -> np.ndarray:
-    """Return float32, (``FEATURES``,): what a line weighs; arguments and errors as ``LookJudge.log_odds``."""
+    """Return float32, (``FEATURES``,), for a line; arguments and errors as ``LookJudge.log_odds``."""
     if audio.ndim != 1 or not len(audio):
         raise ShapeError(f"expected (samples,), got {audio.shape}")
     states = encoder.encode(audio[-look_samples(look) :])
@@ -127,5 +128,5 @@ def features(encoder: Encoder, audio: np.ndarray, look: int) -> np.ndarray:
 
 
 def look_samples(look: int) -> int:
-    """Return the audio of a look: the voice and what was before it."""
+    """Return the number of samples of a look: the voice and the audio before it."""
     return ms_to_samples(BEFORE_MS + LOOKS_MS[look], RATE_HZ)

@@ -1,22 +1,24 @@
 """Streaming speech recognition with Moonshine (moonshine-voice): small, local, English sentences.
 
-In: 16 kHz audio of one utterance at a time. Out: partial texts while it is spoken, then the words. Opens the
-files that ``make models`` brought, and never uses the network.
+Input: 16 kHz audio of one utterance at a time. Output: partial texts while it is spoken, then the words.
+Opens the files that ``make models`` downloaded, and never uses the network.
 
-One ``Transcriber`` (the weights) serves the whole process. It keeps the state of one line: when two callers
-speak at the same moment, each pass reads the caller's open line again from its start, and passes follow each
-other (they are not safe side by side, so a lock orders them). Right, but slower; another process
+One ``Transcriber`` (the weights) serves the whole process. It keeps the state of one line. When two callers
+speak at the same time, each pass reads the caller's open line again from its start. Passes are not
+thread-safe, so a lock orders them. The result is correct but slower; another process
 (``hearing.stt_processes``) has a state of its own. A caller's utterance is one ``Stream`` of the library,
-made by ``start`` (0.7 ms) and freed by ``finish`` or ``discard``. Its own voice detector is off, because it
-is one for all streams, state included: beside a silent caller others lose words (0.1.5). Instead
-nothing is decoded before a voice was heard (``models.stt.voice``), and long utterances are cut here.
+made by ``start`` (0.7 ms) and freed by ``finish`` or ``discard``.
 
-A partial reads the audio since the last one, which has to be read anyway, and decodes the open line from its
-first word, which is its price. ``models.stt.pacing`` makes them rarer when they are dear.
+The library's voice detector is off, because all streams share one, state included: one silent caller makes
+others lose words (0.1.5). Instead no audio is decoded before a voice was detected (``models.stt.voice``), and
+long utterances are cut here.
 
-Word times are estimated (the line is shared out by letters) and say so, unless ``word_timestamps`` loads the
-decoder that shows its attention. Confidences are not reported by the library (0.1.5 says 1.0 for every word)
-and stay 1.0.
+A partial reads the audio since the last one, which has to be read anyway. Its cost is decoding the open line
+from its first word. ``models.stt.pacing`` makes partials rarer when they are expensive.
+
+Word times are estimated (the line is divided by letters) and marked so, unless ``word_timestamps`` loads the
+decoder that reports its attention. Confidences are not reported by the library (0.1.5 returns 1.0 for every
+word) and stay 1.0.
 
 Slow: audio waits in the caller's stream. A failing call of the library is an ``EngineError``.
 """
@@ -55,20 +57,20 @@ if TYPE_CHECKING:
     from moonshine_voice.transcriber import Stream
 
 ENGINE = "moonshine"
-# Silence behind an utterance. The library drops what does not fill a chunk of 1280 samples behind a hop of
-# 512, and without new audio it ends a line without the frames that its look-ahead held back.
+# Silence after an utterance. The library drops audio that does not fill a chunk of 1280 samples after a hop
+# of 512. Without new audio it ends a line without the frames that its look-ahead held back.
 TAIL_SAMPLES = 2_048
 # Without it the library answers from its cache until half a second of audio has come.
 FORCE_UPDATE = Transcriber.MOONSHINE_FLAG_FORCE_UPDATE
-# Extra decoder of word times, by whether the model streams. `make models` does not fetch it.
+# Extra decoder for word times: true for streaming models. `make models` does not fetch it.
 ATTENTION_DECODERS = {True: "decoder_kv_with_attention.ort", False: "decoder_with_attention.ort"}
-# A pause is so much less loud than the quietest moment of the loudest pass: -20 dB.
+# A pause is this much below the power of the quietest moment of the loudest pass: -20 dB.
 PAUSE_POWER = 0.01
 SINGLE_THREAD_VARIABLE = "MOONSHINE_ORT_SINGLE_THREAD"
 
 
 class MoonshineSettings(StrictModel):
-    """Which model, and how often it says what it has understood so far."""
+    """Model, and frequency of partial texts."""
 
     model: Literal[
         "tiny", "base", "tiny-streaming", "base-streaming", "small-streaming", "medium-streaming"
@@ -100,11 +102,11 @@ class MoonshineSettings(StrictModel):
 
     @property
     def streams(self) -> bool:
-        """Whether the model reads audio once, instead of the whole line for each partial."""
+        """True when the model reads audio once, instead of the whole line for each partial."""
         return self.model.endswith("-streaming")
 
     def files(self) -> list[Path]:
-        """The files that this model consists of, in the layout of Moonshine's own cache.
+        """Return the files of this model, in the layout of Moonshine's own cache.
 
         Raises:
             ConfigError: there is no such model for the language.
@@ -117,7 +119,7 @@ class MoonshineSettings(StrictModel):
         return [folder / name for name in get_components_for_model_info(info)]
 
     def check(self) -> None:
-        """See ``core.files.Checked``."""
+        """Check that the files exist, as ``core.files.Checked`` requires."""
         files = self.files()
         require_files(ENGINE, *files)
         extra = files[0].parent / ATTENTION_DECODERS[self.streams]
@@ -129,16 +131,16 @@ class MoonshineSettings(StrictModel):
 
 
 class MoonshineStt:
-    """Shared weights. Opening and using streams is thread-safe, one stream is not.
+    """Recogniser with shared weights. Opening and using streams is thread-safe, one stream is not.
 
     Args:
-        settings: see the model.
+        settings: model and pacing; None for the defaults.
         clock: seconds, for the cost of a pass.
 
     Attributes:
-        settings: see the model.
-        voice: what tells a voice from noise.
-        speakers: utterances under way.
+        settings: settings in force.
+        voice: distinguishes voice from noise.
+        speakers: number of utterances under way.
 
     Raises:
         ConfigError: there is no such model, or a file of it is missing.
@@ -164,12 +166,12 @@ class MoonshineStt:
         self._transcriber = _load(self.settings)
 
     def open_stream(self) -> "MoonshineStream":
-        """A new caller. Costs nothing until an utterance starts."""
+        """Return a stream for a new caller. Costs nothing until an utterance starts."""
         return MoonshineStream(self)
 
     def _start(self) -> "Stream":
         with self._lock, _translated("an utterance cannot be started"):
-            # It shall never make a pass of its own accord: this engine paces them.
+            # An infinite interval keeps the library from making passes by itself: this engine paces them.
             stream = self._transcriber.create_stream(float("inf"), transcribe_flags=FORCE_UPDATE)
             stream.start()
             self.speakers += 1
@@ -187,7 +189,7 @@ class MoonshineStt:
     def _finish(self, stream: "Stream", pcm: bytes) -> "Sequence[TranscriptLine]":
         with self._lock, _translated("the last pass failed"):
             stream.add_audio([*_samples(pcm), *[0.0] * TAIL_SAMPLES], RATE_HZ)
-            # It swallows its errors and returns nothing instead.
+            # ``stop`` swallows its errors and returns None instead.
             transcript = stream.stop()
         if transcript is None:
             raise EngineError("the last pass failed", engine=ENGINE)
@@ -200,24 +202,24 @@ class MoonshineStt:
             stream.close()
 
     def _due_samples(self) -> int:
-        """Audio that a stream's next partial waits for."""
+        """Return the number of samples that a stream's next partial waits for."""
         return ms_to_samples(self._pacing.interval_ms(self.speakers), RATE_HZ)
 
 
 class MoonshineStream(VoicedStream):
-    """One caller. Not thread-safe."""
+    """Stream of one caller. Not thread-safe."""
 
     def __init__(self, engine: MoonshineStt) -> None:
         super().__init__(ENGINE, engine.voice)
         self._engine = engine
         self._max_line_samples = ms_to_samples(engine.settings.max_line_ms, RATE_HZ)
-        # Of the library, while an utterance is open.
+        # Stream of the library, set while an utterance is open.
         self._stream: Stream
         # Audio that no pass has read.
         self._unread = bytearray()
         self._due_bytes = 0
         self._heard_samples = 0
-        # Words of the lines before the open one, and where this began.
+        # Words of the lines before the open one, and the sample at which the open one began.
         self._words: list[WordTime] = []
         self._line_start_samples = 0
         self._loudest = 0.0
@@ -262,7 +264,7 @@ class MoonshineStream(VoicedStream):
             self._line_start_samples += surplus // PCM_BYTES_PER_SAMPLE
 
     def _read_line(self) -> str:
-        """Read what was not read, and return the text of the utterance so far."""
+        """Read the unread audio; return the text of the utterance so far."""
         audio = bytes(self._unread)
         cut = self._cut(audio)
         self._unread = bytearray(audio[cut:])
@@ -278,7 +280,9 @@ class MoonshineStream(VoicedStream):
         return " ".join(word.text for word in self._words)
 
     def _cut(self, audio: bytes) -> int:
-        """Bytes that belong to the open line: all, until it is long and a pause comes, or too long."""
+        """Return the bytes that belong to the open line: all, until it is long and a pause comes, or too
+        long.
+        """
         line_samples = self._heard_samples - self._line_start_samples
         quietest, power = quietest_cut(audio, samples_to_ms(len(audio) // PCM_BYTES_PER_SAMPLE, RATE_HZ))
         self._loudest = max(self._loudest, power)
@@ -296,7 +300,9 @@ class MoonshineStream(VoicedStream):
 
 
 def line_words(line: "TranscriptLine") -> Iterator[WordTime]:
-    """Words of a line: those that the library timed, or estimates when it timed none or not all of them."""
+    """Yield the words of a line with the library's times, or with estimates when any is missing or
+    invalid.
+    """
     text = plain_text(line.text)
     start_ms, end_ms = seconds_to_ms(line.start_time), seconds_to_ms(line.start_time + line.duration)
     timed = plain_words(
@@ -329,13 +335,13 @@ def _load(settings: MoonshineSettings) -> Transcriber:
     # A threshold of 0 switches the library's voice detector off.
     options = {"return_audio_data": "false", "vad_threshold": "0"}
     if settings.word_timestamps:
-        # Both together give ends before starts and lose the last word (0.1.5).
+        # Both together return ends before starts and lose the last word (0.1.5).
         options |= {"word_timestamps": "true", "use_speculative_decoding": "false"}
     try:
         with _threads(settings.single_thread):
             return Transcriber(str(folder), string_to_model_arch(settings.model), options=options)
     except MoonshineError as error:
-        # It writes the reason to the error output and says "Unknown error" here.
+        # The library writes the reason to standard error and raises only "Unknown error".
         raise EngineError(
             f"moonshine does not load from {folder}: {error}", engine=ENGINE, retryable=False
         ) from error
@@ -343,7 +349,7 @@ def _load(settings: MoonshineSettings) -> Transcriber:
 
 @contextmanager
 def _threads(single: bool) -> Iterator[None]:
-    """The library's only say in threads is a variable that it reads while it loads."""
+    """Set the variable that the library reads while it loads, its only control over threads."""
     before = os.environ.get(SINGLE_THREAD_VARIABLE)
     if single:
         os.environ[SINGLE_THREAD_VARIABLE] = "1"

@@ -1,20 +1,21 @@
-"""Moonshine's encoder and decoder in ONNX Runtime: audio of one line in, tokens with probabilities out.
+"""Moonshine's encoder and decoder in ONNX Runtime: audio of one line to tokens with probabilities.
 
 Reads the three files of a non-streaming Moonshine model (``encoder_model.ort``, ``decoder_model_merged.ort``,
 ``tokenizer.bin``) without the ``moonshine-voice`` library. That library keeps the state of one line for the
-whole process, decodes the open line from its first word for each partial and reports no probabilities: 0.08 s
-of processor time per second of audio where this takes 0.017, and 0.64 with a partial every 300 ms.
+whole process, decodes the open line from its first word for each partial and reports no probabilities. It
+takes 0.08 s of processor time per second of audio where this takes 0.017, and 0.64 with a partial every 300
+ms.
 
 The encoder reads the whole line (6 ms per second of audio). The decoder is autoregressive (2.4 ms per token),
-so a pass starts with a draft, the tokens of the pass before: one run of the decoder scores all of them, and
-the search goes on from the first token that this longer audio contradicts. What it finds is the greedy
-result, apart from rounding: the weights are 8-bit and activations are quantised per run.
+so a pass starts with a draft, the tokens of the previous pass. One run of the decoder scores all of them, and
+the search continues from the first token that this longer audio contradicts. The result is the greedy one,
+apart from rounding: the weights are 8-bit and activations are quantised per run.
 
-A greedy decoder can repeat itself without end. A phrase that comes ``LOOP_COPIES`` times in a row, a word
-``WORD_COPIES`` times, ends the line with its first copy, and a line has no more than ``TOKENS_PER_S`` tokens
-per second of audio.
+A greedy decoder can repeat itself without end. A phrase that comes ``LOOP_COPIES`` times in a row, or a word
+``WORD_COPIES`` times, ends the line with its first copy. A line has no more than ``TOKENS_PER_S`` tokens per
+second of audio.
 
-Decides nothing about when to read and what to keep: that is ``models.stt.moonshine_tiny``.
+``models.stt.moonshine_tiny`` decides when to read and what to keep.
 """
 
 import hashlib
@@ -40,11 +41,11 @@ LEAST_SAMPLES = 1_600
 # The authors' limit for English (arXiv 2410.15608), and some for a short line.
 TOKENS_PER_S = 6.5
 SPARE_TOKENS = 8
-# Callers say "no" or a digit four times in a row, those who stutter "what, what, what, what is", and a longer
-# phrase twice at most.
+# Repetitions in real speech: "no" or a digit four times in a row, "what, what, what, what is" when a caller
+# stutters, a longer phrase twice at most.
 LOOP_COPIES = 3
 WORD_COPIES = 6
-# A word with its comma has so many tokens.
+# Number of tokens of a word with its comma.
 WORD_TOKENS = 2
 LONGEST_LOOP = 24
 # Longest audio of one pass.
@@ -56,7 +57,7 @@ class DecodedLine:
     """Tokens of a line, without marks of its beginning and end.
 
     Attributes:
-        tokens: as the tokenizer numbers them.
+        tokens: token ids of the tokenizer.
     """
 
     tokens: tuple[int, ...]
@@ -64,7 +65,9 @@ class DecodedLine:
     _scores: tuple[np.ndarray, ...] = field(repr=False, compare=False)
 
     def probabilities(self) -> list[float]:
-        """Probability of each token. 0.1 ms per token, so only for a line that is reported."""
+        """Return the probability of each token. Takes 0.1 ms per token, so it is meant for reported lines
+        only.
+        """
         chosen: list[float] = []
         for rows in self._scores:
             tops = rows.max(axis=1, keepdims=True)
@@ -73,24 +76,24 @@ class DecodedLine:
 
 
 class MoonshineNetwork:
-    """Shared weights. Thread-safe.
+    """Network with shared weights. Thread-safe.
 
     Args:
         folder: holds the three files.
-        threads: of one pass.
+        threads: threads of one pass.
 
     Attributes:
-        sha256: of the encoder's file, hexadecimal: what was fitted on its states names it.
+        sha256: digest of the encoder's file, hexadecimal; identifies it for models fitted on its states.
 
     Raises:
-        EngineError: the files are no Moonshine model of this size.
+        EngineError: the files are not a Moonshine model of this size.
     """
 
     def __init__(self, folder: Path, *, threads: int = 1) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        # A thread that waits for work by spinning takes the core that paces audio.
+        # A thread that waits for work by spinning would occupy the core that paces audio.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
             self._encoder, self._decoder = (
@@ -99,7 +102,7 @@ class MoonshineNetwork:
             )
             self._pieces = read_tokenizer((folder / TOKENIZER_FILE).read_bytes())
             self.sha256 = hashlib.sha256((folder / ENCODER_FILE).read_bytes()).hexdigest()
-        except Exception as error:  # the errors of onnxruntime have no root of their own
+        except Exception as error:  # the errors of onnxruntime have no common base class
             raise EngineError(
                 f"moonshine does not load from {folder}: {error}", engine=ENGINE, retryable=False
             ) from error
@@ -110,7 +113,7 @@ class MoonshineNetwork:
         self._ones = np.ones((1, MOST_SAMPLES), np.int64)
 
     def decode(self, samples: np.ndarray, draft: Sequence[int] = ()) -> DecodedLine:
-        """Read a line.
+        """Decode a line.
 
         Args:
             samples: float32, (samples,), 16 kHz, in [-1, 1].
@@ -123,11 +126,12 @@ class MoonshineNetwork:
         most = int(len(samples) / RATE_HZ * TOKENS_PER_S) + SPARE_TOKENS
         try:
             return self._search(self._encode(samples), list(draft[:most]), most)
-        except Exception as error:  # the errors of onnxruntime have no root of their own
+        except Exception as error:  # the errors of onnxruntime have no common base class
             raise EngineError(f"a pass failed: {type(error).__name__}", engine=ENGINE) from error
 
     def encode(self, samples: np.ndarray) -> np.ndarray:
-        """Return the encoder's states: float32, (states, 288), one for each 24 ms; ``samples`` as above.
+        """Return the encoder's states: float32, (states, 288), one for each 24 ms; ``samples`` as for
+        ``decode``.
 
         Raises:
             EngineError: the network failed.
@@ -135,11 +139,11 @@ class MoonshineNetwork:
         try:
             states: np.ndarray = self._encode(_bounded(samples))[0]
             return states
-        except Exception as error:  # the errors of onnxruntime have no root of their own
+        except Exception as error:  # the errors of onnxruntime have no common base class
             raise EngineError(f"the encoder failed: {type(error).__name__}", engine=ENGINE) from error
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Return the sentence that tokens stand for."""
+        """Return the text of tokens."""
         written = b"".join(self._pieces[token] for token in tokens).decode("utf-8", errors="ignore")
         return written.replace(SPACE, " ").strip()
 
@@ -177,7 +181,7 @@ class MoonshineNetwork:
         scores = [rows[: kept + 1]]
         following = int(best[kept])
         for name, value in outputs.items():
-            # What was computed for the refused part of the draft is cut off.
+            # Remove the state that was computed for the rejected part of the draft.
             past = value[:, :, : kept + 1] if ".decoder." in name else value
             feeds[name.replace("present", "past_key_values")] = past
         feeds["use_cache_branch"] = np.array([True])
@@ -196,14 +200,14 @@ class MoonshineNetwork:
 
 
 def _bounded(samples: np.ndarray) -> np.ndarray:
-    """Return what the network reads: a short line with silence after it, the end of a long one."""
+    """Return the audio for the network: a short line padded with silence, the end of a long one."""
     if len(samples) < LEAST_SAMPLES:
         samples = np.pad(samples, (0, LEAST_SAMPLES - len(samples)))
     return samples[-MOST_SAMPLES:]
 
 
 def looping(tokens: Sequence[int]) -> int:
-    """Return the number of tokens at the end that only repeat what comes before them; 0 for none."""
+    """Return the number of tokens at the end that only repeat the tokens before them; 0 for none."""
     count = len(tokens)
     for period in range(1, min(LONGEST_LOOP, count // LOOP_COPIES) + 1):
         copies = WORD_COPIES if period <= WORD_TOKENS else LOOP_COPIES

@@ -1,22 +1,21 @@
 """Streaming speech recognition with Moonshine tiny: the embedded recogniser for English.
 
-In: 16 kHz audio of one utterance at a time. Out: partial texts while it is spoken, then the words with times
-and confidences. Its three files (44 MB) come with ``make run``; another place or another content is refused
+Input: 16 kHz audio of one utterance at a time. Output: partial texts while it is spoken, then the words with
+times and confidences. Its three files (44 MB) come with ``make run``; missing or different files are refused
 (``MoonshineTinySettings.check``). The network is ``models.stt.moonshine_network``.
 
-The model does not stream: each pass reads the open line from its start. What keeps the price bounded:
+The model does not stream: each pass reads the open line from its start. The cost is bounded as follows:
 
-- The last pass's tokens are the next one's draft, so the decoder searches only for what is new.
-- Partials come in intervals that follow the cost of a pass and the number of speakers (``models.stt.pacing``)
-  and no pass is made while the caller says nothing new.
-- Words are committed, and their audio is not read again, where a line ends: in a pause once it is
-  ``max_line_ms * 2 / 3`` long, at its quietest moment of the last 2 s at the latest.
-- A pause of ``TAIL_QUIET_MS`` has the words read at once. A voice activity detector that waits 200 ms before
-  it ends the utterance finds the final transcript ready, and ``finish`` reads nothing.
+- The tokens of a pass are the draft of the next one, so the decoder searches only for new tokens.
+- Partials come in intervals that follow the cost of a pass and the number of speakers
+  (``models.stt.pacing``), and no pass is made while the caller says nothing new.
+- Words are committed, and their audio is not read again, where a line ends. It ends in a pause once it is
+  ``max_line_ms * 2 / 3`` long, or at ``max_line_ms`` at the quietest moment of its last 2 s.
+- A pause of ``TAIL_QUIET_MS`` makes a pass at once. A voice activity detector that waits 200 ms before it
+  ends the utterance then finds the final transcript ready, and ``finish`` reads nothing.
 
-A word's confidence is the least probability of its tokens. Its times are estimated
-(``WordTime.estimated``): the graph has no attention output, so words share the voiced windows of their line
-by letters.
+A word's confidence is the least probability of its tokens. Its times are estimated (``WordTime.estimated``):
+the graph has no attention output, so words divide the voiced windows of their line by letters.
 
 One engine serves all streams of a process and keeps no state of any of them. Slow: audio waits in the stream.
 """
@@ -49,14 +48,15 @@ CUT_RANGE_MS = 2_000
 
 
 class MoonshineTinySettings(StrictModel):
-    """Set the place of the files and the price of partial texts."""
+    """Place of the files, and cost of partial texts."""
 
     looks_at_voices: ClassVar[bool] = True
 
-    # See ``models.stt.RecogniserTraits``. Of the tuning set's people in all conditions (``python -m
-    # evals.turns.confidence --speech human``) 0.6 asks back none of 53 understood turns and 15 % of 13 that
-    # were not, and all of 74 turns in Italian and Russian, of which English words are made. With 0.7 it
-    # would ask back 8 % of those that were understood. Below 0.5 are 97 % of the 74 and no turn in English.
+    # See ``models.stt.RecogniserTraits``. Measured on the tuning set's human speech in all conditions
+    # (``python -m evals.turns.confidence --speech human``). With 0.6 the bot asks back for none of 53
+    # understood turns and 15 % of 13 misunderstood ones. It does so for all of 74 turns in Italian and
+    # Russian, which are transcribed as English words. With 0.7 it would ask back for 8 % of the understood
+    # turns. Below 0.5 are 97 % of the 74 and no turn in English.
     doubtful_below: ClassVar[float] = 0.6
     lost_below: ClassVar[float] = 0.5
 
@@ -79,23 +79,23 @@ class MoonshineTinySettings(StrictModel):
 
     @property
     def folder(self) -> Path:
-        """Return the folder of the three files."""
+        """Folder of the three files."""
         return self.models_dir / PINNED_MODELS[ENGINE].folder
 
     def check(self) -> None:
-        """See ``core.files.Checked``.
+        """Check the files, as ``core.files.Checked`` requires.
 
         Raises:
-            ModelFileError: a file is missing or not the one that was tested.
+            ModelFileError: a file is missing, or differs from the one that was tested.
         """
         require_hashes(ENGINE, self.folder, PINNED_MODELS[ENGINE].sha256)
 
 
 class MoonshineTinyStt:
-    """Shared weights. Thread-safe; one stream is not.
+    """Recogniser with shared weights. Thread-safe; one stream is not.
 
     Args:
-        settings: see the model.
+        settings: files and pacing; None for the defaults.
         clock: seconds, for the cost of a pass.
 
     Raises:
@@ -145,8 +145,8 @@ class MoonshineTinyStt:
         """Answer a question about the beginning of a voice (``models.stt.looks``).
 
         Raises:
-            EngineError: its lines do not load, or the network failed.
-            ShapeError: it is no such question.
+            EngineError: the lines do not load, or the network failed.
+            ShapeError: the question is invalid.
         """
         with self._lock:
             if self._looks is None:
@@ -159,7 +159,7 @@ class MoonshineTinyStt:
             self._speakers += change
 
     def due_bytes(self) -> int:
-        """Return the audio that a stream's next partial waits for."""
+        """Return the number of bytes of audio that a stream's next partial waits for."""
         with self._lock:
             interval_ms = self._pacing.interval_ms(self._speakers)
         return ms_to_samples(interval_ms, RATE_HZ) * PCM_BYTES_PER_SAMPLE
@@ -178,7 +178,7 @@ class MoonshineTinyStream(VoicedStream):
         self._heard_bytes = 0
 
     def ask(self, question: EngineMessage) -> Answer:
-        """See ``MoonshineTinyStt.look``; needs no utterance."""
+        """Answer a question as ``MoonshineTinyStt.look``; needs no utterance."""
         return self._engine.look(question)
 
     def _begin(self) -> None:
@@ -192,11 +192,11 @@ class MoonshineTinyStream(VoicedStream):
 
     def _clear_line(self, start_bytes: int, audio: bytes = b"") -> None:
         self._line = bytearray(audio)
-        # Where the line began in the utterance, and where the voice filter began to listen to it.
+        # Start of the line in the utterance, and start of the audio that the voice filter has processed.
         self._start_bytes = start_bytes
         self._listened_bytes = start_bytes
         self._decoded: DecodedLine | None = None
-        # Of the line, by the last pass.
+        # Number of bytes of the line that the last pass read.
         self._read_bytes = 0
 
     def _keep(self, pcm: bytes) -> None:
@@ -214,7 +214,7 @@ class MoonshineTinyStream(VoicedStream):
             return None
         unread, due = len(self._line) - self._read_bytes, self._engine.due_bytes()
         is_quiet = not any(self._voiced()[-_windows(TAIL_QUIET_MS) :])
-        # Where passes are dear, a pause that comes soon after one is left to ``finish``.
+        # Where passes are expensive, a pause that comes soon after one is left to ``finish``.
         if unread < due and not (is_quiet and 2 * unread >= due):
             return None
         self._pass()
@@ -241,7 +241,7 @@ class MoonshineTinyStream(VoicedStream):
         self._read_bytes = len(self._line)
 
     def _commit(self, cut: int) -> None:
-        """End the open line at ``cut`` bytes: its words are final, and what follows is another line."""
+        """End the open line at ``cut`` bytes: its words are final, and the rest begins another line."""
         self._words.extend(self._line_words())
         rest = bytes(self._line[cut:])
         self._clear_line(self._start_bytes + cut, rest)
@@ -252,7 +252,7 @@ class MoonshineTinyStream(VoicedStream):
         return self._open_voice().voiced[(self._start_bytes - self._listened_bytes) // WINDOW_BYTES :]
 
     def _has_unread_voice(self) -> bool:
-        # A window that the last pass read in part was not known to be voiced then.
+        # Includes a window that the last pass read in part, which was not known to be voiced then.
         return any(self._voiced()[self._read_bytes // WINDOW_BYTES :])
 
     def _text(self) -> str:
@@ -269,7 +269,7 @@ class MoonshineTinyStream(VoicedStream):
 
 
 def _scored_words(network: MoonshineNetwork, line: DecodedLine) -> list[WordTime]:
-    """Words of a line with confidences, without times."""
+    """Return the words of a line with confidences, without times."""
     words: list[tuple[list[int], float]] = []
     for token, probability in zip(line.tokens, line.probabilities(), strict=True):
         if not words or network.begins_word(token):

@@ -1,20 +1,20 @@
-"""Streaming speech recognition with NVIDIA NeMo: encoders that keep a cache, transducers behind them.
+"""Streaming speech recognition with NVIDIA NeMo: cache-aware encoders and transducer decoders.
 
-In: 16 kHz audio of one utterance at a time. Out: partials with each chunk that the encoder takes, then the
-words with the frames that the decoder put them at, and its confidence in them. For models with a
+Input: 16 kHz audio of one utterance at a time. Output: partials with each chunk that the encoder takes, then
+the words with the frames at which the decoder placed them, and its confidence in them. For models with a
 cache-aware encoder ("...streaming..." in their names) and an RNN-T or TDT decoder; others are refused.
 
-NeMo has a Python environment of its own (``requirements/nemo.txt``), so this runs in a worker
-(``python runner.py --role worker --engine nemo``). ``model`` is a ``.nemo`` file, or a name that NeMo fetches
-when the worker loads.
+NeMo has a Python environment of its own (``requirements/nemo.txt``), so this engine runs in a worker
+(``python runner.py --role worker --engine nemo``). ``model`` is a ``.nemo`` file, or a name that NeMo
+downloads when the worker loads.
 
-The audio becomes mel frames here, piece by piece and to the sample what they are when the whole utterance is
-known: a frame is made when all audio under its window is there. The encoder takes chunks as long as its look
-ahead (``att_context_size``), reads nothing twice, and its cache and the decoder's state are the stream's own.
-Steps of different streams follow each other under a lock: the encoder's streaming configuration and the
-decoder's buffers are the model's. A step is a few milliseconds on a GPU.
+Mel frames are computed here piece by piece, and equal those of the whole utterance exactly. A frame is made
+when all audio under its window has arrived. The encoder takes chunks as long as its look-ahead
+(``att_context_size``) and reads nothing twice. Its cache and the decoder's state belong to the stream. Steps
+of different streams are serialised by a lock, because the encoder's streaming configuration and the decoder's
+buffers belong to the model. A step is a few milliseconds on a GPU.
 
-Slow: audio waits in whoever feeds. A failing step is an ``EngineError``.
+Slow: audio waits in the caller of ``feed``. A failing step is an ``EngineError``.
 """
 
 import copy
@@ -47,15 +47,15 @@ except ImportError as missing:
 
 ENGINE = "nemo"
 RATE_HZ = 16_000
-# Mel frames in front of those that are wanted: the first of a piece have padding under their windows, and
-# the first sample of one has no pre-emphasis. Two are touched by it (half a window is 1.6 hops).
+# Mel frames computed before the wanted ones. The first frames of a piece have padding under their windows,
+# and its first sample has no pre-emphasis. Two frames are affected (half a window is 1.6 hops).
 CONTEXT_FRAMES = 3
-# Sentencepiece writes it in front of a word.
+# Mark of Sentencepiece at the beginning of a word.
 WORD_START = "\u2581"
 
 
 class NemoSettings(StrictModel):
-    """Which model, and how far it looks ahead."""
+    """Model, device and look-ahead."""
 
     model: str = Field(
         "stt_en_fastconformer_hybrid_large_streaming_multi",
@@ -71,19 +71,19 @@ class NemoSettings(StrictModel):
     )
 
     def check(self) -> None:
-        """See ``core.files.Checked``."""
+        """Check that a model given as a file exists, as ``core.files.Checked`` requires."""
         if self.model.endswith(".nemo") and not Path(self.model).is_file():
             raise ConfigError(f"{ENGINE!r} needs {self.model}, which is not there")
 
 
 class NemoStt:
-    """Shared weights. Opening and using streams is thread-safe, one stream is not.
+    """Recogniser with shared weights. Opening and using streams is thread-safe, one stream is not.
 
     Args:
-        settings: see the model.
+        settings: model, device and look-ahead.
 
     Raises:
-        ConfigError: the model is no streaming transducer, or was not trained with such a look-ahead.
+        ConfigError: the model is not a streaming transducer, or was not trained with this look-ahead.
         EngineError: it does not load.
     """
 
@@ -91,7 +91,7 @@ class NemoStt:
 
     def __init__(self, settings: NemoSettings) -> None:
         settings.check()
-        # It writes whole configurations otherwise.
+        # NeMo logs whole configurations otherwise.
         nemo_logging.setLevel(nemo_logging.ERROR)
         torch.set_num_threads(settings.threads)
         self._lock = threading.Lock()
@@ -105,11 +105,11 @@ class NemoStt:
         self._warm_up()
 
     def open_stream(self) -> "NemoStream":
-        """A new caller. Costs nothing until an utterance starts."""
+        """Return a stream for a new caller. Costs nothing until an utterance starts."""
         return NemoStream(self)
 
     def mel_frames(self, samples: torch.Tensor) -> torch.Tensor:
-        """float32, (samples,), to (features, frames)."""
+        """Convert float32, (samples,), to mel frames, (features, frames)."""
         audio = samples.unsqueeze(0).to(self._model.device)
         length = torch.tensor([audio.shape[1]], device=audio.device)
         with torch.inference_mode():
@@ -118,13 +118,14 @@ class NemoStt:
         return features
 
     def begin(self) -> "Decoded":
-        """What an utterance begins with."""
+        """Return the initial state of an utterance."""
         cache = self._model.encoder.get_initial_cache_state(batch_size=1)
         return Decoded(tuple(cache))
 
     def step(self, chunk: torch.Tensor, so_far: "Decoded", *, is_last: bool) -> None:
-        """Take a chunk of mel frames, (features, frames), with those in front of it that the encoder's first
-        layers see again.
+        """Decode a chunk of mel frames, (features, frames), and add the result to ``so_far``.
+
+        The chunk includes the frames before it that the encoder's first layers read again.
         """
         channel, time, channel_length = so_far.cache
         with self._lock, torch.inference_mode():
@@ -144,27 +145,27 @@ class NemoStt:
         so_far.take(best[0])
 
     def _warm_up(self) -> None:
-        """Hear a second of nothing: torch builds on first use, and the first caller does not pay for it."""
+        """Process a second of silence, so that the first caller does not wait for torch's initialisation."""
         stream = self.open_stream()
         stream.start()
         stream.feed(bytes(RATE_HZ * PCM_BYTES_PER_SAMPLE))
         stream.finish()
 
     def pieces_of(self, tokens: Sequence[int]) -> list[str]:
-        """The pieces of words that tokens stand for."""
+        """Return the pieces of words that tokens represent."""
         pieces: list[str] = self._model.decoding.decode_ids_to_tokens(list(tokens))
         return pieces
 
 
 @dataclass(slots=True)
 class Decoded:
-    """What the model knows of an utterance so far.
+    """Decoding state of an utterance.
 
     Attributes:
-        cache: of the encoder.
-        state: of the decoder.
+        cache: cache of the encoder.
+        state: state of the decoder.
         is_new: no chunk was taken yet.
-        tokens: that were heard, with the encoder's frame of each and the confidence in it.
+        tokens: recognised tokens, with the encoder's frame of each and the confidence in it.
     """
 
     cache: tuple[torch.Tensor, ...]
@@ -173,7 +174,7 @@ class Decoded:
     tokens: list[tuple[int, int, float]] = field(default_factory=list)
 
     def take(self, new: Hypothesis) -> None:
-        """What was heard in one chunk."""
+        """Add the result of one chunk."""
         self.state = new.dec_state
         tokens = torch.as_tensor(new.y_sequence).tolist()
         frames = torch.as_tensor(new.timestamp).tolist()
@@ -183,14 +184,14 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class _Chunks:
-    """How an encoder wants its frames: the first chunk, and those behind it.
+    """Sizes of an encoder's chunks, each for the first chunk and for later ones.
 
     Attributes:
         sizes: frames of a chunk.
         shifts: frames from one to the next.
-        seen: frames in front of it that are given again.
-        least: frames below which there is nothing to encode.
-        drop_pre_encoded: of what comes of ``seen``.
+        seen: frames before it that are repeated.
+        least: fewer frames cannot be encoded.
+        drop_pre_encoded: number of encoded frames from ``seen`` to drop.
     """
 
     sizes: tuple[int, int]
@@ -213,13 +214,13 @@ class _Chunks:
 
 
 class NemoStream:
-    """One caller. Not thread-safe."""
+    """Stream of one caller. Not thread-safe."""
 
     def __init__(self, engine: NemoStt) -> None:
         self._engine = engine
         # None outside an utterance.
         self._decoded: Decoded | None = None
-        # Audio from the sample ``_first`` frames before the next mel frame on.
+        # Audio from the sample ``_audio_at`` on, which is ``CONTEXT_FRAMES`` before the next mel frame.
         self._audio = torch.zeros(0)
         self._audio_at = 0
         self._heard_samples = 0
@@ -240,7 +241,7 @@ class NemoStream:
         self._partial = ""
 
     def feed(self, pcm: bytes) -> Transcript | None:
-        """Take 16-bit mono PCM at 16 kHz; a partial when a chunk changed the text.
+        """Take 16-bit mono PCM at 16 kHz; return a partial when a chunk changed the text.
 
         Raises:
             EngineError: outside an utterance, or a step failed.
@@ -260,7 +261,7 @@ class NemoStream:
         return Transcript(text)
 
     def finish(self) -> Transcript:
-        """End the utterance: its words with times and confidences.
+        """End the utterance; return its words with times and confidences.
 
         Raises:
             EngineError: outside an utterance, or a step failed.
@@ -288,19 +289,19 @@ class NemoStream:
         return self._decoded
 
     def _read(self, decoded: Decoded, *, is_last: bool) -> bool:
-        """Encode and decode what is there; whether that was anything."""
+        """Encode and decode the audio so far; return whether a chunk was taken."""
         try:
             self._make_frames(is_last=is_last)
             return self._take_chunks(decoded, is_last=is_last)
-        except Exception as error:  # torch's have no root of their own
+        except Exception as error:  # torch's errors have no common base class
             raise EngineError(f"a step failed: {type(error).__name__}", engine=ENGINE) from error
 
     def _make_frames(self, *, is_last: bool) -> None:
-        """Those whose windows are full, or all that there will be."""
+        """Compute the mel frames whose windows are full, or all remaining ones at the end."""
         engine = self._engine
         hop = engine.hop_samples
         until = self._heard_samples // hop if is_last else self._full_frames()
-        # The last frame is that of the last whole hop; below a hop there is none.
+        # The last frame is that of the last whole hop; shorter audio has none.
         if until <= self._made_frames or (is_last and self._heard_samples < hop):
             return
         end = self._heard_samples if is_last else (until - 1) * hop + engine.half_window_samples
@@ -334,7 +335,7 @@ class NemoStream:
             self._forget(chunks.seen[1])
 
     def _chunk(self, count: int, seen: int) -> torch.Tensor:
-        """The next frames, with those before them; silence where there were none."""
+        """Return the next frames with those before them; silence before the first one."""
         at = self._next - self._frames_at
         before = self._frames[:, max(0, at - seen) : at]
         missing = seen - before.shape[1]
@@ -362,15 +363,15 @@ class NemoStream:
 
 
 def words_of(pieces: Sequence[tuple[str, int, float]], frame_ms: int) -> list[WordTime]:
-    """Words of their pieces: text, the encoder's frame at which it was heard, confidence.
+    """Return the words of pieces (text, frame of the encoder, confidence).
 
-    A word is from the frame of its first piece to the end of that of its last: what the decoder says of
-    durations is of its next step, and not of the sound.
+    A word lasts from the frame of its first piece to the end of the frame of its last one. The durations of
+    the decoder are those of its next step, and not of the sound.
     """
     words: list[WordTime] = []
     parts: list[list[tuple[str, int, float]]] = []
     for piece in pieces:
-        # A model of letters has a space of its own between words.
+        # A model of letters has a token of its own for a space between words.
         if not parts or piece[0].startswith((WORD_START, " ")):
             parts.append([])
         parts[-1].append(piece)
@@ -395,7 +396,7 @@ def _load(settings: NemoSettings) -> Any:
             model = ASRModel.restore_from(settings.model, map_location=settings.device)
         else:
             model = ASRModel.from_pretrained(settings.model, map_location=settings.device)
-    except Exception as error:  # those of torch, the hub and tar files have no root of their own
+    except Exception as error:  # errors of torch, the hub and tar files have no common base class
         raise EngineError(
             f"{ENGINE}: {settings.model} does not load: {type(error).__name__}: {error}",
             engine=ENGINE,
@@ -432,14 +433,14 @@ def _set_look_ahead(model: Any, settings: NemoSettings) -> None:
 
 
 def _set_decoding(model: Any) -> None:
-    """Greedy, a chunk at a time, with the confidence in each token."""
+    """Configure greedy decoding, a chunk at a time, with the confidence in each token."""
     decoding = copy.deepcopy(model.cfg.decoding)
     with open_dict(decoding):
         decoding.strategy = "greedy_batch"
         decoding.fused_batch_size = -1
         decoding.compute_timestamps = False
         decoding.preserve_alignments = False
-        # Graphs are recorded for the streams that step together; here each steps alone.
+        # CUDA graphs are recorded for streams that step together; here each steps alone.
         decoding.greedy.use_cuda_graph_decoder = False
         decoding.greedy.loop_labels = True
         decoding.confidence_cfg = {
@@ -451,14 +452,14 @@ def _set_decoding(model: Any) -> None:
             "method_cfg": {"name": "max_prob", "alpha": 1.0},
         }
     if hasattr(model, "cur_decoder"):
-        # One with two decoders.
+        # A hybrid model with two decoders.
         model.change_decoding_strategy(decoding, decoder_type="rnnt")
     else:
         model.change_decoding_strategy(decoding)
 
 
 def _preprocessor(model: Any) -> Any:
-    """The model's own, without what would make frames of a piece differ from those of the whole."""
+    """Return the model's preprocessor, without options that change the frames of a piece."""
     config = copy.deepcopy(model.cfg.preprocessor)
     with open_dict(config):
         config.dither = 0.0
@@ -467,7 +468,9 @@ def _preprocessor(model: Any) -> Any:
 
 
 def _continued(state: Any) -> Hypothesis:
-    """What a chunk is decoded behind: the state alone. What was heard is kept by whoever listens."""
+    """Return the hypothesis that a chunk continues: the decoder's state alone. The stream keeps the
+    tokens.
+    """
     nothing = torch.zeros(0, dtype=torch.long)
     return Hypothesis(score=0.0, y_sequence=nothing, timestamp=nothing, dec_state=state)
 

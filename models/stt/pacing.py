@@ -1,16 +1,16 @@
-"""How often a recogniser says what it has understood so far, when every partial costs a decoding.
+"""Pacing of partial transcripts for recognisers in which every partial costs a decoding.
 
-In: what the last passes cost, how many speak. Out: how much audio the next partial of a stream waits for.
-Counted in audio and not on a clock: an engine that catches up with a backlog makes no more passes than one
-that keeps up. Pure; the engine that owns it orders the calls.
+Inputs: the cost of the last passes, and the number of speakers. Output: the duration of audio that the next
+partial of a stream waits for. Counted in audio and not on a clock: an engine that catches up with a backlog
+makes no more passes than one that keeps up. Pure; the engine that owns it serialises the calls.
 """
 
-# A pass weighs this much in the running mean: one freak pass says little about the next.
+# Weight of a pass in the running mean: a single outlier does not predict the next pass.
 NEWS_WEIGHT = 0.5
 
 
 class PartialPace:
-    """Paces the streams of one engine.
+    """Pacing of the streams of one engine.
 
     Args:
         interval_ms: shortest audio between partials.
@@ -25,10 +25,12 @@ class PartialPace:
         self._pass_ms = 0.0
 
     def took(self, pass_ms: float) -> None:
-        """A pass was made."""
+        """Record the duration of a pass."""
         self._pass_ms += (pass_ms - self._pass_ms) * NEWS_WEIGHT
 
     def interval_ms(self, speakers: int) -> int:
-        """Audio that a stream's next partial waits for, while so many streams speak."""
+        """Return the duration of audio that a stream's next partial waits for, with this number of
+        speakers.
+        """
         affordable_ms = int(self._pass_ms * max(speakers, 1) / self._load)
         return min(max(self._interval_ms, affordable_ms), self._longest_ms)

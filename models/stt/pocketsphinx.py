@@ -1,19 +1,19 @@
 """Streaming speech recognition that needs no weights: CMU pocketsphinx, the fallback.
 
-In: 16 kHz audio of one utterance at a time. Out: partial texts while it is spoken, then the words with times
-and confidences. It understands clear simple English and little else (34 % word errors on 20 human prompts
-where Moonshine tiny has 3 %); say so wherever a user chooses it.
+Input: 16 kHz audio of one utterance at a time. Output: partial texts while it is spoken, then the words with
+times and confidences. It understands clear simple English and little else (34 % word errors on 20 human
+prompts where Moonshine tiny has 3 %); documentation must say so wherever a user can select it.
 
-Its binding never lets go of the interpreter lock, so a 20 ms piece can stop every other thread for 0.3 s: run
+The binding never releases the interpreter lock, so a 20 ms piece can stop every other thread for 0.3 s: run
 it in a process of its own (``runtime.engine_process``). A decoder (about 45 MB, 0.12 s to build) decodes one
-utterance at a time, so a stream borrows one from ``start`` to ``finish``: what a call owns is a few numbers,
-the cepstral mean of its channel, put into whichever decoder it borrows. No decoder left is an
-``EngineError``, not a wait.
+utterance at a time, so a stream borrows one from ``start`` to ``finish``. The state of a call is a few
+numbers, the cepstral mean of its channel, which is set in the borrowed decoder. When no decoder is left,
+``start`` raises ``EngineError`` and does not wait.
 
-The first utterance of a call would be heard badly: the decoder starts from the mean of its training speech
-and follows a new channel over 5 s. After 1.5 s of audio, or at the end of a shorter utterance, the mean is
-estimated from that audio alone and it is decoded once more: errors on first utterances fall from 0.17, 0.33
-and 0.15 (three voices) to 0.05, 0.14 and 0.10 for about 0.1 s of work once per call.
+The first utterance of a call would be recognised badly: the decoder starts from the mean of its training
+speech and follows a new channel over 5 s. After 1.5 s of audio, or at the end of a shorter utterance, the
+mean is estimated from that audio alone, and the audio is decoded again. Errors on first utterances fall from
+0.17, 0.33 and 0.15 (three voices) to 0.05, 0.14 and 0.10, for about 0.1 s of work once per call.
 
 The second pass (fwdflat) is off: it would add 0.1-2 s after the last word to save 3 % of the words.
 """
@@ -43,20 +43,20 @@ ENGINE = "pocketsphinx"
 RATE_HZ = 16_000
 # Decoder frames last 10 ms.
 FRAME_MS = 10
-# A channel is measured on so much audio. On 1 s it is less certain (errors 0.07, 0.18, 0.12), 2 s change
+# Duration of audio on which a channel is measured. 1 s is less certain (errors 0.07, 0.18, 0.12), 2 s change
 # little.
 CALIBRATION_MS = 1_500
 CALIBRATION_BYTES = CALIBRATION_MS * RATE_HZ // 1000 * PCM_BYTES_PER_SAMPLE
-# The decoder counts the mean it is given as this many frames of evidence (CMN_WIN of its cmn.h) ...
+# The decoder counts its initial mean as this many frames of evidence (CMN_WIN of its cmn.h) ...
 PRIOR_FRAMES = 500
-# ... of which so many are left when a new channel is measured: 0 overfits short audio, 200 is too slow.
+# ... of which this many are kept when a new channel is measured: 0 overfits short audio, 200 is too slow.
 TRUSTED_PRIOR_FRAMES = 50
 # Silence and noise of the decoder's filler dictionary, and sentence marks.
 _FILLER_MARKS = ("<", "[", "+")
 
 
 class PocketsphinxSettings(StrictModel):
-    """What may be heard, and how many may speak at the same moment."""
+    """Vocabulary, and number of simultaneous speakers."""
 
     # See ``models.stt.RecogniserTraits``.
     wants_noise_suppression: ClassVar[bool] = True
@@ -97,7 +97,7 @@ class PocketsphinxSettings(StrictModel):
 
 
 class PocketsphinxStt:
-    """Shared decoders. Opening and using streams is thread-safe, one stream is not.
+    """Recogniser with shared decoders. Opening and using streams is thread-safe, one stream is not.
 
     Raises:
         ConfigError: the documents or the cache folder cannot be used.
@@ -116,7 +116,7 @@ class PocketsphinxStt:
         self._free = [self._borrow() for _ in range(warm)]
 
     def open_stream(self) -> "PocketsphinxStream":
-        """A new caller. Costs nothing: the decoder is borrowed when an utterance starts."""
+        """Return a stream for a new caller. Costs nothing: a decoder is borrowed when an utterance starts."""
         return PocketsphinxStream(self, self._settings.max_segment_ms * RATE_HZ // 1000)
 
     def _borrow(self) -> pocketsphinx.Decoder:
@@ -139,16 +139,16 @@ class PocketsphinxStt:
 
 
 class PocketsphinxStream:
-    """One caller. Not thread-safe."""
+    """Stream of one caller. Not thread-safe."""
 
     def __init__(self, engine: PocketsphinxStt, max_segment_samples: int) -> None:
         self._engine = engine
         self._max_segment_samples = max_segment_samples
         self._decoder: pocketsphinx.Decoder | None = None
-        # The channel's cepstral mean: learned over this caller's utterances, unknown at first.
+        # Cepstral mean of the channel: learnt over this caller's utterances, None at first.
         self._channel: str | None = None
         self._calibrated = False
-        # Audio of the utterance while the channel is not known.
+        # Audio of the utterance while the channel is unknown.
         self._unheard = bytearray()
         self._words: list[WordTime] = []
         self._partial = ""
@@ -171,7 +171,7 @@ class PocketsphinxStream:
         self._open_segment(self._decoder)
 
     def feed(self, pcm: bytes) -> Transcript | None:
-        """Take 16-bit mono PCM at 16 kHz; a partial when the text changed.
+        """Take 16-bit mono PCM at 16 kHz; return a partial when the text changed.
 
         Raises:
             EngineError: outside an utterance, or the decoder failed.
@@ -200,7 +200,7 @@ class PocketsphinxStream:
         return Transcript(text)
 
     def finish(self) -> Transcript:
-        """End the utterance: its words with times and confidences.
+        """End the utterance; return its words with times and confidences.
 
         Raises:
             EngineError: outside an utterance, or the decoder failed.
@@ -242,13 +242,13 @@ class PocketsphinxStream:
             raise EngineError("decoding failed", engine=ENGINE) from error
 
     def _calibrate(self, decoder: pocketsphinx.Decoder) -> None:
-        """Measure the channel on what was heard so far, and hear it again through that channel."""
+        """Measure the channel on the audio so far, and decode the audio again with the result."""
         if not self._unheard:
             return
         frames = samples_to_ms(len(self._unheard) // PCM_BYTES_PER_SAMPLE, RATE_HZ) // FRAME_MS
         prior = self._channel or decoder.config["cmninit"]
         self._channel = channel_mean(prior, decoder.get_cmn(True), frames)
-        # A cough or a "yes" is too little to know a channel: the next utterance measures again.
+        # A cough or a "yes" is too short to measure a channel: the next utterance measures again.
         self._calibrated = len(self._unheard) >= CALIBRATION_BYTES
         self._end(decoder)
         self._open_segment(decoder)
@@ -262,8 +262,8 @@ class PocketsphinxStream:
             raise EngineError("cannot end the utterance", engine=ENGINE) from error
 
     def _open_segment(self, decoder: pocketsphinx.Decoder) -> None:
-        # Forgets the noise level that another caller left in this decoder. The binding calls it deprecated
-        # and unnecessary; without it the same audio gets other words after another caller's noise.
+        # Resets the noise level that another caller left in this decoder. The binding calls the function
+        # deprecated and unnecessary; without it the same audio has other words after another caller's noise.
         decoder.start_stream()
         if self._channel is not None:
             decoder.set_cmn(self._channel)
@@ -277,7 +277,7 @@ class PocketsphinxStream:
             for text in spoken(segment.word):
                 start_ms = self._offset_ms + segment.start_frame * FRAME_MS
                 end_ms = self._offset_ms + (segment.end_frame + 1) * FRAME_MS
-                # prob is a probability already, no logarithm; sums of many paths round above 1.
+                # prob is a probability already, not a logarithm; sums of many paths round above 1.
                 self._words.append(WordTime(text, start_ms, end_ms, min(1.0, max(0.0, segment.prob))))
         self._channel = decoder.get_cmn(True)
         self._offset_ms += samples_to_ms(self._segment_samples, RATE_HZ)
@@ -289,15 +289,16 @@ class PocketsphinxStream:
 
 
 def spoken(text: str) -> list[str]:
-    """Words of a hypothesis: no silence, noise or sentence marks, no numbers of second pronunciations."""
+    """Return the words of a hypothesis, without fillers, sentence marks and numbers of pronunciations."""
     return [base_word(word) for word in text.split() if not word.startswith(_FILLER_MARKS)]
 
 
 def channel_mean(prior: str, updated: str, frames: int) -> str:
-    """The cepstral mean of ``frames`` frames, from the decoder's mean before and after them.
+    """Return the cepstral mean of ``frames`` frames, from the decoder's mean before and after them.
 
     Both means are comma-separated numbers, as the decoder writes them; missing ones of ``prior`` are 0. The
-    decoder moved from the prior by ``frames`` of ``frames + PRIOR_FRAMES``; this goes nearly all the way.
+    decoder moved from the prior by ``frames`` of ``frames + PRIOR_FRAMES``; the result moves nearly all the
+    way.
     """
     after = [float(number) for number in updated.split(",")]
     before = [float(number) for number in prior.split(",")]

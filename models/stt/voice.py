@@ -1,9 +1,9 @@
-"""What recognisers that make words up need to know of the audio: whether there is a voice, and where to cut.
+"""Voice detection for recognisers that hallucinate: finds voices, and places for cuts.
 
-In: 16 kHz audio of an utterance. The turn's voice activity detector opened it, but a door or a cough opens
-one too, and such a recogniser hears "thank you" in it. One Silero network serves all utterances of an
-engine, each has its own state. It runs until the first voice is heard and costs nothing afterwards, or to the
-end for a recogniser that reads nothing in pauses (0.3 % of a core while the caller speaks).
+Input: 16 kHz audio of an utterance. The turn's voice activity detector opened it, but a door or a cough opens
+one too, and such a recogniser transcribes it as "thank you". One Silero network serves all utterances of an
+engine; each has its own state. It runs until the first voice is detected and costs nothing afterwards. For a
+recogniser that skips pauses it runs to the end (0.3 % of a core while the caller speaks).
 """
 
 import numpy as np
@@ -12,20 +12,21 @@ from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, pcm16_to_float
 from models.vad.silero import WINDOW_SAMPLES, SileroSettings, SileroVad
 
 RATE_HZ = 16_000
-# Laxer than what opens an utterance (0.7 over 128 ms). Two windows of 32 ms in a row: a click is no voice.
+# Less strict than the threshold that opens an utterance (0.7 over 128 ms). Two windows of 32 ms in a row: a
+# click is not a voice.
 VOICE_PROBABILITY = 0.5
 VOICE_WINDOWS = 2
-# Below it a window is quiet: a last consonant lies between the two.
+# Below it a window is quiet: a final consonant lies between the two.
 QUIET_PROBABILITY = 0.3
 CUT_FRAME_MS = 40
 WINDOW_BYTES = WINDOW_SAMPLES[RATE_HZ] * PCM_BYTES_PER_SAMPLE
 
 
 class VoiceFilter:
-    """Shared network. Thread-safe.
+    """Factory of voice detectors with a shared network. Thread-safe.
 
     Args:
-        follows: listen to the end of each utterance, for ``UtteranceVoice.voiced``.
+        follows: process each utterance to its end, for ``UtteranceVoice.voiced``.
     """
 
     def __init__(self, *, follows: bool = False) -> None:
@@ -33,17 +34,17 @@ class VoiceFilter:
         self._follows = follows
 
     def open(self) -> "UtteranceVoice":
-        """For one utterance."""
+        """Return a detector for one utterance."""
         return UtteranceVoice(self._vad, follows=self._follows)
 
 
 class UtteranceVoice:
-    """Whether a voice was heard in one utterance so far. Not thread-safe.
+    """Voice detector of one utterance. Not thread-safe.
 
     Attributes:
-        heard: there was one.
+        heard: true once a voice was detected.
         voiced: one flag per window of ``WINDOW_BYTES`` since the utterance began, where the filter follows: 1
-            for a voice and for the edges of one, 0 for quiet.
+            for a voice and its edges, 0 for quiet.
     """
 
     def __init__(self, vad: SileroVad, *, follows: bool = False) -> None:
@@ -56,7 +57,9 @@ class UtteranceVoice:
         self._in_a_row = 0
 
     def hear(self, pcm: bytes) -> bool:
-        """Listen to the next piece of 16-bit mono PCM, (whole samples); whether there was a voice so far."""
+        """Process the next piece of 16-bit mono PCM (whole samples); return whether there was a voice
+        so far.
+        """
         if self.heard and not self._follows:
             return True
         self._rest += pcm
@@ -72,11 +75,11 @@ class UtteranceVoice:
 
 
 def quietest_cut(pcm: bytes, range_ms: int) -> tuple[int, float]:
-    """Where 16-bit mono PCM is best cut, within its last ``range_ms``.
+    """Return the best place to cut 16-bit mono PCM within its last ``range_ms``.
 
     Returns:
-        Bytes in front of the middle of the quietest 40 ms, and the mean square of these, of full scale. All
-        bytes, and 1.0, when the audio is shorter than 40 ms.
+        Number of bytes before the middle of the quietest 40 ms, and the mean square of these, relative to
+            full scale. All bytes, and 1.0, when the audio is shorter than 40 ms.
     """
     frame = ms_to_samples(CUT_FRAME_MS, RATE_HZ)
     samples = pcm16_to_float(pcm)
@@ -85,6 +88,6 @@ def quietest_cut(pcm: bytes, range_ms: int) -> tuple[int, float]:
         return len(pcm), 1.0
     begin = len(samples) - frames * frame
     power = np.square(samples[begin:].reshape(frames, frame)).mean(axis=1)
-    # The last of equals: what is left over is short.
+    # The last of equal frames: the remainder is then short.
     quietest = frames - 1 - int(power[::-1].argmin())
     return (begin + quietest * frame + frame // 2) * PCM_BYTES_PER_SAMPLE, float(power[quietest])

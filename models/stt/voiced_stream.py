@@ -1,8 +1,9 @@
-"""What one caller's stream has in common in recognisers that make words up: nothing is read before a voice.
+"""Base of streams of recognisers that hallucinate: no audio is decoded before a voice.
 
-In: 16-bit mono PCM of one utterance at a time. Out: partials whose text changed, and the final transcript.
-Decides when an utterance is open, and when a partial is one; the recogniser decides what is read, when, and
-where a long utterance is cut. Until the first voice only its last second is kept.
+Input: 16-bit mono PCM of one utterance at a time. Output: partials whose text changed, and the final
+transcript. This class decides when an utterance is open, and which partials are reported. The recogniser
+decides when to read, how much, and where to cut a long utterance. Until the first voice only the last second
+is kept.
 """
 
 from abc import ABC, abstractmethod
@@ -12,16 +13,16 @@ from core.media import PCM_BYTES_PER_SAMPLE, WordTime
 from models.stt import Transcript
 from models.stt.voice import RATE_HZ, UtteranceVoice, VoiceFilter
 
-# Kept in front of the first voice of an utterance.
+# Audio kept before the first voice of an utterance.
 NOISE_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE
 
 
 class VoicedStream(ABC):
-    """One caller; see ``models.stt.SpeechStream``. Not thread-safe.
+    """Stream of one caller; implements ``models.stt.SpeechStream``. Not thread-safe.
 
     Args:
         engine: registry name, for errors.
-        voices: tells a voice from noise.
+        voices: distinguishes voice from noise.
     """
 
     def __init__(self, engine: str, voices: VoiceFilter) -> None:
@@ -44,7 +45,7 @@ class VoicedStream(ABC):
         self._voice = voice
 
     def feed(self, pcm: bytes) -> Transcript | None:
-        """Take 16-bit mono PCM at 16 kHz; a partial when one was due and the text changed.
+        """Take 16-bit mono PCM at 16 kHz; return a partial when one was due and the text changed.
 
         Raises:
             EngineError: outside an utterance, or the library failed.
@@ -64,7 +65,7 @@ class VoicedStream(ABC):
         return Transcript(text)
 
     def finish(self) -> Transcript:
-        """End the utterance: its words with times.
+        """End the utterance; return its words with times.
 
         Raises:
             EngineError: outside an utterance, or the library failed.
@@ -93,13 +94,15 @@ class VoicedStream(ABC):
         return self._voice
 
     def _listen_anew(self, pcm: bytes) -> None:
-        """Part of the utterance was read to its end: what follows may be silence, so far it is ``pcm``."""
+        """Restart voice detection after a part was read to its end: the rest, so far ``pcm``, may be
+        silence.
+        """
         self._voice = self._voices.open()
         self._voice.hear(pcm)
 
     @abstractmethod
     def _begin(self) -> None:
-        """An utterance begins; when this raises, there is none."""
+        """Begin an utterance; when this raises, no utterance is open."""
 
     @abstractmethod
     def _keep(self, pcm: bytes) -> None:
@@ -107,16 +110,16 @@ class VoicedStream(ABC):
 
     @abstractmethod
     def _forget_noise(self) -> None:
-        """No voice so far: keep the last ``NOISE_BYTES`` of the audio."""
+        """Drop all but the last ``NOISE_BYTES`` of the audio, because there was no voice so far."""
 
     @abstractmethod
     def _read(self, new_bytes: int) -> str | None:
-        """There is a voice, and new audio: the text of the utterance so far, or None when none is due."""
+        """Return the text of the utterance so far after new audio with a voice; None when none is due."""
 
     @abstractmethod
     def _last_words(self) -> tuple[WordTime, ...]:
-        """Read the rest: the words of the whole utterance."""
+        """Read the rest; return the words of the whole utterance."""
 
     @abstractmethod
     def _end(self) -> None:
-        """Give back what ``_begin`` took."""
+        """Release the resources of ``_begin``."""

@@ -1,18 +1,18 @@
 """Speech recognition with Whisper (faster-whisper, CTranslate2): many languages, whole utterances.
 
-In: 16 kHz audio of one utterance at a time. Out: its words with times and probabilities. Opens the folder
-that ``make models`` brought, and never uses the network.
+Input: 16 kHz audio of one utterance at a time. Output: its words with times and probabilities. Opens the
+folder that ``make models`` downloaded, and never uses the network.
 
-Whisper is no streaming model: it reads 30 s at once, padded, whatever was said. So audio is kept until the
-utterance ends, and one decoding follows; what a caller says in more than ``max_segment_ms`` is decoded in
-parts on the way, cut where it is quietest, so that the last decoding is never longer. Partials decode
-everything again and hold up another caller's final meanwhile: they are off unless ``partial_interval_ms`` is
-given, which suits a GPU, and paced by what they cost (``models.stt.pacing``).
+Whisper is not a streaming model: it always reads 30 s, padded. Audio is therefore kept until the utterance
+ends, and one decoding follows. Speech longer than ``max_segment_ms`` is decoded in parts, cut where it is
+quietest, so that the last decoding is never longer. Partials decode everything again and delay another
+caller's final transcript meanwhile. They are off unless ``partial_interval_ms`` is set, which suits a GPU,
+and paced by their cost (``models.stt.pacing``).
 
 One model serves the process, and one decoding runs at a time, in ``cpu_threads`` threads: further callers
-wait, or get another process (``hearing.stt_processes``). The model makes words up when there are none, so
-nothing is decoded before a voice was heard (``models.stt.voice``). One temperature and a bound on tokens
-keep a decoding short when the model is lost.
+wait, or get another process (``hearing.stt_processes``). The model hallucinates words in silence, so no audio
+is decoded before a voice was detected (``models.stt.voice``). A single temperature and a bound on tokens keep
+a failing decoding short.
 """
 
 import threading
@@ -37,17 +37,17 @@ from models.stt.words import fit_words, later, plain_text, plain_words, timed_wo
 ENGINE = "whisper"
 # A part of a long utterance is cut where its last 5 s are quietest.
 CUT_RANGE_MS = 5_000
-# Fast talkers say 5 words in a second, 7 tokens; a model that is lost says hundreds.
+# Fast speakers say 5 words in a second, 7 tokens; a failing decoding makes hundreds.
 TOKENS_PER_SECOND = 10
 TOKENS_AT_LEAST = 16
-# Whisper's decoder has 448 places, some of which hold the task.
+# Whisper's decoder has 448 positions, some of which hold the task.
 TOKENS_AT_MOST = 440
-# One answer at the first attempt. Others are for recordings, where time does not matter.
+# A single attempt. Retries at other temperatures are for recordings, where time does not matter.
 TEMPERATURE = 0.0
 
 
 class WhisperSettings(StrictModel):
-    """Which model, where it runs, and what it may cost."""
+    """Model, device and cost bounds."""
 
     model: str = Field(
         default="base.en",
@@ -81,31 +81,31 @@ class WhisperSettings(StrictModel):
 
     @property
     def folder(self) -> Path:
-        """Where the model's files are expected."""
+        """Folder of the model's files."""
         return self.models_dir / "whisper" / self.model
 
     def check(self) -> None:
-        """See ``core.files.Checked``."""
-        # Without tokenizer.json faster-whisper fetches one by itself.
+        """Check that the files exist, as ``core.files.Checked`` requires."""
+        # Without tokenizer.json faster-whisper downloads one by itself.
         require_files(
             ENGINE, *(self.folder / name for name in ("model.bin", "config.json", "tokenizer.json"))
         )
 
 
 class WhisperStt:
-    """Shared weights. Opening and using streams is thread-safe, one stream is not.
+    """Recogniser with shared weights. Opening and using streams is thread-safe, one stream is not.
 
     Args:
-        settings: see the model.
+        settings: model, device and bounds; None for the defaults.
         clock: seconds, for the cost of a partial.
 
     Attributes:
-        settings: see the model.
-        voice: what tells a voice from noise.
-        speakers: utterances under way.
+        settings: settings in force.
+        voice: distinguishes voice from noise.
+        speakers: number of utterances under way.
 
     Raises:
-        ConfigError: a file is missing, or the model does not speak the language.
+        ConfigError: a file is missing, or the model does not support the language.
         EngineError: the model does not load.
     """
 
@@ -128,7 +128,7 @@ class WhisperStt:
         self._model = _load(self.settings)
 
     def open_stream(self) -> "WhisperStream":
-        """A new caller. Costs nothing."""
+        """Return a stream for a new caller. Costs nothing."""
         return WhisperStream(self)
 
     def _speaks(self, change: int) -> None:
@@ -136,13 +136,13 @@ class WhisperStt:
             self.speakers += change
 
     def _due_bytes(self) -> int | None:
-        """Audio that a stream's next partial waits for, or None when there are no partials."""
+        """Return the bytes of audio that a stream's next partial waits for, or None without partials."""
         if not self.settings.partial_interval_ms:
             return None
         return _bytes(self._pacing.interval_ms(self.speakers))
 
     def _words(self, pcm: bytes) -> tuple[WordTime, ...]:
-        """Words of one segment, times from its start."""
+        """Return the words of one segment, with times from its start."""
         with self._lock:
             segments = self._decode(pcm, word_times=True)
             words = plain_words(
@@ -177,14 +177,14 @@ class WhisperStt:
                 ),
                 word_timestamps=word_times,
             )
-            # It is a generator: the work is done here.
+            # transcribe returns a generator: the work is done here.
             return list(segments)
         except (RuntimeError, ValueError) as error:
             raise EngineError("decoding failed", engine=ENGINE) from error
 
 
 class WhisperStream(VoicedStream):
-    """One caller. Not thread-safe."""
+    """Stream of one caller. Not thread-safe."""
 
     def __init__(self, engine: WhisperStt) -> None:
         super().__init__(ENGINE, engine.voice)
@@ -192,7 +192,7 @@ class WhisperStream(VoicedStream):
         # Audio of the open segment.
         self._audio = bytearray()
         self._segment_bytes = _bytes(engine.settings.max_segment_ms)
-        # Words of the segments before, and how long these were.
+        # Words of the earlier segments, and the duration of these.
         self._words: list[WordTime] = []
         self._before_samples = 0
         self._unread_bytes = 0
@@ -231,7 +231,7 @@ class WhisperStream(VoicedStream):
         self._unread_bytes = 0
 
     def _skip(self, size_bytes: int) -> None:
-        """Leave audio behind."""
+        """Drop audio from the front of the open segment."""
         del self._audio[:size_bytes]
         self._before_samples += size_bytes // PCM_BYTES_PER_SAMPLE
 

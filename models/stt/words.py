@@ -1,7 +1,7 @@
-"""Words of recognisers that write sentences, as ``Transcript`` wants them.
+"""Conversion of recognised sentences to the words of a ``Transcript``.
 
-Decides what counts as a word: punctuation, capitals and the recogniser's remarks ("[BLANK_AUDIO]", "(music)")
-go, what is spoken stays ("don't", "3.5", "$5", "50%"). Pure.
+Punctuation, capitals and the recogniser's remarks ("[BLANK_AUDIO]", "(music)") are removed; spoken characters
+stay ("don't", "3.5", "$5", "50%"). Pure.
 """
 
 import re
@@ -10,49 +10,49 @@ from dataclasses import replace
 
 from core.media import WordTime
 
-# Closed pairs only: a lone bracket is a slip of the pen, no reason to drop the rest of the sentence.
+# Closed pairs only: a lone bracket is an error of the recogniser, and not a reason to drop the rest.
 _REMARK = re.compile(r"\[[^\[\]]*\]|\([^()]*\)|<[^<>]*>|\*[^*]+\*|♪[^♪]*♪")
 _MARKS = re.compile(r"[<>\[\](){}+*_|♪]")
-# A sign of a currency belongs to the number behind it, a percent sign to the one before.
+# A currency sign belongs to the number after it, a percent sign to the one before.
 _EDGES = re.compile(r"^[^\w$£€]+|[^\w%]+$")
 
-# The last word before a pause is spoken so much longer.
+# Factor by which the last word before a pause is longer.
 FINAL_LENGTHENING = 1.6
 
-# Between letters: what is spoken are two words ("bye-bye", "twenty-five").
+# A hyphen between letters separates two spoken words ("bye-bye", "twenty-five").
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
-# Spellings of older books, which recognisers that learnt from them write; the rules of turns know the others.
+# Spellings of older books, which some recognisers have learnt; the rules of turns use the modern ones.
 _SPELLINGS = {"good-bye": "goodbye", "good-by": "goodbye", "goodby": "goodbye"}
 
 
 def seconds_to_ms(seconds: float) -> int:
-    """The nearest whole millisecond."""
+    """Return the nearest whole millisecond."""
     return round(seconds * 1000)
 
 
 def timed_word(text: str, start_s: float, end_s: float, probability: float) -> WordTime:
-    """A word as libraries report it: seconds, and a probability that may be a rounding error outside 0..1."""
+    """Return a word from a library's values: seconds, and a probability that may be rounded outside 0..1."""
     return WordTime(
         text, seconds_to_ms(start_s), seconds_to_ms(end_s), float(min(1.0, max(0.0, probability)))
     )
 
 
 def later(words: Iterable[WordTime], offset_ms: int) -> Iterator[WordTime]:
-    """The same words ``offset_ms`` later: what was read in parts, on one time line."""
+    """Yield the words ``offset_ms`` later, to place parts of an utterance on one time line."""
     for word in words:
         yield replace(word, start_ms=offset_ms + word.start_ms, end_ms=offset_ms + word.end_ms)
 
 
 def plain_text(text: str) -> str:
-    """A sentence as lower-case words joined by spaces."""
+    """Return a sentence as lower-case words joined by spaces."""
     spoken = _REMARK.sub(" ", text)
     return " ".join(word for written in spoken.split() if (word := _plain(written)))
 
 
 def plain_words(words: Sequence[WordTime]) -> tuple[WordTime, ...]:
-    """Timed words without those of remarks, punctuation alone, and without capitals.
+    """Return timed words in lower case, without remarks and punctuation.
 
-    A word that holds a space stays one: times belong to it as a whole.
+    A word with a space in it stays one, because its times belong to the whole.
     """
     written = [word.text.strip() for word in words]
     remarks = [match.span() for match in _REMARK.finditer(" ".join(written))]
@@ -68,9 +68,9 @@ def plain_words(words: Sequence[WordTime]) -> tuple[WordTime, ...]:
 
 
 def fit_words(words: Sequence[WordTime], duration_ms: int) -> tuple[WordTime, ...]:
-    """The same words in order inside ``duration_ms``, each at least 1 ms long and none over another.
+    """Return the words in order inside ``duration_ms``, each at least 1 ms long and without overlap.
 
-    Engines report ends before starts, overlaps, and times in the silence that was added behind the audio. A
+    Engines report ends before starts, overlaps, and times in the silence that was added after the audio. A
     span shorter than its words is stretched.
     """
     end_of_all = max(duration_ms, len(words))
@@ -85,7 +85,7 @@ def fit_words(words: Sequence[WordTime], duration_ms: int) -> tuple[WordTime, ..
 
 
 def spread_words(text: str, start_ms: int, end_ms: int) -> Iterator[WordTime]:
-    """Words of a text, estimated over the span that it was heard in: longer words take longer."""
+    """Yield the words of a text with times estimated over its span: longer words take longer."""
     words = text.split()
     letters = sum(len(word) + 1 for word in words)
     before = 0
@@ -103,7 +103,8 @@ def spread_words(text: str, start_ms: int, end_ms: int) -> Iterator[WordTime]:
 def spread_over_voice(
     words: Sequence[WordTime], voiced: Sequence[int], window_ms: int, duration_ms: int
 ) -> Iterator[WordTime]:
-    """Words of a line with estimated times: they share its voiced windows by letters, and no pause.
+    """Yield the words of a line with estimated times: they share its voiced windows by letters, without
+    pauses.
 
     Ends are 102 ms from those of a forced alignment in the median, 227 ms in one of ten (31 human sentences).
 
@@ -111,7 +112,7 @@ def spread_over_voice(
         words: in order; their times are not used.
         voiced: a flag for each window of the line.
         window_ms: duration of a window.
-        duration_ms: of the line, for a line without a voiced window.
+        duration_ms: duration of the line, for a line without a voiced window.
     """
     places = [place for place, is_voice in enumerate(voiced) if is_voice]
     if not places:
@@ -130,7 +131,7 @@ def spread_over_voice(
 
 
 def _at(places: Sequence[int], share: float, window_ms: int, *, is_end: bool = False) -> int:
-    """Return the time at which so many of the windows at ``places`` have passed.
+    """Return the time at which ``share`` windows of those at ``places`` have passed.
 
     In a pause between two windows a word ends where the pause begins, and starts where it ends.
     """

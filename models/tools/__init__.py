@@ -1,7 +1,7 @@
-"""What the model may do: named actions with a JSON schema, behind one interface.
+"""Tools of the model: named actions with a JSON schema, behind one interface.
 
-Asynchronous, because a tool waits for a socket. A tool knows nothing of sessions: when its call is written
-down, whether it may run again and what becomes of its result is decided by ``processors.dialogue``.
+Asynchronous, because a tool waits for a socket. A tool has no access to sessions: ``processors.dialogue``
+records its call, and decides whether it may run again and how its result is used.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from core.strict_model import StrictModel
 
 
 class EffectUnknownError(EngineError):
-    """A tool was asked, and nobody knows whether it took effect.
+    """Raised when it is unknown whether a tool took effect.
 
-    Any other EngineError of a tool says that it did not.
+    Any other EngineError of a tool means that it did not.
     """
 
 
@@ -26,12 +26,12 @@ class ToolSettings(StrictModel):
     """Base of the settings of every tool.
 
     Attributes:
-        name: what the model calls it.
-        description: for the model: what it does and when to use it.
+        name: name that the model uses.
+        description: for the model: the effect of the tool, and when to use it.
         idempotent: two runs with the same key have the effect of one.
         timeout_s: longest run.
-        clients: for which the model may call it: ``all`` of them, those with a key or token (``keys``), or
-            the ``operator`` only. A caller by telephone has no key.
+        clients: clients for which the model may call it: ``all`` of them, those with a key or token
+            (``keys``), or the ``operator`` only. A caller by telephone has no key.
     """
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")
@@ -42,11 +42,11 @@ class ToolSettings(StrictModel):
 
 
 class Tool(Protocol):
-    """Shared by all calls of a process.
+    """Tool that all calls of a process share.
 
     Attributes:
         parameters: JSON schema of the arguments, an object; see ``models.tools.arguments``.
-        name, description, idempotent, timeout_s: see ``ToolSettings``.
+        name, description, idempotent, timeout_s: as in ``ToolSettings``.
     """
 
     @property
@@ -65,15 +65,15 @@ class Tool(Protocol):
     def timeout_s(self) -> float: ...
 
     async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
-        """Take effect and say what came of it, as a JSON object.
+        """Take effect and return the result as a JSON object.
 
         Args:
-            arguments: fit ``parameters``.
+            arguments: valid for ``parameters``.
             key: the same for every run of the same call, and for no other call.
 
         Raises:
-            EffectUnknownError: nobody knows whether it took effect.
-            EngineError: it did not. The text is a reason that the model can tell the person.
+            EffectUnknownError: it is unknown whether the tool took effect.
+            EngineError: it did not. The text is a reason that the model can give to the caller.
         """
         ...
 

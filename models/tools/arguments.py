@@ -1,10 +1,10 @@
-"""Arguments of a tool against its JSON schema (2020-12), in words that a model can act on.
+"""Validation of a tool's arguments against its JSON schema (2020-12), with errors that a model can act on.
 
-A part of the standard, the one that models are good at; ``schema_faults`` refuses the rest when a deployment
-is loaded, because a rule that nobody checks is a promise that nobody keeps. ``format``, ``default`` and the
-texts for people are allowed and check nothing, as the standard has it.
+Supports the part of the standard that models handle well. ``schema_faults`` refuses the rest when a
+deployment is loaded, because an unchecked rule would be misleading. ``format``, ``default`` and descriptive
+texts are allowed and check nothing, as in the standard.
 
-A schema may come from a client and arguments come from a model that a caller steers. What a check costs is
+A schema may come from a client, and arguments come from a model that a caller steers. The cost of a check is
 therefore bounded on both sides: schemas in depth and size, one check in steps, and patterns are searched in
 linear time (``models.tools.patterns``).
 """
@@ -16,15 +16,15 @@ from typing import Any
 from core.errors import ShapeError
 from models.tools.patterns import MAX_TEXT_BYTES, check_pattern, is_searchable, matches
 
-# More do not help a model to mend its call.
+# Further errors do not help a model to correct its call.
 MAX_FAULTS = 5
-# Of a schema: parts that are schemas themselves, how deep they stand in one another, values in all its enums,
-# and patterns. Far more than a model can follow.
+# Limits of a schema: subschemas, nesting, values in all its enums, and patterns. Far more than a model can
+# follow.
 MAX_PARTS, MAX_DEPTH, MAX_VALUES, MAX_PATTERNS = 1_000, 24, 2_000, 64
-# Of one check: a value against a rule each, some 4 us. A search for a pattern is as long as many of them, and
-# up to 11 us longer for each byte (``models.tools.patterns``): a check takes 50 ms at most.
+# Limits of one check. A step is a value against a rule, some 4 us. A search for a pattern counts as many
+# steps, and takes up to 11 us longer for each byte (``models.tools.patterns``): a check takes 50 ms at most.
 MAX_STEPS, SEARCH_STEPS, BYTE_STEPS = 10_000, 100, 3
-# Of a list of allowed values in a fault.
+# Longest list of allowed values in an error.
 MAX_SHOWN_CHARS = 1_000
 
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -34,7 +34,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "boolean": ("true or false", lambda value: isinstance(value, bool)),
     "null": ("null", lambda value: value is None),
     "number": ("a number", lambda value: _is_number(value)),
-    # 3.0 is an integer to the standard.
+    # 3.0 is an integer in the standard.
     "integer": ("a whole number", lambda value: _is_number(value) and value == value // 1),
 }
 _TEXTS = frozenset({"title", "description", "default", "examples", "format", "$comment", "deprecated"})
@@ -69,11 +69,11 @@ _KNOWN = frozenset(
 
 
 class _TooMuchError(Exception):
-    """A check takes more steps than one may."""
+    """Raised when a check takes more steps than allowed."""
 
 
 class _Steps:
-    """Steps that one check may still take."""
+    """Counter of the steps that one check may still take."""
 
     def __init__(self) -> None:
         self._left = MAX_STEPS
@@ -85,11 +85,11 @@ class _Steps:
 
 
 def argument_faults(schema: Mapping[str, Any], arguments: object) -> list[str]:
-    """What is wrong with arguments, a few lines at most; empty when they fit.
+    """Return the errors in arguments, a few lines at most; empty when they are valid.
 
     Args:
         schema: without ``schema_faults``.
-        arguments: as they came from the model's JSON.
+        arguments: parsed from the model's JSON.
     """
     faults: list[str] = []
     try:
@@ -103,7 +103,7 @@ def argument_faults(schema: Mapping[str, Any], arguments: object) -> list[str]:
 
 
 def schema_faults(schema: object) -> list[str]:
-    """What is wrong with a tool's ``parameters``; empty when ``argument_faults`` checks all that they say."""
+    """Return the errors in a tool's ``parameters``; empty when ``argument_faults`` supports all of them."""
     faults: list[str] = []
     for fault in _schema_faults(schema, "parameters", _Size(), depth=0):
         faults.append(fault)
@@ -115,13 +115,13 @@ def schema_faults(schema: object) -> list[str]:
 
 
 class _Size:
-    """Count of what a schema holds so far."""
+    """Count of the contents of a schema so far."""
 
     def __init__(self) -> None:
         self.parts = self.values = self.patterns = 0
 
     def add(self, schema: Mapping[str, Any]) -> str:
-        """Count one part; the bound that is passed with it, or nothing."""
+        """Count one subschema; return a text for the limit that it exceeds, or an empty one."""
         self.parts += 1
         enum = schema.get("enum")
         self.values += len(enum) if isinstance(enum, list) else 0
@@ -257,7 +257,7 @@ _KEYWORDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 
 
 def _same(a: object, b: object, steps: _Steps) -> bool:
-    """Equal as JSON: 1 is 1.0 and is not true."""
+    """Return whether two values are equal as JSON: 1 equals 1.0 and not true."""
     steps.take()
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b

@@ -1,12 +1,12 @@
-"""A tool that is somebody's own HTTP endpoint: the arguments go there as JSON, the answer comes back.
+"""Tool that calls a custom HTTP endpoint: sends the arguments as JSON, returns the response.
 
-Decides what an HTTP outcome says about the effect. Only what shows that the request was not carried out is a
-plain failure: no connection, a 3xx or 4xx, a 503. What breaks or times out behind that point leaves the
-effect unknown. A redirect is refused, wherever it leads: the arguments and the secrets in the headers are
-for the configured address.
+Decides what an HTTP outcome implies about the effect. Only outcomes that show that the request was not
+carried out are plain failures: no connection, a 3xx or 4xx, a 503. Any later error or timeout leaves the
+effect unknown. A redirect is refused, wherever it leads: the arguments and the secrets in the headers are for
+the configured address.
 
-Every request has a connection of its own. A kept one that the server has closed meanwhile breaks a request in
-a way that cannot be told from one that was carried out.
+Every request has a connection of its own. When the server has closed a kept connection meanwhile, the request
+fails in a way that cannot be distinguished from one that was carried out.
 """
 
 import asyncio
@@ -25,11 +25,12 @@ from core.errors import ConfigError, EngineError
 from models.tools import EffectUnknownError, ToolSettings
 from models.tools.arguments import schema_faults
 
-# Of a connection attempt: a server that has not answered the handshake by then has not got the arguments.
+# Timeout of a connection attempt: a server that has not answered the handshake by then has not received the
+# arguments.
 CONNECT_S = 3.0
-# Of the text that explains a refusal.
+# Length limit of the text that explains a refusal.
 MAX_REASON_CHARS = 300
-# What a server sends when it carried nothing out.
+# Status by which a server reports that it carried nothing out.
 NOT_CARRIED_OUT = 503
 # RFC 9110, 5.6.2 (token) and 5.5 (no control characters in values).
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -41,19 +42,19 @@ _SECRET = re.compile(r"authorization|cookie|key|token|secret|password|signature"
 
 
 class WebhookSettings(ToolSettings):
-    """One tool of the ``webhook`` kind. ``timeout_s`` is from the connection to the end of the answer.
+    """Tool of the ``webhook`` kind. ``timeout_s`` covers the connection and the whole response.
 
-    A server that takes it for ``idempotent`` carries out requests with the same ``Idempotency-Key`` once.
+    A server for an ``idempotent`` tool must carry out requests with the same ``Idempotency-Key`` once.
 
     Attributes:
-        parameters: JSON schema of the arguments; which of its rules are known: ``models.tools.arguments``.
-        url: where to; https, or http on this machine.
+        parameters: JSON schema of the arguments; its supported rules: ``models.tools.arguments``.
+        url: address; https, or http on this machine.
         url_env: the environment variable that holds the address, in place of ``url``.
-        method: how.
-        headers: sent as they stand; nothing secret.
+        method: HTTP method.
+        headers: sent as they are; must not be secret.
         headers_env: header to the environment variable that holds its whole value.
-        max_response_bytes: of the answer that the model is shown; the rest is cut off.
-        allow_plain_http: whether http may go to another machine.
+        max_response_bytes: limit of the response that the model gets; the rest is cut off.
+        allow_plain_http: allow http to another machine.
     """
 
     parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
@@ -100,16 +101,16 @@ class WebhookSettings(ToolSettings):
         return self
 
     def check(self) -> None:
-        """Find out whether the tool can be used, without a connection.
+        """Check that the tool can be used, without a connection.
 
         Raises:
-            ConfigError: an environment variable is not set or holds no such thing; its value is not told.
+            ConfigError: an environment variable is not set or has an invalid value, which is not quoted.
         """
         self.address()
         self.all_headers()
 
     def address(self) -> str:
-        """Where to.
+        """Return the address.
 
         Raises:
             ConfigError: as ``check``.
@@ -125,7 +126,7 @@ class WebhookSettings(ToolSettings):
         return url
 
     def all_headers(self) -> dict[str, str]:
-        """Those of the settings, with their secrets.
+        """Return the headers of the settings, with their secrets.
 
         Raises:
             ConfigError: as ``check``.
@@ -144,7 +145,7 @@ class WebhookSettings(ToolSettings):
         return value
 
     def _parts(self, url: str) -> SplitResult:
-        # The address may come from the environment: its text is not quoted.
+        # The address may come from the environment, so its text is not quoted.
         try:
             parts = urlsplit(url)
             host, _ = parts.hostname, parts.port
@@ -160,11 +161,11 @@ class WebhookSettings(ToolSettings):
 
 
 class WebhookTool:
-    """See the module.
+    """Tool that sends its arguments to a webhook; implements ``Tool``.
 
     Args:
         settings: checked.
-        http: of the process; its owner closes it.
+        http: session of the process; its owner closes it.
 
     Raises:
         ConfigError: see ``WebhookSettings.check``.
@@ -188,7 +189,7 @@ class WebhookTool:
         self._http = http
 
     async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
-        """See ``Tool``."""
+        """Send the arguments and return the response, as ``Tool.run``."""
         refused: int | None = None
         try:
             async with (
@@ -210,14 +211,14 @@ class WebhookTool:
             raise self._failure("its server cannot be reached") from None
         except TimeoutError:
             if refused is not None:
-                # The status has decided; only its explanation is late.
+                # The status has decided already; only its explanation is late.
                 raise self._refusal(refused, "") from None
             raise self._unknown(f"its server did not answer within {self.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError):
             raise self._unknown("the connection to its server broke") from None
 
     async def _body(self, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-        """The answer up to the limit, and whether there is more."""
+        """Return the response up to the limit, and true if there is more."""
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
@@ -226,7 +227,9 @@ class WebhookTool:
         return bytes(body), False
 
     async def _explanation(self, response: aiohttp.ClientResponse) -> str:
-        """What the server says about its refusal; a page for a browser says nothing to a model."""
+        """Return the server's explanation of a refusal; empty for an HTML page, which is useless to a
+        model.
+        """
         if not (_is_json(response.content_type) or response.content_type == "text/plain"):
             return ""
         try:
@@ -253,14 +256,14 @@ class WebhookTool:
 
 
 def _result(body: bytes, content_type: str, charset: str | None, *, cut: bool) -> Mapping[str, Any]:
-    """A JSON object as it is, another value under ``result``, anything else as ``text``."""
+    """Return a JSON object unchanged, another JSON value under ``result``, anything else as ``text``."""
     if not body.strip():
         return {}
     if _is_json(content_type) and not cut:
         try:
             value = json.loads(body, parse_constant=_refuse)
         except (ValueError, RecursionError):
-            # Says JSON and is none: the model reads it as it stands.
+            # The body is not the JSON that its type promises: the model gets it as text.
             pass
         else:
             return value if isinstance(value, dict) else {"result": value}

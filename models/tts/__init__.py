@@ -1,7 +1,8 @@
-"""Text to speech: one clause in, audio pieces with word times out.
+"""Text to speech: takes one clause, returns audio pieces with word times.
 
-Synthesis blocks and streams: each piece goes to ``sink`` as soon as it exists, and the sink's False stops the
-engine inside the word. Shared by all calls; an engine that can only speak once at a time locks itself.
+Synthesis blocks and streams: each piece goes to ``sink`` as soon as it exists, and when the sink returns
+False the engine stops within the word. Shared by all calls; an engine that cannot synthesise in parallel
+locks itself.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from core.registry import Registry, Row
 
 @dataclass(frozen=True, slots=True)
 class SpeechPiece:
-    """A piece of one clause.
+    """Piece of one clause.
 
     Attributes:
         pcm: 16-bit mono samples at the engine's rate.
@@ -31,7 +32,7 @@ class TextToSpeech(Protocol):
     rate_hz: int
 
     def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
-        """Speak ``text`` into ``sink``. A piece without audio and words asks whether anybody listens still.
+        """Speak ``text`` into ``sink``. A piece without audio and words only checks for a cancellation.
 
         Returns True when all of it was spoken, False when the sink stopped it. Raises EngineError when the
         engine fails; text without any pronounceable character is silence, not an error.

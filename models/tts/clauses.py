@@ -1,13 +1,12 @@
-"""Cuts a streamed answer into clauses to speak: the first as early as it makes sense, the later ones longer.
+"""Clause splitter for streamed answers: the first clause as early as useful, later ones longer.
 
-Decides where to cut and nothing else. Pieces of text of any size go in (tokens, words, sentences), clauses
-come out; joined, the clauses and the rest of ``flush`` are the text, character by character. Never cut:
-numbers ("1,000.50") and a colon in front of them, abbreviations ("e.g.", "St."), initials ("J. K. Rowling"),
-clock times and addresses. Pure.
+Takes pieces of text of any size (tokens, words, sentences) and returns clauses; joined, the clauses and the
+rest of ``flush`` are the text, character by character. Never cut: numbers ("1,000.50") and a colon before
+them, abbreviations ("e.g.", "St."), initials ("J. K. Rowling"), clock times and addresses. Pure.
 
-The first clause decides how long the caller waits, so it may end at a comma after three words. Every clause
-costs a synthesis call and a phrase boundary, so later ones end at a comma only when they are long; a sentence
-end always cuts.
+The first clause determines how long the caller waits, so it may end at a comma after three words. Every
+clause costs a synthesis call and a phrase boundary, so later ones end at a comma only when they are long; a
+sentence end always cuts.
 """
 
 import re
@@ -20,31 +19,31 @@ _SENTENCE_MARKS = ".?!。？！"
 _SOFT_MARKS = ",;:"
 _CLOSERS = "\"')]}”’»*_"
 _DASHES = "–—"
-# Their point ends no sentence; "No." is in this company only before a number.
+# Abbreviations whose full stop ends no sentence; "No." is treated as one only before a number.
 _ABBREVIATIONS = frozenset(
     (
         "mr mrs ms dr prof st sr jr vs etc e.g i.e approx inc ltd co dept est fig ave u.s u.k a.m p.m "
         "jan feb mar apr jun jul aug sept sep oct nov dec"
     ).split()
 )
-# These do end one when a capital follows: "We open at 9 a.m. Please call before."
+# These may end a sentence when a capital follows: "We open at 9 a.m. Please call before."
 _MAYBE_LAST = frozenset({"a.m", "p.m", "etc", "inc", "ltd", "co", "u.s", "u.k"})
 _CONJUNCTIONS = re.compile(
     r"\s(?=(?:and|or|but|because|which|while|although|so that|unless)\s)", re.IGNORECASE
 )
-# After the longest clause.
+# Characters examined after the longest clause.
 _LOOK_AHEAD_CHARS = 100
 _WORD_BEFORE = re.compile(r"[^\s(\"“\[]*$")
 
 
 class ClauseSettings(StrictModel):
-    """Where clauses may end.
+    """Rules for the ends of clauses.
 
     Attributes:
         first_words: words before the first clause may end at a comma.
         later_words: the same for the following clauses.
         first_limit_words: a first clause of more words is cut before "and", "because" and the like.
-        max_chars: a clause is cut at a space here at the latest; bounds what one synthesis call can cost.
+        max_chars: a clause is cut at a space here at the latest; bounds the cost of one synthesis call.
     """
 
     first_words: int = Field(default=3, ge=1, le=20)
@@ -54,10 +53,10 @@ class ClauseSettings(StrictModel):
 
 
 class ClauseSplitter:
-    """One reply at a time.
+    """Splitter for one reply at a time.
 
     Args:
-        settings: where clauses may end.
+        settings: rules for the ends of clauses.
     """
 
     def __init__(self, settings: ClauseSettings | None = None) -> None:
@@ -73,8 +72,8 @@ class ClauseSplitter:
     def push(self, text: str) -> list[str]:
         """Take the next piece of the reply; return the clauses that it completed."""
         self._buffer += text
-        # Who streams whole sentences does not continue one after its point: no need to wait for the next
-        # piece.
+        # A source that streams whole sentences ends each with its piece, so there is no need to wait for the
+        # next.
         whole_sentences = len(text.split()) >= 3
         clauses: list[str] = []
         while (cut := self._find_cut(whole_sentences)) is not None:
@@ -84,14 +83,14 @@ class ClauseSplitter:
         return clauses
 
     def flush(self) -> str:
-        """End the reply: the text that is left, maybe empty. The next piece begins a new reply."""
+        """End the reply; return the remaining text, which may be empty. The next piece begins a new reply."""
         rest, self._buffer = self._buffer, ""
         self._first = True
         return rest
 
     def _find_cut(self, whole_sentences: bool) -> int | None:
-        """End of the first complete clause in the buffer, or None while there is none."""
-        # Later text decides nothing here, and would be searched for each mark.
+        """Return the end of the first complete clause in the buffer, or None while there is none."""
+        # Later text cannot change the result, and would be searched for each mark.
         text = self._buffer[: self._settings.max_chars + _LOOK_AHEAD_CHARS]
         for index, char in enumerate(text):
             if char == "\n":
@@ -124,7 +123,7 @@ class ClauseSplitter:
         last = word[0].lower().strip("'‘’*_") if word else ""
         following = after.lstrip()
         if not after:
-            # Only the end of a whole sentence may go without looking at what follows.
+            # Only the end of a whole sentence may be cut without the text after it.
             return (
                 whole_sentences
                 and last.replace("'", "").replace("’", "").isalpha()
@@ -147,7 +146,7 @@ class ClauseSplitter:
             em = text[index] == "—" and bool(after)
             return (spaced or em) and self._long_enough(text[:index])
         if text[index] == ":" and (not after.strip() or after.lstrip()[0].isdigit()):
-            # "Your code is: 4172": only the words in front of a number tell the voice how it is read.
+            # "Your code is: 4172": the voice needs the words before a number to read it correctly.
             return False
         return after[:1].isspace() and self._long_enough(text[:index])
 
@@ -156,14 +155,14 @@ class ClauseSplitter:
         return len(clause.split()) >= needed
 
     def _cut_before_conjunction(self, text: str) -> int | None:
-        """A first clause without a comma: rather cut before "and" than wait for the full stop."""
+        """Return a cut before "and" or the like in a long first clause without a comma; None for no cut."""
         if not self._first or len(text.split()) <= self._settings.first_limit_words:
             return None
         places = [m.start() for m in _CONJUNCTIONS.finditer(text) if len(text[: m.start()].split()) >= 5]
         return places[0] if places else None
 
     def _forced_cut(self, text: str) -> int:
-        """No end in sight: the last comma in the window, else the last space, else right there."""
+        """Return a cut in a window without a clause end: at the last comma, the last space, or the end."""
         window = text[: self._settings.max_chars]
         comma = max((m.end() for m in re.finditer(r"[,;:](?=\s)", window)), default=0)
         if len(window[:comma].split()) >= 4:
@@ -173,7 +172,7 @@ class ClauseSplitter:
 
 
 def split_clauses(text: str, settings: ClauseSettings | None = None) -> list[str]:
-    """All clauses of a whole text; joined they are the text."""
+    """Return all clauses of a whole text; joined they are the text."""
     splitter = ClauseSplitter(settings)
     clauses = splitter.push(text)
     rest = splitter.flush()
@@ -185,7 +184,7 @@ def _speaks(text: str) -> bool:
 
 
 def _after_marks(text: str, index: int) -> int:
-    """Index after the run of marks that begins at ``index``, closing quotes and brackets included."""
+    """Return the index after the run of marks at ``index``, closing quotes and brackets included."""
     end = index + 1
     while _is_mark(text[end : end + 1]):
         end += 1

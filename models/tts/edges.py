@@ -1,20 +1,20 @@
-"""Cuts the silence that synthesisers put around a clause: its leading part is felt on every answer.
+"""Trimming of the silence that synthesisers add around a clause: its leading part delays every answer.
 
-Pieces of one clause go in, the audible part with a short lead and tail comes out. Silence inside the clause
-is kept: it is held back until something audible follows. Pure; one instance per clause.
+Takes the pieces of one clause, and returns the audible part with a short lead and tail. Silence inside the
+clause is kept: it is held back until an audible sample follows. Pure; one instance per clause.
 """
 
 import numpy as np
 
 from core.media import ms_to_samples
 
-# -46 dBFS: above the noise that flite's awb voice lays under its silence, below every onset that was measured
-# (four flite voices and espeak-ng, five sentences each: the cut falls where the word begins).
+# -46 dBFS: above the noise that flite's awb voice has under its silence, below every onset that was measured.
+# With four flite voices and espeak-ng, five sentences each, the cut falls where the word begins.
 AUDIBLE_LEVEL = 164
 
 
 class EdgeTrimmer:
-    """Trims one clause.
+    """Trimmer of one clause.
 
     Args:
         rate_hz: samples per second.
@@ -31,11 +31,11 @@ class EdgeTrimmer:
 
     @property
     def started(self) -> bool:
-        """Whether something audible came; ``dropped_samples`` does not change any more."""
+        """True once an audible sample came; ``dropped_samples`` is then final."""
         return self._started
 
     def feed(self, samples: np.ndarray) -> np.ndarray:
-        """Take the next samples, return those that are certain to be wanted (maybe none).
+        """Take the next samples, and return those that are certain to be needed (possibly none).
 
         samples: int16, (samples,). Returned: int16, (samples,).
         """
@@ -57,7 +57,7 @@ class EdgeTrimmer:
         return waiting[start:end]
 
     def finish(self) -> np.ndarray:
-        """The tail of the clause; empty when nothing was audible. int16, (samples,)."""
+        """Return the tail of the clause, int16, (samples,); empty when nothing was audible."""
         if not self._started or not self._held:
             return np.zeros(0, dtype=np.int16)
         held, self._held = np.concatenate(self._held), []

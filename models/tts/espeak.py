@@ -1,11 +1,10 @@
 """espeak-ng in this process: many languages, robotic, the fallback of flite.
 
-Decides how espeak's global state is shared: the library holds one voice and one utterance for the whole
-process, so one lock covers it and every clause sets its own voice and speed before it speaks. It runs in the
-calling thread (synchronous mode, no threads of its own) and calls back with 20 ms buffers and word events. A
-word's end is the start of the next one, so audio leaves when the words in it are known: that costs the length
-of one word of *synthesis*, about a millisecond. A sink that returns False stops espeak at the next buffer; a
-sink that blocks blocks everybody.
+The library holds one voice and one utterance for the whole process, so one lock covers it, and every clause
+sets its own voice and speed before it speaks. It runs in the calling thread (synchronous mode, no threads of
+its own) and calls back with 20 ms buffers and word events. A word's end is the start of the next one, so
+audio leaves when the words in it are known. That costs the length of one word of *synthesis*, about a
+millisecond. A sink that returns False stops espeak at the next buffer; a sink that blocks delays all calls.
 """
 
 import ctypes
@@ -28,7 +27,7 @@ from models.tts.spoken_text import SpokenWord, plain_words, spoken_words
 ENGINE = "espeak"
 APT_PACKAGE = "libespeak-ng1"
 
-# espeak-ng's speak_lib.h.
+# Constants of espeak-ng's speak_lib.h.
 _AUDIO_OUTPUT_SYNCHRONOUS = 2
 _INITIALIZE_DONT_EXIT = 0x8000
 _EVENT_LIST_TERMINATED = 0
@@ -43,14 +42,16 @@ _BUFFER_MS = 20
 
 
 class EspeakSettings(StrictModel):
-    """How espeak-ng speaks.
+    """Settings of the espeak-ng voice.
 
     Attributes:
         voice: a language or voice name as ``espeak-ng --voices`` lists it: "en-us", "de", "fr-fr",
-        "en-us+f3". words_per_minute: speed of speech. pitch_percent: 50 is the voice's own. gain_percent:
-        level of the samples; 100 is espeak's own, higher is clipped at full scale. lead_ms: silence kept
-        before the first audible sample. tail_ms: silence kept, at most, after the last audible sample: the
-        pause between two clauses.
+            "en-us+f3".
+        words_per_minute: speed of speech.
+        pitch_percent: 50 is the voice's own.
+        gain_percent: level of the samples; 100 is espeak's own, higher is clipped at full scale.
+        lead_ms: silence kept before the first audible sample.
+        tail_ms: silence kept, at most, after the last audible sample: the pause between two clauses.
     """
 
     voice: str = Field(default="en-us", min_length=2, max_length=40, pattern=r"^[A-Za-z0-9+_-]+$")
@@ -91,13 +92,13 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     ),
 }
 
-# espeak_Initialize is not thread-safe; this lock holds no data, it orders the first use.
+# espeak_Initialize is not thread-safe; this lock holds no data, it serialises the first use.
 _LOADING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class _Library:
-    """The one espeak of this process."""
+    """espeak-ng library of this process."""
 
     functions: ctypes.CDLL
     rate_hz: int
@@ -105,13 +106,13 @@ class _Library:
 
 
 class EspeakTts:
-    """Many languages by espeak-ng.
+    """Voices in many languages by espeak-ng.
 
     Args:
         settings: the voice and its manner; the default is US English.
 
     Raises:
-        ConfigError: espeak-ng is not installed (names the apt package) or does not know the voice.
+        ConfigError: espeak-ng is not installed (names the apt package) or lacks the voice.
     """
 
     def __init__(self, settings: EspeakSettings | None = None) -> None:
@@ -141,7 +142,7 @@ class EspeakTts:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A written word in espeak's own samples, before the leading silence is cut."""
+    """Written word in espeak's own samples, before the leading silence is cut."""
 
     written: str
     begin: int
@@ -150,13 +151,13 @@ class _Span:
 
 
 class _Synthesis:
-    """One clause on its way through espeak-ng.
+    """Synthesis of one clause by espeak-ng.
 
     Args:
         settings: manner of the voice.
         rate_hz: samples per second.
         words: the written words of the clause.
-        sink: where the pieces go.
+        sink: receives the pieces.
     """
 
     def __init__(
@@ -176,15 +177,15 @@ class _Synthesis:
         self._waiting: list[np.ndarray] = []
         self._made_samples = 0
         self._sent_samples = 0
-        # The written word that is being spoken and the sample at which it began.
+        # The written word that is being spoken, and the sample at which it began.
         self._word = 0
         self._word_begin = 0
         self._stopped = False
         self._error: BaseException | None = None
 
     def run(self, functions: ctypes.CDLL) -> None:
-        """Synthesise; hold espeak's lock."""
-        # Kept in a local: C holds only the address of the callback.
+        """Synthesise the clause. The caller holds espeak's lock."""
+        # Kept in a local variable: C holds only the address of the callback.
         callback = _SYNTH_CALLBACK(self._on_buffer)
         functions.espeak_SetSynthCallback(ctypes.cast(callback, c_void_p))
         failed = functions.espeak_SetVoiceByName(self._settings.voice.encode())
@@ -198,7 +199,7 @@ class _Synthesis:
             self._error = EngineError(f"espeak-ng failed with status {failed}", engine=ENGINE)
 
     def finish(self) -> bool:
-        """Deliver what is left. Returns whether all was spoken; raises what went wrong."""
+        """Deliver the rest; return whether all was spoken. Raises an error of the callback or of espeak."""
         if self._error is not None:
             raise self._error
         if self._stopped:
@@ -208,7 +209,7 @@ class _Synthesis:
         return not self._stopped
 
     def _on_buffer(self, samples: object, count: int, events: object) -> int:
-        """Called by espeak in the synthesising thread. What is raised here waits for ``finish``."""
+        """Process a buffer in the synthesising thread; called by espeak. ``finish`` raises its errors."""
         try:
             # The library ends a text with a call without samples.
             if samples and count > 0:
@@ -238,13 +239,13 @@ class _Synthesis:
             return
         spans = self._words_until(at, word)
         self._word, self._word_begin = word, at
-        # An event may name a moment that lies in a buffer still to come.
+        # An event may name a time that lies in a later buffer.
         self._stopped = not self._send(min(at, self._made_samples), spans, last=False)
 
     def _words_until(self, at: int, word: int) -> list[_Span]:
-        """The words that end when ``word`` begins at sample ``at``.
+        """Return the words that end when ``word`` begins at sample ``at``.
 
-        espeak gives one event for words that it slurs together ("of the"): they share the span, marked as
+        espeak sends one event for words that it slurs together ("of the"): they share the span, marked as
         estimated.
         """
         count = word - self._word
@@ -273,7 +274,7 @@ class _Synthesis:
         if self._settings.gain_percent != 100:
             loud = audible.astype(np.int32) * self._settings.gain_percent // 100
             audible = np.clip(loud, -32768, 32767).astype(np.int16)
-        # Only now is it known how much leading silence went.
+        # The duration of removed leading silence is known only now.
         words = tuple(self._word_time(span) for span in spans)
         return self._sink(SpeechPiece(audible.astype("<i2", copy=False).tobytes(), words))
 
@@ -285,7 +286,7 @@ class _Synthesis:
 
 
 def _text_and_words(words: tuple[SpokenWord, ...]) -> tuple[str, dict[int, int]]:
-    """The text for espeak and which written word begins at which of its characters (counted from 1)."""
+    """Return the text for espeak, and the written word at each of its characters (counted from 1)."""
     text = ""
     word_at: dict[int, int] = {}
     for index, word in enumerate(words):

@@ -1,9 +1,9 @@
-"""A voice with another one behind it: what the first cannot say, the second says.
+"""Fallback voice: speaks the clauses that the first voice cannot.
 
-Decides clause by clause: a clause of which nothing has been heard yet is given to the second voice when the
-first raises ``EngineError``; one that broke off in the middle stays so, because nothing is said twice.
-A first voice that says it will not recover is not asked again. The audio of the second is brought to the rate
-of the first while it streams. Blocking and thread-safe like the voices themselves; owns nothing else.
+Decides clause by clause: a clause without any audio yet goes to the second voice when the first raises
+``EngineError``. A clause that broke off in the middle stays so, because nothing is spoken twice. A first
+voice that reports a permanent failure is not used again. The audio of the second is resampled to the rate of
+the first while it streams. Blocking and thread-safe like the voices themselves; owns nothing else.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ class FallbackTts:
     """Two voices as one engine.
 
     Args:
-        first: is asked for every clause; its rate is the rate of both.
-        second: says what the first cannot.
+        first: used for every clause; its rate is the rate of both.
+        second: used when the first fails.
     """
 
     def __init__(self, first: TextToSpeech, second: TextToSpeech) -> None:
@@ -32,7 +32,7 @@ class FallbackTts:
         self._given_up = False
 
     def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
-        """See ``TextToSpeech``.
+        """Speak ``text`` into ``sink``, as ``TextToSpeech.synthesize``.
 
         Raises:
             EngineError: the first broke off inside the clause, or the second failed as well.
@@ -62,7 +62,7 @@ class FallbackTts:
 
 
 class _Resampled:
-    """A sink at one rate in front of a sink at another; words travel with the audio or its next piece."""
+    """Resampler in front of a sink; words travel with the audio or its next piece."""
 
     def __init__(self, from_hz: int, to_hz: int, sink: Callable[[SpeechPiece], bool]) -> None:
         self._resampler = soxr.ResampleStream(from_hz, to_hz, 1, dtype="int16")

@@ -1,11 +1,11 @@
 """flite in this process: Debian's libflite1 through ctypes, streamed, with exact word times.
 
-Decides the order of the C calls. Tokens are built here and not by flite's own tokenizer, so each spoken word
-is known to belong to one written word. The times come from the Segment relation, which is complete before the
-first sample is made: they leave with the first piece. ctypes releases the interpreter lock while flite works,
-so calls run beside the event loop; the sink is called from the synthesising thread with the voice's lock
-held, and a sink that blocks blocks everybody who uses that voice. A sink that returns False stops flite at
-the next piece (a few milliseconds of work).
+Tokens are built here and not by flite's own tokenizer, so that each spoken word belongs to a known written
+word. The times come from the Segment relation, which is complete before the first sample is made: they leave
+with the first piece. The interpreter lock is released by ctypes while flite works, so synthesis does not
+block the event loop. The sink is called from the synthesising thread with the voice's lock held, and a sink
+that blocks delays all users of that voice. A sink that returns False stops flite at the next piece (a few
+milliseconds of work).
 """
 
 import ctypes
@@ -33,8 +33,8 @@ _CONTINUE = 0
 _STOP = -1
 _FIRST_PIECE_MS = 40
 # flite draws the noise of its voices (breath, hisses) from the C library's rand(), whose state belongs to the
-# process: what a clause sounds like would depend on everything that was spoken before it. Each clause begins
-# at the same place, so that the same clause gives the same samples while one voice speaks at a time.
+# process. The sound of a clause would depend on everything that was spoken before it. Each clause begins with
+# the same seed, so that the same clause has the same samples while one voice speaks at a time.
 _NOISE_SEED = 1
 _LATER_PIECE_MS = 120
 _WORD_START = b"R:SylStructure.daughter1.daughter1.R:Segment.p.end"
@@ -42,16 +42,16 @@ _WORD_END = b"R:SylStructure.daughtern.daughtern.R:Segment.end"
 
 
 class FliteSettings(StrictModel):
-    """How flite speaks.
+    """Settings of the flite voice.
 
     Attributes:
         voice: slt (female), rms (male), awb (male, Scottish) cost about 1 % of a core while they speak; kal16
-        is
-            robotic and ten times cheaper.
-        rate_percent: speed of speech; 100 is the voice's own. gain_percent: level of the samples; 100 peaks
-        at about -3.5 dBFS (slt), higher clips softly at full scale. lead_ms: silence kept before the first
-        audible sample; flite itself makes 150 to 250 ms. tail_ms: silence kept, at most, after the last
-        audible sample: the pause between two clauses.
+            is robotic and ten times cheaper.
+        rate_percent: speed of speech; 100 is the voice's own.
+        gain_percent: level of the samples; 100 peaks at about -3.5 dBFS (slt), higher is clipped at full
+            scale.
+        lead_ms: silence kept before the first audible sample; flite itself makes 150 to 250 ms.
+        tail_ms: silence kept, at most, after the last audible sample: the pause between two clauses.
     """
 
     voice: Literal["slt", "rms", "awb", "kal16"] = "slt"
@@ -72,7 +72,7 @@ class _Wave(ctypes.Structure):
 
 
 class _StreamingInfo(ctypes.Structure):
-    # Only the two leading fields are touched: what follows them differs between flite 2.x builds.
+    # Only the two leading fields are used: the others differ between flite 2.x builds.
     _fields_ = [("min_buffsize", c_int), ("callback", c_void_p)]
 
 
@@ -95,12 +95,12 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "audio_streaming_info_val": (c_void_p, (c_void_p,)),
 }
 
-# flite's registration functions are not thread-safe; this lock holds no data, it orders the first use.
+# flite's registration functions are not thread-safe; this lock holds no data, it serialises the first use.
 _LOADING = threading.Lock()
 
 
 class _Voice:
-    """A registered voice and the lock of its users: upstream does not promise that it is re-entrant."""
+    """Registered voice with a lock for its users: flite does not promise that it is re-entrant."""
 
     def __init__(self, library: ctypes.CDLL, handle: int) -> None:
         self.library = library
@@ -109,7 +109,7 @@ class _Voice:
 
 
 class FliteTts:
-    """US English by flite.
+    """US English voice by flite.
 
     Args:
         settings: the voice and its manner; the default is slt.
@@ -141,13 +141,13 @@ class FliteTts:
 
 
 class _Synthesis:
-    """One clause on its way through flite.
+    """Synthesis of one clause by flite.
 
     Args:
         settings: manner of the voice.
         rate_hz: samples per second.
         words: the written words of the clause.
-        sink: where the pieces go.
+        sink: receives the pieces.
     """
 
     def __init__(
@@ -169,9 +169,11 @@ class _Synthesis:
         self._error: BaseException | None = None
 
     def run(self, voice: _Voice, tokens: list[tuple[str, str, int]]) -> None:
-        """Synthesise the tokens (text, punctuation, index of the written word); hold the voice's lock."""
+        """Synthesise the tokens (text, punctuation, index of the written word). The caller holds the voice's
+        lock.
+        """
         self._library = voice.library
-        # Kept in a local: C holds only the address of the callback.
+        # Kept in a local variable: C holds only the address of the callback.
         callback = _STREAM_CALLBACK(self._on_samples)
         with ExitStack() as freeing:
             utterance = c_void_p(voice.library.new_utterance())
@@ -188,7 +190,7 @@ class _Synthesis:
                 freeing.pop_all()
 
     def finish(self) -> bool:
-        """Deliver the tail. Returns whether all was spoken; raises what the sink raised."""
+        """Deliver the tail; return whether all was spoken. Raises an error of the callback or the sink."""
         if self._error is not None:
             raise self._error
         if self._stopped:
@@ -204,7 +206,7 @@ class _Synthesis:
         self._library.feat_set(features, b"streaming_info", self._library.audio_streaming_info_val(info))
 
     def _on_samples(self, wave: object, start: int, size: int, last: int, info: object) -> int:
-        """Called by flite in the synthesising thread. What is raised here waits for ``finish``."""
+        """Process a piece in the synthesising thread; called by flite. ``finish`` raises its errors."""
         try:
             address = ctypes.addressof(wave.contents.samples.contents)  # type: ignore[attr-defined]
             pcm = ctypes.string_at(address + start * PCM_BYTES_PER_SAMPLE, size * PCM_BYTES_PER_SAMPLE)
@@ -212,7 +214,7 @@ class _Synthesis:
             if len(audible):
                 self._stopped = not self._deliver(audible)
                 # The first piece lost its silence and may be short, so the second comes as early; then fewer
-                # and larger ones, because each costs a trip through the interpreter.
+                # and larger ones, because each costs a call into the interpreter.
                 if self._delivered == 2:
                     later = ms_to_samples(_LATER_PIECE_MS, self._rate_hz) - 1
                     info.contents.min_buffsize = later  # type: ignore[attr-defined]
@@ -231,14 +233,16 @@ class _Synthesis:
         return self._sink(SpeechPiece(samples.astype("<i2", copy=False).tobytes(), words))
 
     def _word_times(self) -> tuple[WordTime, ...]:
-        """Read the finished Segment relation: each written word from its first to its last spoken one."""
+        """Return the times of each written word, from its first to its last spoken one in the Segment
+        relation.
+        """
         dropped_ms = samples_to_ms(self._trimmer.dropped_samples, self._rate_hz)
         spans: dict[int, tuple[float, float]] = {}
         for token, index in self._items:
             for item in self._spoken_items(token):
                 start_s = self._library.ffeature_float(item, _WORD_START)
                 end_s = self._library.ffeature_float(item, _WORD_END)
-                # A word without a segment has no sound; both features then read zero.
+                # A word without a segment has no sound; both features are then zero.
                 if end_s > start_s:
                     first_s, _ = spans.get(index, (start_s, end_s))
                     spans[index] = (first_s, end_s)
@@ -260,7 +264,7 @@ class _Synthesis:
 
 
 def _pronounceable(text: str) -> tuple[list[tuple[str, str, int]], tuple[SpokenWord, ...]]:
-    """Tokens for flite (text, punctuation, index of the written word) and the written words.
+    """Return tokens for flite (text, punctuation, index of the written word) and the written words.
 
     Words that lose everything to ASCII (another script) keep their place without sound.
     """
@@ -278,7 +282,7 @@ def _pronounceable(text: str) -> tuple[list[tuple[str, str, int]], tuple[SpokenW
 def _add_tokens(
     library: ctypes.CDLL, utterance: c_void_p, tokens: list[tuple[str, str, int]]
 ) -> list[tuple[int, int]]:
-    """Fill the Token relation as flite's tokenizer would; returns each item with its word's index."""
+    """Fill the Token relation as flite's tokenizer would; return each item with its word's index."""
     relation = library.utt_relation_create(utterance, b"Token")
     items: list[tuple[int, int]] = []
     for text, punctuation, index in tokens:
@@ -293,7 +297,7 @@ def _add_tokens(
 
 @cache
 def _load_voice(name: str) -> _Voice:
-    """The voice of this process: flite keeps it in static memory, so all engines share it and its lock."""
+    """Return the voice of this process: flite keeps it in static memory, so all engines share its lock."""
     library = _load_library()
     register = getattr(_open(f"libflite_cmu_us_{name}.so.1"), f"register_cmu_us_{name}")
     register.restype, register.argtypes = c_void_p, [c_char_p]
@@ -320,7 +324,7 @@ def _load_library() -> ctypes.CDLL:
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """The C library of this process, which flite calls as well."""
+    """Return the C library of this process, which flite uses as well."""
     return ctypes.CDLL(None)
 
 

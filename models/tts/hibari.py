@@ -1,16 +1,16 @@
-"""hibari in this process, the English voice of a fresh installation: neural, its files are in its package.
+"""hibari in this process, the English voice of a fresh installation: neural, with its files in its package.
 
-Decides how the library is used: its front end reads the text, its network makes the spectrum of one window of
-phonemes at a time, its signal processing makes samples of that in two chunks, so that the first 250 ms are
-heard while the rest is made; all in the calling thread (``models.tts.windows`` says what happens when the
-sink is slow or says no). Loaded once, shared by all calls.
-Nothing is ever fetched: the package can fetch further voices, which are not used here.
+The library's front end converts the text to phonemes, and its network makes the spectrum of one window of
+phonemes at a time. Its signal processing makes samples from that in two chunks, so that the first 250 ms play
+while the rest is made. All of it runs in the calling thread; ``models.tts.windows`` describes slow sinks and
+stops. Loaded once, shared by all calls. Nothing is ever downloaded: the package can download further voices,
+which are not used here.
 
-Word times are exact. The network expands each phoneme to a whole number of frames and keeps those numbers to
-itself; an addition of 34 bytes to the network in memory makes them an output. The front end keeps the spaces
+Word times are exact. The network expands each phoneme to a whole number of frames and does not report these
+numbers; an addition of 34 bytes to the network in memory makes them an output. The front end keeps the spaces
 of its text, so each phoneme belongs to one written word.
 
-The same text gives the same samples: the noise of breath and hisses begins anew with each window.
+The same text has the same samples: the noise of breath and hisses begins anew with each window.
 """
 
 import hashlib
@@ -32,8 +32,8 @@ from models.tts.windows import Window, WindowedTts, WindowSettings, open_session
 
 ENGINE = "hibari"
 PACKAGE = "hibari-tts==0.2.1"
-# SHA-256 of what the package reads for this voice. A file that differs may speak otherwise, or name its
-# tensors otherwise: then another voice is better than a guess.
+# SHA-256 of the files that the package reads for this voice. A file that differs may sound different, or name
+# its tensors differently: then another voice is safer.
 FILES = {
     "hibari.onnx": "5f70741d4e900f4e85d0037498736cc1b3e1b9a63a13546a5da1e63abf4fccd8",
     "lexicon_us_gold.json.gz": "63ae94f8ef0e906d5b24fe9b59ffcbd1529aca5686a774610e43973cbaa86ad2",
@@ -47,13 +47,13 @@ FILES = {
     "voices.json": "f8b7657ecd0e0e362d3403e99538c0e5bfe20d6a903dfcd04c772b2c73abb204",
 }
 _NETWORK, _SYMBOLS = "hibari.onnx", "vocab.json"
-# The tensor with the frames of each phoneme, behind which the network expands them: int64, (phonemes,).
+# The tensor with the frames of each phoneme, by which the network then expands them: int64, (phonemes,).
 _FRAMES = "/Cast_32_output_0"
 _PADDING = 0
 _NOISE_SEED = 0
-# A phoneme is heard before its frames, and the beginning of a word in the space before it. Fitted to a forced
-# alignment (PocketSphinx, 20 sentences), the same at 0.7 and 1.5 times the speed: without the two a word
-# begins 80 ms late, with them it is right to 10 ms in the median, and so are flite's own times by that.
+# A phoneme is audible before its frames, and the beginning of a word in the space before it. Fitted to a
+# forced alignment (PocketSphinx, 20 sentences), the same at 0.7 and 1.5 times the speed. Without the two
+# corrections a word begins 80 ms late. With them the median error is 10 ms, as it is for flite's own times.
 _EARLY_MS = 35
 # 3 dB. The loudest of 150 clauses of the example documents peaks at -0.9 dBFS with it.
 _GAIN = 1.4
@@ -61,9 +61,9 @@ _GAIN = 1.4
 _REACH = 2
 # 250 ms.
 _EARLY_FRAMES = 20
-# The front end reads "A" as the article, and takes phonemes in this form for a word.
+# The front end reads "A" as the article, and accepts the phonemes of a word in this form.
 _LETTER_A = "[A](/ˈA/)"
-# Has no phonemes.
+# A token without phonemes.
 _SILENT = "_"
 
 
@@ -72,13 +72,13 @@ class HibariSettings(WindowSettings):
 
 
 class HibariTts(WindowedTts):
-    """US English by hibari. Thread-safe; synthesis of several calls runs in parallel.
+    """US English voice by hibari. Thread-safe; synthesis of several calls runs in parallel.
 
     Args:
         settings: the manner of the voice.
 
     Raises:
-        EngineError: the package or one of its files is missing or is not the one that is known here.
+        EngineError: the package or one of its files is missing or differs from the tested one.
     """
 
     engine = ENGINE
@@ -94,10 +94,10 @@ class HibariTts(WindowedTts):
 
             self._dsp: Any = dsp
             self._g2p: Any = G2P()
-            # Opens the network for unknown words now: two threads could both find it missing later.
+            # Loads the network for unknown words now: two threads could both find it missing later.
             self._g2p.oov("hibari")
             self._ids: dict[str, int] = json.loads(files[_SYMBOLS])
-        except Exception as error:  # the package's errors have no root of their own
+        except Exception as error:  # the package's errors have no common base class
             raise EngineError(
                 f"cannot load {PACKAGE}: {type(error).__name__}", engine=ENGINE, retryable=False
             ) from error
@@ -136,15 +136,15 @@ class HibariTts(WindowedTts):
 
 
 class Spectrum:
-    """The spectrum of a window, and the samples of it in two chunks.
+    """Spectrum of a window, converted to samples in two chunks.
 
-    Does what ``hibari.dsp.synth`` does, which makes all samples at once, with the functions of that module:
-    pulses at the pitch and noise, each shaped by the network, and an inverse transform. The beginning of a
-    window is made alone, so that it is heard while the rest is made.
+    Does the work of ``hibari.dsp.synth``, which makes all samples at once, with the functions of that module.
+    Pulses at the pitch and noise are each shaped by the network, followed by an inverse transform. The
+    beginning of a window is made separately, so that it plays while the rest is made.
 
     Args:
         dsp: the module.
-        harmonic, phase, noisy, free, free_phase: float32, (bins, frames), as the network makes them.
+        harmonic, phase, noisy, free, free_phase: float32, (bins, frames), outputs of the network.
         pitch_hz: float32, (frames,).
     """
 
@@ -166,7 +166,7 @@ class Spectrum:
         self.samples = self.frames * int(dsp.HOP)
 
     def chunks(self, early: int) -> Iterator[np.ndarray]:
-        """The samples of the first ``early`` frames, and the others; all at once when these are few."""
+        """Yield the samples of the first ``early`` frames, and the others; all at once when these are few."""
         hop = int(self._dsp.HOP)
         if early + 4 * _REACH >= self.frames:
             yield self._sound(0, self.frames, self._draw(self.frames))
@@ -177,15 +177,16 @@ class Spectrum:
         yield self._sound(early - _REACH, self.frames, noise)[_REACH * hop :]
 
     def _draw(self, frames: int) -> np.ndarray:
-        """The next noise: complex64, (frames, bins)."""
+        """Return the next noise: complex64, (frames, bins)."""
         bins = len(self._parts[0])
         return self._noise.standard_normal((frames, 2 * bins), dtype=np.float32).view(np.complex64)
 
     def _sound(self, first: int, end: int, noise: np.ndarray) -> np.ndarray:
-        """Samples of the frames from ``first`` to before ``end``."""
+        """Return the samples of the frames from ``first`` to before ``end``."""
         dsp = self._dsp
         harmonic, phase, noisy, free, free_phase = (part[:, first:end] for part in self._parts)
-        # Frames hold pulses of their neighbours, too: some more on either side, which are cut off again.
+        # Frames hold pulses of their neighbours, too: a few more are computed on either side and cut off
+        # again.
         before = min(first, _REACH)
         pulses = dsp.pulses(self._pitch_hz[: end + 2 * _REACH])[(first - before) * dsp.HOP :]
         spectrum = dsp.stft(pulses, end - first + before)[:, before:]
@@ -201,7 +202,7 @@ class Spectrum:
 
 
 def _rotated(size: np.ndarray, phase: np.ndarray) -> np.ndarray:
-    """complex64 numbers of a size and a phase, without a complex exponential, which is slow."""
+    """Return complex64 numbers of a size and a phase, without a complex exponential, which is slow."""
     turned = np.empty(size.shape, np.complex64)
     np.multiply(size, np.cos(phase), out=turned.real)
     np.multiply(size, np.sin(phase), out=turned.imag)
@@ -212,13 +213,13 @@ def read_files(folder: Path) -> dict[str, bytes]:
     """Read the files of the voice.
 
     Args:
-        folder: of the package's files.
+        folder: folder of the package's files.
 
     Returns:
         The content of each of ``FILES``.
 
     Raises:
-        EngineError: one is missing, or is not the one that is known here; names it.
+        EngineError: a file is missing or differs from the tested one; names it.
     """
     found: dict[str, bytes] = {}
     for name, sha256 in FILES.items():
@@ -238,10 +239,10 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def with_output(network: bytes, tensor: str) -> bytes:
-    """An ONNX network that also reports one of its inner tensors of int64, as its last output.
+    """Return an ONNX network that also reports one of its inner tensors of int64, as its last output.
 
-    A reader of Protocol Buffers merges a message that comes twice: the network that is appended here holds
-    nothing but a graph with one output (fields of onnx.proto: ModelProto.graph 7, GraphProto.output 12,
+    A reader of Protocol Buffers merges a message that occurs twice. The network that is appended here holds
+    only a graph with one output (fields of onnx.proto: ModelProto.graph 7, GraphProto.output 12,
     ValueInfoProto.name 1 and type 2, TypeProto.tensor_type 1, Tensor.elem_type 1, INT64 7).
     """
     described = _field(1, tensor.encode()) + _field(2, _field(1, b"\x08\x07"))
@@ -249,16 +250,16 @@ def with_output(network: bytes, tensor: str) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of a message with less than 128 bytes of content."""
+    """Return a field of a message with less than 128 bytes of content."""
     assert len(content) < 128
     return bytes([number << 3 | 2, len(content)]) + content
 
 
 def _assets() -> Path:
-    """The folder of the package's files, found without running the package.
+    """Return the folder of the package's files, without running the package.
 
     Raises:
-        EngineError: it is not installed.
+        EngineError: the package is not installed.
     """
     spec = importlib.util.find_spec("hibari")
     if spec is None or not spec.submodule_search_locations:
@@ -267,11 +268,11 @@ def _assets() -> Path:
 
 
 def _front_end_text(text: str) -> str:
-    """The text as the front end has to be given it, with the same tokens between its spaces.
+    """Return the text in the form that the front end requires, with the same tokens between its spaces.
 
-    A capital "A" in the middle of a sentence is a letter and no article. Characters that stand for others
-    ("½", "²", "①") are those others, and what is left of digits that are no numerals is left out: the front
-    end takes them for numbers and fails.
+    A capital "A" in the middle of a sentence is a letter and not an article. Compatibility characters ("½",
+    "²", "①") are replaced by their equivalents. Digits that remain and are not numerals are dropped, because
+    the front end takes them for numbers and fails.
     """
     tokens = text.split(" ")
     for index, token in enumerate(tokens):
@@ -284,7 +285,7 @@ def _front_end_text(text: str) -> str:
 
 
 def _edges(phonemes: Sequence[str], ends: np.ndarray, length: int) -> np.ndarray:
-    """Return the sample from which each phoneme is heard; see ``Window.edges``.
+    """Return the sample from which each phoneme is audible; see ``Window.edges``.
 
     ends: int64, (phonemes + 2,), frames up to the end of each, padding included. length: samples.
     """
@@ -302,7 +303,7 @@ def _edges(phonemes: Sequence[str], ends: np.ndarray, length: int) -> np.ndarray
 def _placed(
     phonemes: Sequence[str], words: Sequence[SpokenWord], ends: Sequence[int]
 ) -> tuple[PlacedWord, ...]:
-    """The place of each word; one that has no sound lies where the next sound begins."""
+    """Return the place of each word; a word without sound is placed where the next sound begins."""
     sounding = [index for index, phoneme in enumerate(phonemes) if sounds(phoneme)]
     if not sounding:
         return ()

@@ -1,11 +1,11 @@
-"""Which numbers of a text are names of something (an account, a card, a telephone), read digit by digit.
+"""Detection of identifiers among the numbers of a text (account, card, telephone), read digit by digit.
 
-"Your code is 4172" is "four one seven two"; "4172 people" are four thousand and more. Decided by what stands
-around the number: a word that announces a name ("code", "account number", "ending in"), with nothing between
-but small words; or by its looks: a telephone number, groups of digits, more digits than people say as one
-number. A number of something ("12500 customers", "up to 25000") stays a number, and so do years, prices and
-whatever carries a mark of its own (``models.tts.spoken_text`` knows those). English; text goes in, groups of
-characters come out; pure.
+"Your code is 4172" is "four one seven two"; "4172 people" are four thousand and more. The words around the
+number decide: a word that announces an identifier ("code", "account number", "ending in"), with only small
+words in between. So does its form: a telephone number, groups of digits, or more digits than people say as
+one number. A count of something ("12500 customers", "up to 25000") stays a number. So do years, prices and
+other numbers with a mark of their own, which ``models.tts.spoken_text`` handles. English; takes text, returns
+groups of characters; pure.
 """
 
 import re
@@ -13,30 +13,30 @@ from collections.abc import Sequence
 
 from core.spoken_digits import digit_groups
 
-# Directly before a name, or before it with nothing but ``_LINKS`` between.
+# Words directly before an identifier, or before it with only ``_LINKS`` in between.
 _CUES = frozenset(
     "number numbers code codes pin passcode otp account card digits extension ext reference ref id "
     "identifier serial passport licence license policy claim membership tracking confirmation booking order "
     "ticket invoice case zip postcode routing iban flight phone telephone fax mobile cell hotline dial "
     "call".split()
 )
-# These are verbs as well: "order 1500 cards", "call 2000 people".
+# Cues that are verbs as well: "order 1500 cards", "call 2000 people".
 _VERBS = frozenset("order ticket invoice claim call dial phone fax".split())
-# Cues only with their point: "no" and "4172" may meet otherwise.
+# Cues only with their full stop: without it "no" and "4172" may meet by chance.
 _SHORT_CUES = frozenset(("no.", "ext.", "ref."))
 _LINKS = frozenset(
     "is was be are it's the your my our its his her their new old last four ending at on us me called reads "
     "please now again".split()
 )
-# "ending in 4172", and not "an account in 1984"; a year ends something only when nothing else is named.
+# "ending in 4172", and not "an account in 1984"; a year counts only when another cue announces it.
 _ENDING = frozenset("ending ends end ended finishing finishes".split())
 _MOST_LINKS = 5
-# What a number is of, when it is of something.
+# Units that follow a count.
 _UNITS = frozenset(
     "dollar dollars cent cents euro euros pound pounds pence yen francs usd eur gbp chf percent people "
     "persons thousand million billion hundred times km kg cm mm miles meters metres feet bytes".split()
 )
-# These end in an s and are no plural.
+# Words that end in an s and are no plural.
 _NO_PLURALS = frozenset(
     "is was has does as its his this us yes ends expires works belongs starts gets remains needs appears "
     "shows plus versus vs unless always perhaps thanks stays means goes begins comes says uses matches "
@@ -63,17 +63,17 @@ _HASH = re.compile(r"#(\d{4,})")
 # Letters and digits in one: "AB-20931", "X7K29Q".
 _MIXED = re.compile(r"(?=.*[A-Z])(?=.*\d)[A-Z0-9]+(?:-[A-Z0-9]+)*")
 _LEAST_DIGITS = 4
-# People say 10500 as a number when it is one; without a hint five digits in a row are a name.
+# People say 10500 as a number when it is one; without a hint, five digits in a row are an identifier.
 _LONG = 5
 _LEAST_MIXED = 4
-# "pages 5-10" is a range whatever stands before it.
+# "pages 5-10" is a range whatever the words before it.
 _LEAST_IN_PART = 3
-# All digits of groups that stand side by side: a short telephone number.
+# Least digits of neighbouring groups together: a short telephone number.
 _LEAST_GROUPED = 7
 
 
 def identifier_groups(written: Sequence[str]) -> list[tuple[str, ...] | None]:
-    """For each word of a text: its characters in the groups in which they are read out one by one, or None.
+    """Return, for each word of a text, its characters in the groups in which they are read out, or None.
 
     A group holds digits and capitals only. The words are those between white space, in order.
     """
@@ -105,7 +105,7 @@ def _groups(written: Sequence[str], cores: Sequence[str], at: int, *, in_run: bo
 
 
 def _is_name(written: Sequence[str], cores: Sequence[str], at: int) -> bool:
-    """Whether plain digits are a name."""
+    """Return whether plain digits are an identifier."""
     core = cores[at]
     if len(core) >= 3 and core[0] == "0":
         return True
@@ -127,7 +127,7 @@ def _dashed(written: Sequence[str], cores: Sequence[str], at: int) -> tuple[str,
 
 
 def _is_local_phone(written: Sequence[str], cores: Sequence[str], at: int) -> bool:
-    """Three digits, a dash and four: a telephone number, unless it looks like "800-1200 dollars"."""
+    """Return whether three digits, a dash and four are a telephone number, unlike "800-1200 dollars"."""
     if not _LOCAL_PHONE.fullmatch(cores[at]):
         return False
     area_before = at > 0 and _AREA.fullmatch(written[at - 1]) is not None
@@ -135,7 +135,7 @@ def _is_local_phone(written: Sequence[str], cores: Sequence[str], at: int) -> bo
 
 
 def _announced(written: Sequence[str], cores: Sequence[str], at: int) -> bool:
-    """Whether a word before it says that a name follows."""
+    """Return whether a word before it announces an identifier."""
     if _unit_after(written, cores, at):
         return False
     for back in range(1, _MOST_LINKS + 2):
@@ -153,7 +153,7 @@ def _announced(written: Sequence[str], cores: Sequence[str], at: int) -> bool:
         ends = word in ("in", "with") and before in _ENDING
         if ends and not _YEAR.fullmatch(cores[at]):
             return True
-        # A dash has no core; other groups of the same name are between as well.
+        # A dash has no core; other groups of the same identifier may also be in between.
         part = not word or _GROUP.fullmatch(word) or _MIXED.fullmatch(cores[here])
         if not (part or ends or word in _LINKS):
             return False
@@ -161,7 +161,7 @@ def _announced(written: Sequence[str], cores: Sequence[str], at: int) -> bool:
 
 
 def _after(written: Sequence[str], cores: Sequence[str], at: int) -> str:
-    """The next word, when nothing separates it from the number."""
+    """Return the next word, if no punctuation separates it from the number."""
     if at + 1 >= len(written) or written[at][-1] in _OUTER:
         return ""
     return cores[at + 1]
@@ -172,7 +172,7 @@ def _unit_after(written: Sequence[str], cores: Sequence[str], at: int) -> bool:
 
 
 def _counts(written: Sequence[str], cores: Sequence[str], at: int) -> bool:
-    """Whether it is a number of what follows."""
+    """Return whether the number counts the next word."""
     after = _after(written, cores, at)
     if after.lower() in _UNITS:
         return True
@@ -180,7 +180,7 @@ def _counts(written: Sequence[str], cores: Sequence[str], at: int) -> bool:
 
 
 def _amount(written: Sequence[str], cores: Sequence[str], at: int) -> bool:
-    """Whether a word before it says that an amount follows."""
+    """Return whether a word before it announces an amount."""
     for here in range(at - 1, max(-1, at - 4), -1):
         word = cores[here].lower()
         if word in _AMOUNTS:
@@ -191,7 +191,7 @@ def _amount(written: Sequence[str], cores: Sequence[str], at: int) -> bool:
 
 
 def _in_runs(written: Sequence[str], cores: Sequence[str]) -> list[bool]:
-    """Which words are groups of one number that is written with spaces: "4111 1111 1111 1111"."""
+    """Return a flag for each word: a group of one number written with spaces ("4111 1111 1111 1111")."""
     found = [False] * len(written)
     start = 0
     for end in range(1, len(written) + 1):
@@ -204,7 +204,7 @@ def _in_runs(written: Sequence[str], cores: Sequence[str]) -> list[bool]:
 
 
 def _joined(written: Sequence[str], cores: Sequence[str], at: int) -> bool:
-    """Whether two neighbours may be groups of one number."""
+    """Return whether two neighbours may be groups of one number."""
     left = _GROUP.fullmatch(cores[at]) and (written[at][-1].isdigit() or _AREA.fullmatch(written[at]))
     return bool(left) and (
         _GROUP.fullmatch(cores[at + 1]) is not None or _LOCAL_PHONE.fullmatch(cores[at + 1]) is not None

@@ -1,12 +1,12 @@
 """Kokoro in this process, through kokoro_onnx: a neural voice, loaded once and shared by all calls.
 
-Decides how the library is used: its tokenizer reads the text (espeak-ng behind a lock of its own), its model
-speaks one window of phonemes at a time in the calling thread (``models.tts.windows`` says what happens when
-the sink is slow or says no). The sessions' threads are bounded. Files are never fetched here.
+The library's tokenizer reads the text (espeak-ng, with a lock of its own), and its model synthesises one
+window of phonemes at a time in the calling thread. ``models.tts.windows`` describes slow sinks and stops. The
+sessions' threads are bounded. Files are never downloaded here.
 
-Word times are exact when the export reports durations (kokoro_onnx makes such exports; the library knows them
-by an output named ``duration``). The file that ``make models`` fetches, kokoro-v1.0.onnx, reports none: the
-times are then estimated in proportion to the phonemes of a window, and marked so.
+Word times are exact when the export reports durations (kokoro_onnx makes such exports; the library recognises
+them by an output named ``duration``). The file that ``make models`` downloads, kokoro-v1.0.onnx, reports
+none: the times are then estimated in proportion to the phonemes of a window, and marked so.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ from core.files import MODELS_DIR, require_files
 from models.tts.windows import PhonemizedTts, Window, WindowSettings, open_session
 
 ENGINE = "kokoro"
-# What Kokoro 1.0 has voices for, as espeak-ng names it; a region that is not here is read as its language.
+# Languages of Kokoro 1.0's voices, with espeak-ng's names; a region that is missing is read as its language.
 _LANGUAGES = {
     "en": "en-us",
     "en-gb": "en-gb",
@@ -43,13 +43,13 @@ _LANGUAGE_FLAG = re.compile(r"\([^()]*\)")
 
 
 class KokoroSettings(WindowSettings):
-    """How Kokoro speaks.
+    """Settings of the Kokoro voice.
 
     Attributes:
-        models_dir: where ``make models`` puts files.
+        models_dir: folder in which ``make models`` puts files.
         voice: a name in the voices file.
         language: BCP 47; should be the voice's own.
-        threads: of one run of the network; with several calls speaking, each run has as many.
+        threads: threads of one run of the network; with several calls speaking, each run has as many.
     """
 
     models_dir: Path = MODELS_DIR
@@ -66,17 +66,17 @@ class KokoroSettings(WindowSettings):
 
     @property
     def files(self) -> tuple[Path, Path]:
-        """The model and the voices."""
+        """Files of the model and of the voices."""
         folder = self.models_dir / "kokoro"
         return folder / "kokoro-v1.0.onnx", folder / "voices-v1.0.bin"
 
     def check(self) -> None:
-        """See ``core.files.Checked``."""
+        """Check that the files exist, as ``core.files.Checked`` requires."""
         require_files(ENGINE, *self.files)
 
 
 class KokoroTts(PhonemizedTts):
-    """A Kokoro voice. Thread-safe; synthesis of several calls runs side by side.
+    """Voice by Kokoro. Thread-safe; synthesis of several calls runs in parallel.
 
     Args:
         settings: the voice and its manner.
@@ -99,11 +99,11 @@ class KokoroTts(PhonemizedTts):
         try:
             self._kokoro = Kokoro.from_session(session, str(voices))
             known = tuple(self._kokoro.get_voices())
-        except Exception as error:  # numpy, zipfile and the library each have their own
+        except Exception as error:  # numpy, zipfile and the library raise different types
             raise EngineError(f"cannot load {voices}", engine=ENGINE, retryable=False) from error
         if chosen.voice not in known:
             raise ConfigError(f"{ENGINE!r} has no voice {chosen.voice!r}", known=known)
-        # An array of its own: the library's file of voices reads on every access.
+        # A copy, because the library reads its file of voices on every access.
         self._style = np.array(self._kokoro.get_voice_style(chosen.voice))
         self._language = _espeak_language(chosen.language) or "en-us"
         self._speed = chosen.speed
@@ -114,7 +114,7 @@ class KokoroTts(PhonemizedTts):
         return " ".join(_LANGUAGE_FLAG.sub("", phonemes).split())
 
     def _infer(self, phonemes: Sequence[str]) -> Window:
-        # Without its trimming and pauses: both would move the audio away from the durations.
+        # Trimming and pauses are off: both would move the audio away from the durations.
         audio, _, timings = self._kokoro.create_timed(
             "".join(phonemes),
             self._style,
@@ -133,7 +133,7 @@ class KokoroTts(PhonemizedTts):
 
 
 def _load_system_espeak() -> None:
-    """Bring the operating system's espeak-ng in before the library's own copy, if there is one.
+    """Load the operating system's espeak-ng, if there is one, before the library's own copy.
 
     The dynamic loader takes both for the same, by their SONAME: ``models.tts.espeak`` would get the copy,
     which finds no voices.
@@ -143,6 +143,6 @@ def _load_system_espeak() -> None:
 
 
 def _espeak_language(language: str) -> str | None:
-    """espeak-ng's name for a BCP 47 tag, or None when no voice speaks it."""
+    """Return espeak-ng's name for a BCP 47 tag, or None when no voice speaks it."""
     tag = language.lower().replace("_", "-")
     return _LANGUAGES.get(tag) or _LANGUAGES.get(tag.partition("-")[0])

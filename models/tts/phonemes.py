@@ -1,9 +1,9 @@
-"""Where the written words of a clause lie in its phonemes, and where the phonemes may be cut into windows.
+"""Places of the written words of a clause in its phonemes, and cuts of the phonemes into windows.
 
-Decides both and nothing else, for synthesisers that read phonemes and know no words. A grapheme-to-phoneme
-front end keeps the spaces of a text, except that it may run words together ("out of" is one group); then the
-phonemes of each word alone are laid against those of the clause. Text and phonemes go in, index ranges come
-out. Pure but for the front end that the caller passes in.
+For synthesisers that read phonemes and have no notion of words. A grapheme-to-phoneme front end keeps the
+spaces of a text, except that it may run words together ("out of" is one group). In that case the phonemes of
+each word alone are aligned with those of the clause. Takes text and phonemes, returns index ranges. Pure
+except for the front end that the caller passes in.
 
 A phoneme is one string of the sequence, mostly one character; spaces, stress marks and punctuation are
 elements too, but have no sound.
@@ -29,10 +29,10 @@ _MARK_WEIGHT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class PlacedWord:
-    """A written word in the phonemes of its clause.
+    """Written word with its place in the phonemes of its clause.
 
     Attributes:
-        written: the word as it stands in the text.
+        written: the word as it is in the text.
         start: index of its first phoneme.
         end: index after its last one.
         estimated: one of the two lies inside a group of words that are spoken as one.
@@ -45,10 +45,10 @@ class PlacedWord:
 
 
 def readable_words(text: str, *, english: bool) -> tuple[SpokenWord, ...]:
-    """The written words of a clause, with tokens that a front end reads as words of their own.
+    """Return the written words of a clause, with tokens that a front end reads as words of their own.
 
-    Without punctuation around and behind a token: the point of "P.M." would be a pause. Empty when the text
-    holds nothing to pronounce.
+    Punctuation around a token is removed: the full stop of "P.M." would be a pause. Empty when the text holds
+    nothing to pronounce.
     """
     words = spoken_words(text) if english else plain_words(text)
     return tuple(
@@ -57,14 +57,14 @@ def readable_words(text: str, *, english: bool) -> tuple[SpokenWord, ...]:
 
 
 def readable_text(words: Sequence[SpokenWord]) -> str:
-    """The clause for the front end: tokens, and marks where the phrase pauses."""
+    """Return the clause for the front end: tokens, and marks where the phrase pauses."""
     return " ".join(
         token + mark for word in words for token, mark in zip(word.spoken, word.marks(), strict=True)
     )
 
 
 def sounds(phoneme: str) -> bool:
-    """Whether a phoneme is heard: no space, stress mark or punctuation."""
+    """Return whether a phoneme is audible: not a space, stress mark or punctuation."""
     return phoneme not in _STRESS and any(c.isalnum() for c in phoneme)
 
 
@@ -74,12 +74,12 @@ def place_words(
     """Find each word in the phonemes of its clause.
 
     Args:
-        phonemes: of the whole clause.
-        words: the words of the clause.
-        phonemize: the front end; asked word by word when the clause does not show where they end.
+        phonemes: phonemes of the whole clause.
+        words: words of the clause.
+        phonemize: the front end; called word by word when the clause does not show where they end.
 
     Returns:
-        One entry for each word, in order, not overlapping; empty when nothing sounds.
+        One entry for each word, in order, not overlapping; empty when nothing is audible.
     """
     groups = [[i for i in range(start, end) if sounds(phonemes[i])] for start, end in _groups(phonemes)]
     groups = [group for group in groups if group]
@@ -104,12 +104,12 @@ def place_words(
 def cut_windows(
     phonemes: Sequence[str], *, shortest: int, longest: int, words: Sequence[PlacedWord] = ()
 ) -> list[tuple[int, int]]:
-    """Index ranges of the windows that are synthesised one after the other.
+    """Return index ranges of the windows that are synthesised one after the other.
 
-    A window ends after punctuation where it and what follows have at least ``shortest`` phonemes, and, so
-    that none is longer than ``longest``, at the space nearest to the middle. It does not end at a breath
-    inside one of ``words``, a number that is read in groups: its time is one. Spaces between windows belong
-    to none.
+    A window ends after punctuation if it and the rest have at least ``shortest`` phonemes. A window longer
+    than ``longest`` is cut at the space nearest to its middle. A window does not end at a pause inside one of
+    ``words``, a number that is read in groups, because its time is one. Spaces between windows belong to
+    none.
     """
     inside = {at for word in words for at in range(word.start + 1, word.end)}
     windows: list[tuple[int, int]] = []
@@ -127,9 +127,9 @@ def cut_windows(
 
 
 def estimated_edges(phonemes: Sequence[str], first: int, last: int) -> np.ndarray:
-    """Where each phoneme of a window begins, when the model does not say: all that sound take as long.
+    """Return estimated edges of the phonemes of a window: all audible ones last equally long.
 
-    first, last: samples between which something is heard. Returned: int64, (phonemes + 1,), samples.
+    first, last: samples between which the window is audible. Returned: int64, (phonemes + 1,), samples.
     """
     sounding = [i for i, phoneme in enumerate(phonemes) if sounds(phoneme)]
     weights = np.zeros(len(phonemes))
@@ -142,7 +142,7 @@ def estimated_edges(phonemes: Sequence[str], first: int, last: int) -> np.ndarra
 
 
 def _groups(phonemes: Sequence[str]) -> list[tuple[int, int]]:
-    """Ranges between spaces."""
+    """Return the ranges between spaces."""
     groups: list[tuple[int, int]] = []
     start = 0
     for index, phoneme in enumerate((*phonemes, " ")):
@@ -154,7 +154,7 @@ def _groups(phonemes: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _aligned(alone: list[list[str]], together: list[str]) -> list[int]:
-    """Where in ``together`` each word begins, and the end, by what it shares with the words alone."""
+    """Return the start of each word in ``together``, and the end, by alignment with the words alone."""
     blocks = SequenceMatcher(None, list(chain(*alone)), together, autojunk=False).get_matching_blocks()
     anchors = [(0, 0), *((b.a + at, b.b + at) for b in blocks for at in sorted({0, b.size}))]
     ends = [0, *accumulate(len(word) for word in alone)]

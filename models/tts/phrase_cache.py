@@ -1,13 +1,13 @@
-"""A voice that keeps the audio of phrases it says again and again: greeting, fillers, openings, apologies.
+"""Cache of the audio of recurring phrases: greeting, fillers, openings, apologies.
 
-Decides by the exact text of a clause. Only phrases that were declared are kept: an answer holds what one
-person asked, and has no place in the memory of the process after the conversation. A phrase is kept when it
-was spoken to its end, so a stopped or failed one is spoken anew the next time. Replaying costs the calling
+The key is the exact text of a clause. Only declared phrases are kept: an answer holds private content of one
+caller, and must not stay in the memory of the process after the conversation. A phrase is kept when it was
+spoken to its end, so a stopped or failed one is synthesised anew the next time. Replaying costs the calling
 thread a few microseconds, and takes neither the engine nor its lock.
 
-In: clauses. Out: the engine's own pieces, cut off by the sink as ever. Bounded by the declared phrases and
-``max_phrase_ms`` for each. Thread-safe: two threads that say a new phrase at the same moment both synthesise
-it, and the later result is kept. Owns no task.
+Input: clauses. Output: the engine's own pieces; the sink can stop them as usual. Bounded by the declared
+phrases and ``max_phrase_ms`` for each. Thread-safe: two threads that speak a new phrase at the same time both
+synthesise it, and the later result is kept. Owns no task.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,13 +18,13 @@ from models.tts.clauses import ClauseSettings, split_clauses
 
 
 class PhraseCache:
-    """An engine with a memory for phrases; its rate is the engine's.
+    """Engine with a cache of phrases; its rate is the engine's.
 
     Args:
-        engine: speaks what is not kept.
-        phrases: texts that are said again and again. One that is too long for a single clause is kept in
-            clauses, as it is spoken; empty ones are left out.
-        clauses: where clauses end.
+        engine: speaks the clauses that are not kept.
+        phrases: recurring texts. A phrase that is too long for a single clause is kept in clauses, as it is
+            spoken; empty ones are left out.
+        clauses: rules for the ends of clauses.
         max_phrase_ms: a longer phrase is not kept.
     """
 
@@ -50,11 +50,11 @@ class PhraseCache:
 
     @property
     def kept_bytes(self) -> int:
-        """Audio in memory."""
+        """Bytes of audio in memory."""
         return sum(len(piece.pcm) for pieces in self._kept.values() for piece in pieces or ())
 
     def warm(self) -> None:
-        """Speak every phrase that is not kept yet, for nobody. Blocks for as long as that takes.
+        """Synthesise every phrase that is not kept yet. Blocks for as long as that takes.
 
         Raises:
             EngineError: the engine failed.
@@ -66,7 +66,9 @@ class PhraseCache:
                 self.synthesize(phrase, lambda _piece: not self._closed)
 
     def kept(self, phrase: str) -> bytes | None:
-        """The audio of a phrase, 16-bit mono at ``rate_hz``; None when it is not kept. Makes no speech."""
+        """Return the audio of a phrase, 16-bit mono at ``rate_hz``; None when it is not kept. Never
+        synthesises.
+        """
         pieces = self._kept.get(phrase.strip())
         return None if pieces is None else b"".join(piece.pcm for piece in pieces)
 
@@ -75,7 +77,7 @@ class PhraseCache:
         self._closed = True
 
     def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
-        """See ``TextToSpeech``."""
+        """Speak ``text`` into ``sink``, as ``TextToSpeech.synthesize``."""
         key = text.strip()
         if key not in self._kept:
             return self._engine.synthesize(text, sink)
@@ -97,6 +99,6 @@ class PhraseCache:
 
         spoken = self._engine.synthesize(key, keeping)
         if spoken and size_bytes <= self._max_bytes:
-            # One assignment to a key that is there: no lock is needed.
+            # A single assignment to an existing key needs no lock.
             self._kept[key] = tuple(said)
         return spoken

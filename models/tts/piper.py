@@ -1,13 +1,12 @@
 """Piper in this process, through piper-tts (GPL-3.0, so never a default): a small neural voice per language.
 
-Decides how the library is used: it reads the text (espeak-ng behind a lock of its own) and runs the voice on
-one window of phonemes at a time in the calling thread (``models.tts.windows`` says what happens when the sink
-is slow or says no). Loaded once, shared by all calls; the session's threads are bounded. Files are never
-fetched here.
+The library reads the text (espeak-ng, with a lock of its own) and runs the voice on one window of phonemes at
+a time in the calling thread. ``models.tts.windows`` describes slow sinks and stops. Loaded once, shared by
+all calls; the session's threads are bounded. Files are never downloaded here.
 
-Word times are exact when the voice reports how long its phonemes last, which takes a voice that was patched
-with piper's ``patch_voice_with_alignment``; the published voices do not, and get times in proportion to the
-phonemes of a window, marked as estimated.
+Word times are exact when the voice reports the durations of its phonemes, which requires a voice that was
+patched with piper's ``patch_voice_with_alignment``. The published voices do not report them, and get times in
+proportion to the phonemes of a window, marked as estimated.
 """
 
 import json
@@ -25,18 +24,19 @@ from core.files import MODELS_DIR, require_files
 from models.tts.windows import PhonemizedTts, Window, WindowSettings, open_session
 
 ENGINE = "piper"
-# -1 dBFS. Voices differ in level by more than 10 dB, and piper itself brings every sentence to full scale.
+# -1 dBFS. Voices differ in level by more than 10 dB, and piper itself normalises every sentence to full
+# scale.
 _PEAK = 0.89
-# What peaks below this is no speech and is not made louder than that.
+# Audio that peaks below this is not speech and gets no more gain than audio at this peak.
 _QUIETEST_PEAK = 0.05
 _PADDING, _BEGIN = "_", "^"
 
 
 class PiperSettings(WindowSettings):
-    """How Piper speaks.
+    """Settings of the Piper voice.
 
     Attributes:
-        models_dir: where ``make models`` puts files.
+        models_dir: folder in which ``make models`` puts files.
         voice: the voice's file name without its suffix.
         speaker: a speaker of a voice that has several; None is its first.
         use_cuda: run on the accelerator.
@@ -57,12 +57,12 @@ class PiperSettings(WindowSettings):
 
     @property
     def files(self) -> tuple[Path, Path]:
-        """The voice and its description."""
+        """Files of the voice and of its description."""
         folder = self.models_dir / "piper"
         return folder / f"{self.voice}.onnx", folder / f"{self.voice}.onnx.json"
 
     def check(self) -> None:
-        """See ``core.files.Checked``; an unknown voice lists those that are there."""
+        """Check the files, as ``core.files.Checked`` requires; an unknown voice lists the present ones."""
         model, _ = self.files
         known = tuple(sorted(path.stem for path in model.parent.glob("*.onnx")))
         if known and self.voice not in known:
@@ -73,7 +73,7 @@ class PiperSettings(WindowSettings):
 
 
 class PiperTts(PhonemizedTts):
-    """A Piper voice. Thread-safe; synthesis of several calls runs side by side.
+    """Voice by Piper. Thread-safe; synthesis of several calls runs in parallel.
 
     Args:
         settings: the voice and its manner.
@@ -94,7 +94,7 @@ class PiperTts(PhonemizedTts):
             config = PiperConfig.from_dict(json.loads(description.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise EngineError(f"cannot read {description}", engine=ENGINE, retryable=False) from error
-        # Its other front ends want further packages, or fetch models when they are first used.
+        # The other front ends need further packages, or download models when they are first used.
         if config.phoneme_type not in (PhonemeType.ESPEAK, PhonemeType.TEXT):
             raise ConfigError(f"{ENGINE!r} reads no {config.phoneme_type.value} here: voice {chosen.voice!r}")
         speakers = config.speaker_id_map
@@ -133,7 +133,9 @@ class PiperTts(PhonemizedTts):
         return Window((samples,), len(samples), edges)
 
     def _edges(self, phonemes: Sequence[str], id_samples: np.ndarray, length: int) -> np.ndarray:
-        """Samples per id to the sample at which each phoneme begins; padding belongs to what it follows."""
+        """Convert samples per id to the sample at which each phoneme begins; padding belongs to the phoneme
+        before it.
+        """
         id_map = self._voice.config.phoneme_id_map
         padding = len(id_map[_PADDING])
         ids_of = [len(id_map.get(phoneme, ())) for phoneme in phonemes]

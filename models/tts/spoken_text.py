@@ -1,12 +1,12 @@
-"""What is written to what is said: "$5 at 3 p.m." becomes "five dollars", "at", "three", "p m".
+"""Spoken form of written text: "$5 at 3 p.m." becomes "five dollars", "at", "three", "p m".
 
 Decides how English text that a small synthesiser reads badly (symbols, money, years, addresses,
-abbreviations) is spoken, and keeps for every spoken token the written word it stands for, so that word times
-can be reported in the words of the text. Text goes in, words come out; pure. Prosody stays with the engine.
+abbreviations) is spoken. For every spoken token it keeps the written word, so that word times can be reported
+in the words of the text. Takes text, returns words; pure. Prosody stays with the engine.
 
-Captions and the record keep the written form ("4172"); only an engine's input has more words ("four one seven
-two"), and the written word lasts from the first of them to the last. A service of somebody else's gets the
-text as it is written and reads it in its own way.
+Captions and the record keep the written form ("4172"). Only an engine's input has more words ("four one seven
+two"), and the written word lasts from the first of them to the last. A third-party service gets the text as
+it is written and reads it in its own way.
 """
 
 import re
@@ -66,7 +66,7 @@ _ABBREVIATIONS = {
     "wi-fi": "why fie",
     "wifi": "why fie",
 }
-# Read letter by letter although they hold a vowel; capitals without a vowel are spelled anyway.
+# Read letter by letter although they hold a vowel; capitals without a vowel are always spelled.
 _SPELLED = frozenset(
     "AI API ATM CEO EU FAQ KYC IBAN ID IP IT OTP SIM UK UN URL US USA USB UX UI AM PM".split()
 )
@@ -105,7 +105,7 @@ _PUNCTUATION_NAMES = {
     "&": " and ",
     ":": " ",
 }
-# Typographic forms that a language model writes, to the plain ones that the rules below know.
+# Typographic forms that a language model writes, with the plain ones of the rules below.
 _PLAIN = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "−": "-", "…": "."})
 
 _ADDRESS = re.compile(
@@ -127,16 +127,15 @@ _DOTTED = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]?\.?")
 
 @dataclass(frozen=True, slots=True)
 class SpokenWord:
-    """One written word and how it is said.
+    """Written word with its pronunciation.
 
     Attributes:
-        written: the word as it stands in the text, with its punctuation; neighbours that nobody pronounces (a
-        dash,
-            an emoji) are part of it, separated by a space.
+        written: the word as it is in the text, with its punctuation; silent neighbours (a dash, an emoji) are
+            part of it, separated by a space.
         spoken: tokens to pronounce, at least one; letters, digits, apostrophes and inner dots only.
         pause: the punctuation that shapes the phrase after it: one of ``, ; : . ? !`` or empty.
-        breaths: how many of the tokens are said before each short pause inside the word, in order: a long
-            number is read in groups.
+        breaths: positions of the short pauses inside the word, as numbers of tokens before each, in order: a
+            long number is read in groups.
     """
 
     written: str
@@ -145,13 +144,13 @@ class SpokenWord:
     breaths: tuple[int, ...] = ()
 
     def marks(self) -> tuple[str, ...]:
-        """The punctuation behind each of the tokens."""
+        """Return the punctuation after each of the tokens."""
         inner = ("," if position in self.breaths else "" for position in range(1, len(self.spoken)))
         return (*inner, self.pause)
 
 
 def number_words(value: int) -> str:
-    """The cardinal in words: 1250 is "one thousand two hundred fifty".
+    """Return the cardinal in words: 1250 is "one thousand two hundred fifty".
 
     Raises:
         ValueError: negative, or a million millions and more.
@@ -168,7 +167,7 @@ def number_words(value: int) -> str:
 
 
 def spoken_words(text: str) -> tuple[SpokenWord, ...]:
-    """English text to words ready to pronounce, in order; the written parts join to the whole text.
+    """Return English text as words ready to pronounce, in order; the written parts join to the whole text.
 
     Empty when the text holds nothing to pronounce.
     """
@@ -180,14 +179,14 @@ def spoken_words(text: str) -> tuple[SpokenWord, ...]:
         if groups is None:
             said.append(_say(word, _neighbour(written, i - 1), _neighbour(written, i + 1)))
         else:
-            # A breath between the groups of "4111 1111" as well.
+            # The groups of "4111 1111", which are separate words, have a pause in between as well.
             goes_on = following is not None and word[-1] in "0123456789)"
             said.append(_say_groups(word, groups, goes_on=goes_on))
     return _attach_silent(said)
 
 
 def plain_words(text: str) -> tuple[SpokenWord, ...]:
-    """Any language: words as they are, only what holds no letter or digit is attached to its neighbour."""
+    """Return the unchanged words of any language; those without letter or digit are joined to a neighbour."""
     return _attach_silent(
         [
             SpokenWord(
@@ -199,7 +198,7 @@ def plain_words(text: str) -> tuple[SpokenWord, ...]:
 
 
 def ascii_token(token: str) -> str:
-    """A token for an engine that knows ASCII only: accents are dropped, other scripts vanish."""
+    """Return a token for an ASCII-only engine: accents are dropped, and other scripts vanish."""
     folded = unicodedata.normalize("NFKD", token)
     return "".join(c for c in folded if c.isascii() and (c.isalnum() or c in "'."))
 
@@ -209,7 +208,7 @@ def _neighbour(words: list[str], index: int) -> str:
 
 
 def _attach_silent(said: list[SpokenWord]) -> tuple[SpokenWord, ...]:
-    """Give what has no sound to the word before it, at the very start to the word after it."""
+    """Join silent words to the word before them, at the very start to the word after them."""
     words: list[SpokenWord] = []
     waiting = ""
     for word in said:
@@ -229,7 +228,7 @@ def _attach_silent(said: list[SpokenWord]) -> tuple[SpokenWord, ...]:
 
 
 def _pause_of(tail: str) -> str:
-    """The strongest mark of a run of punctuation; a dash reads as a comma."""
+    """Return the strongest mark of a run of punctuation; a dash counts as a comma."""
     for mark in "?!.:;,":
         if mark in tail:
             return mark
@@ -237,7 +236,7 @@ def _pause_of(tail: str) -> str:
 
 
 def _say_groups(written: str, groups: tuple[str, ...], *, goes_on: bool) -> SpokenWord:
-    """A name that is read character by character, with a breath between its groups."""
+    """Return an identifier that is read character by character, with a pause between its groups."""
     word = written.translate(_PLAIN)
     said = [_spell_out(group) for group in groups]
     if "#" in word:
@@ -249,13 +248,13 @@ def _say_groups(written: str, groups: tuple[str, ...], *, goes_on: bool) -> Spok
 
 
 def _spell_out(group: str) -> list[str]:
-    """Digits as words, capitals that stand together as one token that engines read letter by letter."""
+    """Return digits as words, and adjacent capitals as one token that engines read letter by letter."""
     parts = re.findall(r"\d|[^\d]+", group)
     return [_ONES[int(part)] if part.isdigit() else _spell(part) for part in parts]
 
 
 def _say(written: str, before: str, after: str) -> SpokenWord:
-    """One written word between its neighbours."""
+    """Return the spoken form of one written word between its neighbours."""
     word = written.translate(_PLAIN).strip('"*_`~()[]{}<>|')
     whole = word.lower()
     last = not after
@@ -269,20 +268,20 @@ def _say(written: str, before: str, after: str) -> SpokenWord:
         return SpokenWord(written, ("number",))
     for form, pause in _forms(word):
         if (said := _ABBREVIATIONS.get(form.lower())) is not None:
-            # The point of an abbreviation ends a sentence only where the text ends.
+            # The full stop of an abbreviation ends a sentence only where the text ends.
             ends = last and form.endswith(".")
             return SpokenWord(written, tuple(said.split()), pause or ("." if ends else ""))
     core = word.rstrip("?!.:;,\"')]}*_`-")
     tail = word[len(core) :]
     pause = _pause_of(tail)
-    # "U.S." in the middle of a sentence is no full stop.
+    # "U.S." in the middle of a sentence has no full stop.
     if pause == "." and not last and _DOTTED.fullmatch(core + "."):
         pause = ""
     return SpokenWord(written, tuple(_tokens(_say_core(core, before, after, tail))), pause)
 
 
 def _forms(word: str) -> list[tuple[str, str]]:
-    """A word as it is and without its last mark, with the pause that this mark stands for."""
+    """Return a word unchanged and without its last mark, each with the pause that the mark implies."""
     forms = [(word, "")]
     if len(word) > 1 and word[-1] in "?!:;,.":
         forms.append((word[:-1], word[-1]))
@@ -294,7 +293,7 @@ def _tokens(said: str) -> list[str]:
 
 
 def _say_core(core: str, before: str, after: str, tail: str) -> str:
-    """One word without outer punctuation, as a string of things to say."""
+    """Return the spoken form of one word without outer punctuation, as a string."""
     if _EMAIL.fullmatch(core) or _ADDRESS.fullmatch(core):
         return _say_address(core)
     if match := _MONEY.fullmatch(core):
@@ -329,7 +328,7 @@ def _say_core(core: str, before: str, after: str, tail: str) -> str:
 
 
 def _spell(letters: str) -> str:
-    """Dotted capitals: both engines read them letter by letter, and the letter A not as the article."""
+    """Return dotted capitals: engines read them letter by letter, and the letter A not as the article."""
     return "".join(f"{letter.upper()}." for letter in letters)
 
 

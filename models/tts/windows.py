@@ -1,13 +1,13 @@
 """Base of voices whose network makes one window of phonemes at a time: hibari, Kokoro, Piper.
 
-Decides the way of a clause: words, phonemes, windows, audio, pieces. A window is a whole run of the network,
+A clause is converted to words, phonemes, windows, audio and pieces. A window is a whole run of the network,
 so the first audio comes after the first run, and a clause is cut at its punctuation to make that early.
-Pieces are at most ``PIECE_MS``: a sink that returns False ends the clause there and no further window is
+Pieces are at most ``PIECE_MS``. A sink that returns False ends the clause there, and no further window is
 made; a run that has begun is finished, because the network cannot be stopped. Runs in the calling thread,
 without a lock of its own: sessions are shared by all calls.
 
-Word times are exact where the model reports how long each phoneme lasts; otherwise they are spread over the
-audible part of their window in proportion to the phonemes and marked as estimated.
+Word times are exact where the model reports the duration of each phoneme. Otherwise they are distributed over
+the audible part of their window in proportion to the phonemes and marked as estimated.
 """
 
 from abc import ABC, abstractmethod
@@ -38,7 +38,7 @@ from models.tts.phonemes import (
 from models.tts.spoken_text import SpokenWord
 
 PIECE_MS = 40
-# Silence that is left, at most, between two windows, by the mark that ends the first: kokoro_onnx joins so.
+# Longest silence kept between two windows, by the mark that ends the first, as in kokoro_onnx.
 _SENTENCE_PAUSE_MS = 250
 _CLAUSE_PAUSE_MS = 100
 _WORD_PAUSE_MS = 20
@@ -46,11 +46,11 @@ _WARM_UP = "Hello."
 
 
 class WindowSettings(StrictModel):
-    """What every such voice can be told.
+    """Settings of every windowed voice.
 
     Attributes:
         speed: 1.0 is the voice's own.
-        threads: of one run of the network; with several calls speaking, each run has as many.
+        threads: threads of one run of the network; with several calls speaking, each run has as many.
         lead_ms: silence kept before the first audible sample.
         tail_ms: silence kept, at most, after the last audible sample: the pause between two clauses.
         shortest_window: phonemes; a clause is not cut into shorter windows, which sound clipped and uneven.
@@ -73,12 +73,12 @@ class WindowSettings(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One run of the network.
+    """Result of one run of the network.
 
     Attributes:
         audio: float32, (samples,), in [-1, 1], in chunks that are made when they are taken.
-        samples: of all chunks together.
-        edges: int64, (phonemes + 1,): the sample at which each phoneme begins, and the end; None when the
+        samples: samples of all chunks together.
+        edges: int64, (phonemes + 1,): the sample at which each phoneme begins, and the end. None when the
             model does not report it, and then there is one chunk.
     """
 
@@ -88,11 +88,11 @@ class Window:
 
 
 class WindowedTts(ABC):
-    """A voice that reads phonemes window by window. Thread-safe as its two methods are.
+    """Voice that reads phonemes window by window. Thread-safe if its two abstract methods are.
 
     Args:
-        settings: how it speaks.
-        english: whether symbols, numbers and abbreviations are put into English words first.
+        settings: settings of the voice.
+        english: convert symbols, numbers and abbreviations to English words first.
     """
 
     engine: ClassVar[str]
@@ -107,8 +107,8 @@ class WindowedTts(ABC):
         """Read the words of a clause.
 
         Returns:
-            The phonemes that the network knows, with spaces and punctuation, and the place of each word in
-            them; no places when nothing sounds.
+            The phonemes of the network, with spaces and punctuation, and the place of each word in them; no
+                places when nothing is audible.
         """
 
     @abstractmethod
@@ -141,7 +141,8 @@ class WindowedTts(ABC):
         return True
 
     def _warm_up(self) -> None:
-        """Speak to nobody: a file that does not fit is found, and the first call does not pay for it.
+        """Synthesise a word and drop it: this detects a wrong file, and spares the first call the
+        initialisation.
 
         Raises:
             EngineError: see ``synthesize``.
@@ -153,14 +154,14 @@ class WindowedTts(ABC):
     def _read(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
         try:
             return self._place(words)
-        except Exception as error:  # the library's have no root of their own, and may hold the text
+        except Exception as error:  # the library's errors have no common base class, and may hold the text
             raise EngineError(_what("phonemes", error), engine=self.engine) from error
 
     def _run(self, phonemes: Sequence[str]) -> Window:
         try:
             window = self._infer(phonemes)
             return replace(window, audio=self._chunks(window))
-        except Exception as error:  # the errors of onnxruntime have no root of their own
+        except Exception as error:  # the errors of onnxruntime have no common base class
             raise EngineError(_what("synthesis", error), engine=self.engine) from error
 
     def _chunks(self, window: Window) -> Iterator[np.ndarray]:
@@ -168,7 +169,7 @@ class WindowedTts(ABC):
         while True:
             try:
                 chunk = next(chunks, None)
-            except Exception as error:  # numpy's have no root of their own
+            except Exception as error:  # numpy's errors have no common base class
                 raise EngineError(_what("synthesis", error), engine=self.engine) from error
             if chunk is None:
                 return
@@ -176,11 +177,11 @@ class WindowedTts(ABC):
 
 
 class PhonemizedTts(WindowedTts):
-    """A windowed voice whose front end does not report which word a phoneme belongs to."""
+    """Windowed voice whose front end does not report which word a phoneme belongs to."""
 
     @abstractmethod
     def _phonemize(self, text: str) -> Sequence[str]:
-        """The phonemes of a text that the network knows, with spaces and punctuation."""
+        """Return the phonemes of a text that the network supports, with spaces and punctuation."""
 
     def _place(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
         phonemes = self._phonemize(readable_text(words))
@@ -190,35 +191,35 @@ class PhonemizedTts(WindowedTts):
 def open_session(
     engine: str, model: Path | bytes, threads: int, providers: Sequence[str]
 ) -> onnxruntime.InferenceSession:
-    """Load a network, a file or its content, with a bounded number of threads, shared by all calls.
+    """Load a network, from a file or its content, with a bounded number of threads, shared by all calls.
 
     Raises:
-        EngineError: it is no network.
+        EngineError: the content is not a valid network.
     """
     options = onnxruntime.SessionOptions()
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.inter_op_num_threads = 1
     options.intra_op_num_threads = threads
-    # Threads that wait for the next layer in a loop would take the cores from the pacing of the audio.
+    # Threads that spin while they wait for the next layer would take the cores from the pacing of the audio.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(
             model if isinstance(model, bytes) else str(model), sess_options=options, providers=list(providers)
         )
-    except Exception as error:  # the errors of onnxruntime have no root of their own
+    except Exception as error:  # the errors of onnxruntime have no common base class
         name = "its network" if isinstance(model, bytes) else model
         raise EngineError(f"cannot load {name}", engine=engine, retryable=False) from error
 
 
 class _Delivery:
-    """The windows of one clause on their way to the sink.
+    """Delivery of the windows of one clause to the sink.
 
     Args:
         rate_hz: samples per second.
-        settings: how much silence stays.
-        phonemes: of the clause.
+        settings: bounds of the silence that stays.
+        phonemes: phonemes of the clause.
         words: their places in it.
-        sink: where the pieces go.
+        sink: receives the pieces.
     """
 
     def __init__(
@@ -237,13 +238,13 @@ class _Delivery:
         self._sent_samples = 0
 
     def send(self, window: Window, start: int, end: int, *, last: bool) -> bool:
-        """Deliver the audible part of a window; False when the sink wants no more.
+        """Deliver the audible part of a window; return False when the sink stopped it.
 
         Args:
-            window: its chunks are taken one by one, each when the pieces of the one before have left.
+            window: its chunks are taken one by one, each when the pieces of the previous one have left.
             start: index of its first phoneme.
             end: index after its last phoneme.
-            last: whether the clause ends with it.
+            last: the clause ends with it.
         """
         tail_ms = self._settings.tail_ms if last else _pause_ms(self._phonemes[end - 1])
         trimmer = EdgeTrimmer(self._rate_hz, lead_ms=self._settings.lead_ms, tail_ms=tail_ms)
@@ -263,7 +264,7 @@ class _Delivery:
                 edges = estimated_edges(self._phonemes[start:end], *spoken)
             places = edges - dropped_samples
             known = [word for word in words if ends or _place(places, word.end - start) <= heard_samples]
-            # Where the window ends so does its last word, and the silence after it is none of it.
+            # The last word ends where the window does, without the silence after it.
             places = base_samples + np.clip(places, 0, heard_samples)
             times = tuple(
                 WordTime(
@@ -301,5 +302,5 @@ def _pause_ms(last_phoneme: str) -> int:
 
 
 def _what(step: str, error: Exception) -> str:
-    # Only the type: the message of the library may hold what was to be said.
+    # Only the type: the message of the library may hold the text of the clause.
     return f"{step} failed: {type(error).__name__}"

@@ -1,6 +1,6 @@
-"""Turn completeness: did that sound like the end of what the caller wanted to say?
+"""Turn completeness: probability that audio ends at the end of the caller's turn.
 
-Stateless: the caller keeps the last seconds of audio. Shared by all calls, thread-safe.
+Stateless: the caller of the API keeps the last seconds of audio. Shared by all calls, thread-safe.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from core.registry import Registry, Row
 
 @dataclass(frozen=True, slots=True)
 class TurnEstimate:
-    """How a turn sounds where it stops.
+    """Estimate of the end of a turn.
 
     Attributes:
         complete: probability that it is complete, 0..1.
-        filler_log_odds: that it stops on a filler ("um"); None from an engine that does not say.
+        filler_log_odds: log odds that it stops on a filler ("um"); None from an engine without an estimate.
     """
 
     complete: float
@@ -25,13 +25,13 @@ class TurnEstimate:
 
 
 class TurnCompleteness(Protocol):
-    """Shared weights. Thread-safe."""
+    """Model of turn completeness with shared weights. Thread-safe."""
 
     rate_hz: int
     max_samples: int
 
     def estimate(self, audio: np.ndarray) -> TurnEstimate:
-        """How the turn sounds.
+        """Return the estimate for a turn.
 
         audio: float32, (samples,), the turn so far with its trailing silence, in [-1, 1]; longer than
             ``max_samples`` is cut from the front.

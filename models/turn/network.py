@@ -1,8 +1,8 @@
-"""smart-turn's network and what is read from its inside: states of a layer, weighed by a line.
+"""Network of smart-turn, with access to the states of its layers, which a fitted line weighs.
 
-The network is Whisper's encoder, made to tell ends of turns; its own head looks at the last of four layers.
-Behind the second and the third its states still say which sounds they were. One file holds the network and
-one each line, which belongs to the network that it was fitted on; that is checked.
+The network is Whisper's encoder, trained to detect ends of turns; its own head uses the last of four layers.
+After the second and the third, its states still represent the sounds. One file holds the network and one each
+line, which belongs to the network that it was fitted on; that is checked.
 """
 
 import hashlib
@@ -18,23 +18,23 @@ from core.errors import EngineError
 from models.pipecat_data import pipecat_file
 from models.turn.onnx_graph import with_fusable_gelu, with_output
 
-# The name under which the end of the turn comes out.
+# Name of the output with the probability that the turn is complete.
 LOGITS = "logits"
 INPUT = "input_features"
-# What runs through smart-turn v3.2 behind the second and the third of its four layers.
+# Outputs of the second and the third of the four layers of smart-turn v3.2.
 SECOND_LAYER, THIRD_LAYER = "add_268", "add_390"
 STATE_SIZE = 384
 STATE_SAMPLES = 320
 
 
 class Network:
-    """The network with states of layers among its outputs. Thread-safe.
+    """Network with states of layers among its outputs. Thread-safe.
 
     Args:
-        layers: whose states are to come out.
+        layers: layers whose states are added to the outputs.
         weights: an ONNX file of this network; None for the one in the Pipecat wheel.
         cpu_count: threads of one pass.
-        engine: who is named in errors.
+        engine: name for errors.
 
     Raises:
         ConfigError: the weights are not where the Pipecat wheel puts them.
@@ -59,11 +59,11 @@ class Network:
             self._session = onnxruntime.InferenceSession(
                 content, sess_options=options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # the errors of onnxruntime have no root of their own
+        except Exception as error:  # the errors of onnxruntime have no common base class
             raise EngineError(f"cannot load {path.name}", engine=engine, retryable=False) from error
 
     def run(self, outputs: Sequence[str], log_mel: np.ndarray) -> list[np.ndarray]:
-        """One pass over float32, (80, 800): of each output what it has for it, float32.
+        """Make one pass over float32, (80, 800); return float32 for each of the outputs.
 
         ``LOGITS`` is (1,), a layer is (400, ``STATE_SIZE``), one row for each ``STATE_SAMPLES``.
 
@@ -72,19 +72,19 @@ class Network:
         """
         try:
             found = self._session.run(list(outputs), {INPUT: log_mel[None]})
-        except Exception as error:  # the errors of onnxruntime have no root of their own
+        except Exception as error:  # the errors of onnxruntime have no common base class
             raise EngineError("the network failed", engine=self._engine) from error
         return [each[0] for each in found]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Weighs features to log odds.
+    """Linear weights of features, with log odds as the result.
 
     Attributes:
         weights: float32, (features,).
         bias: log odds where all features are 0.
-        network: SHA-256 of the file of the network that they come from, hexadecimal.
+        network: SHA-256 of the file of the network that they belong to, hexadecimal.
     """
 
     weights: np.ndarray
@@ -92,21 +92,21 @@ class Line:
     network: str
 
     def log_odds(self, features: np.ndarray) -> float:
-        """Of features: float32, (features,)."""
+        """Return the log odds for float32, (features,)."""
         return float(features @ self.weights + self.bias)
 
     def save(self, path: Path) -> None:
-        """Write it; ``load`` reads it."""
+        """Write the line to a file for ``load``."""
         np.savez_compressed(
             path, weights=self.weights.astype(np.float32), bias=np.float32(self.bias), network=self.network
         )
 
     @classmethod
     def load(cls, path: Path, *, features: int, network: str, engine: str) -> "Line":
-        """What ``save`` wrote, for these features of this network.
+        """Return the line that ``save`` wrote, for these features of this network.
 
         Raises:
-            EngineError: there is none, it is none, or it is for another network.
+            EngineError: the file is missing or invalid, or for another network.
         """
         try:
             with np.load(path, allow_pickle=False) as kept:
@@ -119,5 +119,5 @@ class Line:
 
 
 def averaged(states: np.ndarray, parts: int) -> np.ndarray:
-    """The means of so many parts of (states, ``STATE_SIZE``), one behind the other: float32."""
+    """Return the means of ``parts`` parts of (states, ``STATE_SIZE``), concatenated: float32."""
     return np.concatenate([part.mean(axis=0) for part in np.array_split(states, parts)]).astype(np.float32)

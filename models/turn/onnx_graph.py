@@ -1,7 +1,7 @@
 """Edits of an ONNX network in its encoded form, so that no ONNX package is needed at run time.
 
 ``with_output`` makes a value of the graph one of its outputs. ``with_fusable_gelu`` writes GELU in the order
-in which ONNX Runtime knows it as one operation. Neither changes a number that the network computes.
+that ONNX Runtime recognises as one operation. Neither changes a number that the network computes.
 
 The encoding is Protocol Buffers'; all fields of a graph that are read here are length-delimited.
 """
@@ -25,8 +25,8 @@ _FIXED_SIZES = {1: 8, 5: 4}
 def with_output(network: bytes, name: str) -> bytes:
     """Return the network with this value of its graph as one more output.
 
-    Two concatenated protocol buffers are one, in which the graphs are merged and their outputs are one
-    list (the encoding's "last one wins, messages are merged"), so that nothing has to be parsed.
+    Two concatenated protocol buffers are one, in which the graphs are merged and their outputs are one list
+    (the encoding's "last one wins, messages are merged"). Parsing is therefore not needed.
     """
     return network + _field(_MODEL_GRAPH, _field(_GRAPH_OUTPUT, _field(_VALUE_NAME, name.encode())))
 
@@ -34,8 +34,8 @@ def with_output(network: bytes, name: str) -> bytes:
 def with_fusable_gelu(network: bytes) -> bytes:
     """Return the network with each ``x * (0.5 * e)`` as ``(x * e) * 0.5``.
 
-    The exporter of PyTorch writes GELU in the first order, ONNX Runtime fuses the second into one operation.
-    Multiplying by 0.5 rounds nothing, so both give the same numbers. Unchanged where there is none.
+    PyTorch's exporter writes GELU in the first order; ONNX Runtime fuses the second into one operation.
+    Multiplying by 0.5 rounds nothing, so both give the same numbers. Unchanged when there is none.
 
     Raises:
         ValueError: not an encoded model.
@@ -65,7 +65,7 @@ def _reordered(graph: bytes) -> bytes:
         _by_number(content)[_VALUE_NAME][0] for number, content, _ in fields if number == _GRAPH_OUTPUT
     )
     products = {place: node for place, node in nodes.items() if node.get(_NODE_OPERATION) == [b"Mul"]}
-    # Products of something and 0.5 that have one use: (place, the something, 0.5), by the product's name.
+    # Products of a value and 0.5 that have one use: (place, the value, 0.5), by the product's name.
     halved = {
         node[_NODE_OUTPUT][0]: (place, other, factor)
         for place, node in products.items()
@@ -106,7 +106,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     The content of a field that is not length-delimited is its encoded value.
 
     Raises:
-        ValueError: no encoding of a message.
+        ValueError: not an encoded message.
     """
     at = 0
     while at < len(message):

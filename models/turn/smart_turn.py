@@ -1,19 +1,19 @@
-"""smart-turn v3: does the last stretch of audio sound like the end of a turn?
+"""Turn completeness by smart-turn v3.
 
-In: the turn so far with its trailing silence. Out: the probability that it is complete, and the log odds that
-it stops on a filler. Runs on the caller's thread, about 35 ms on one core (the GIL is released in the
-network); the session is shared and thread-safe. How long to wait at which estimate is decided in
-``turn_taking``.
+Input: the turn so far with its trailing silence. Output: the probability that it is complete, and the log
+odds that it stops on a filler. Runs on the caller's thread, about 35 ms on one core (the GIL is released in
+the network); the session is shared and thread-safe. ``turn_taking`` decides how long to wait at which
+estimate.
 
-The network was not made to hear "um": a part of the synthetic callers who stop on one sound complete to it.
-Its second layer knows the sound, and a line on the last 0.8 s of its states says so at no cost
+The network was not trained to recognise "um": some synthetic callers who stop on one are judged complete. Its
+second layer represents the sound, and a line on the last 0.8 s of its states detects it at no cost
 (``network.py``; fitted by ``python -m evals.turns.filler``). A recogniser writes "them" or "stone" for it,
-and not before its words are there.
+and only once its words are there.
 
-The network wants the log-mel features of Whisper (Radford et al. 2022, section 2.2: 16 kHz, 25 ms Hann
-windows every 10 ms, 80 Slaney mel bands) over 8 s, padded with silence in front, of the waveform brought to
-zero mean and unit variance. Most turns are shorter than 8 s: the padding is one constant, all of whose frames
-are equal, so only frames that touch sound are transformed.
+The network takes the log-mel features of Whisper (Radford et al. 2022, section 2.2: 16 kHz, 25 ms Hann
+windows every 10 ms, 80 Slaney mel bands) over 8 s, padded with silence at the front. The waveform is
+normalised to zero mean and unit variance. Most turns are shorter than 8 s. The padding is one constant, all
+of whose frames are equal, so only frames that touch sound are transformed.
 """
 
 from pathlib import Path
@@ -44,7 +44,7 @@ VARIANCE_FLOOR = 1e-7
 
 
 class SmartTurnSettings(StrictModel):
-    """How much machine one estimate may take."""
+    """Bound of the processors for one estimate."""
 
     cpu_count: int = Field(
         default=1, ge=1, le=16, description="threads of one estimate; more than 1 disturbs pacing"
@@ -52,15 +52,16 @@ class SmartTurnSettings(StrictModel):
 
 
 class SmartTurn:
-    """Shared weights. Thread-safe.
+    """Model with shared weights. Thread-safe.
 
     Args:
-        settings: see the model.
-        weights: see ``Network``.
-        filler: file of the line that hears fillers; None for the one that comes with Parley.
+        settings: bounds; None for the defaults.
+        weights: an ONNX file of the network; None for the one in the Pipecat wheel.
+        filler: file of the line that detects fillers; None for the one that comes with Parley.
 
     Raises:
-        ConfigError, EngineError: as ``Network`` and ``Line.load`` have them.
+        ConfigError: see ``Network``.
+        EngineError: see ``Network`` and ``Line.load``.
     """
 
     rate_hz = RATE_HZ
@@ -81,7 +82,7 @@ class SmartTurn:
         )
 
     def estimate(self, audio: np.ndarray) -> TurnEstimate:
-        """How the turn sounds.
+        """Return the estimate for a turn.
 
         audio: float32, (samples,), at 16 kHz, in [-1, 1]; longer than 8 s is cut from the front.
 
@@ -97,7 +98,7 @@ class SmartTurn:
 
 
 def filler_features(states: np.ndarray) -> np.ndarray:
-    """Float32, (``FILLER_FEATURES``,), of the states of ``SECOND_LAYER``: of the last of what was heard."""
+    """Return float32, (``FILLER_FEATURES``,), from the last states of ``SECOND_LAYER``."""
     return averaged(states[-FILLER_STATES:], FILLER_PARTS)
 
 
@@ -110,7 +111,9 @@ class LogMel:
         self._bands = mel_bands()
 
     def __call__(self, audio: np.ndarray) -> np.ndarray:
-        """float32, (80, 800), of ``audio``: float32, (at most 128000,), padded with silence in front."""
+        """Return float32, (80, 800), of ``audio``: float32, (at most 128000,), padded with silence at the
+        front.
+        """
         samples = len(audio)
         silence = MAX_SAMPLES - samples
         # Mean and variance are those of the padded 8 s; the padding adds only zeros to both sums.
@@ -132,7 +135,7 @@ class LogMel:
 
 
 def mel_bands() -> np.ndarray:
-    """Slaney's area-normalised triangular filters: float64, (80, 201), power spectrum to mel bands."""
+    """Return Slaney's area-normalised triangular filters: float64, (80, 201), power spectrum to mel bands."""
     # Slaney's mel scale: linear (3 mel per 200 Hz) below 1 kHz, logarithmic (27 mel per factor 6.4) above.
     knee_hz, knee_mel, mel_per_log = 1_000.0, 15.0, 27.0 / np.log(6.4)
     top_mel = knee_mel + np.log(RATE_HZ / 2 / knee_hz) * mel_per_log

@@ -1,18 +1,18 @@
-"""turn-1-mini and turn-1 of p99lab: open weights, from a folder that the user gives.
+"""turn-1-mini and turn-1 of p99lab: open weights, from a folder that the user provides.
 
-In: the turn so far with its trailing silence. Out: the probability that it is complete. Runs on the caller's
-thread (the GIL is released in the network); the session is shared and thread-safe. The scores are not
-calibrated, as their makers say; how long to wait at which estimate is decided in ``turn_taking``.
+Input: the turn so far with its trailing silence. Output: the probability that it is complete. Runs on the
+caller's thread (the GIL is released in the network); the session is shared and thread-safe. The scores are
+not calibrated, according to their makers; ``turn_taking`` decides how long to wait at which estimate.
 
-turn-1-mini (5.3 M parameters, Apache-2.0) is published as an ONNX graph of one step of 160 ms: audio and
-state in, eight probabilities and the next state out. Its band limit of 4 kHz and its features are in the
-graph. It was judged on the whole turn from a state of zeros, which is what ``estimate`` does, with the newest
-8 s at most: its six layers look back 1.2 s each, so older audio changes nothing.
+turn-1-mini (5.3 M parameters, Apache-2.0) is published as an ONNX graph of one step of 160 ms: it takes audio
+and state, and returns eight probabilities and the next state. Its band limit of 4 kHz and its features are in
+the graph. It was evaluated on the whole turn from a state of zeros. ``estimate`` does the same, with the
+newest 8 s at most: its six layers look back 1.2 s each, so older audio changes nothing.
 
 turn-1 (the mean of two speech encoders of 2.0 and 0.8 B parameters with heads) is published as safetensors
-for a package of its own, and the layout of its heads is not documented. So it comes as a graph that was
-exported from that package, with a contract as small as the other's: see ``Turn1``. Both hear English only;
-the last words of the bot, which turn-1 can read, are not given to it.
+for a package of its own. The layout of its heads is not documented. It is therefore used as a graph that was
+exported from that package, with a contract as small as the other's: see ``Turn1``. Both understand English
+only. The last words of the bot, which turn-1 can read, are not given to it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ FRAME_SAMPLES = ms_to_samples(20, RATE_HZ)
 FRAMES_PER_STEP = STEP_SAMPLES // FRAME_SAMPLES
 AUDIO, PROBABILITIES, PROBABILITY = "audio", "probs", "probability"
 STATE, NEXT_STATE = "state_", "new_state_"
-# As published; the first that is there is taken.
+# File names as published; the first that exists is used.
 MINI_FILES = {
     "float32": ("turn-1-mini.step.onnx", "onnx/turn-1-mini.step.onnx"),
     "int8": ("turn-1-mini.step.int8dyn.onnx", "onnx/turn-1-mini.step.int8dyn.onnx"),
@@ -48,7 +48,7 @@ PROVIDERS = {
 
 
 class Turn1MiniSettings(StrictModel):
-    """Set the place of the weights and the threads of one estimate."""
+    """Place of the weights, and threads of one estimate."""
 
     folder: Path = Field(description="a copy of p99lab/turn-1-mini, or of its folder onnx")
     variant: Literal["float32", "int8"] = Field(
@@ -58,16 +58,16 @@ class Turn1MiniSettings(StrictModel):
 
     @property
     def file(self) -> Path:
-        """Return the graph of the variant."""
+        """Path of the variant's graph."""
         return _present(self.folder, MINI_FILES[self.variant])
 
     def check(self) -> None:
-        """See ``core.files.Checked``."""
+        """Check that the graph exists, as ``core.files.Checked`` requires."""
         _require("turn_1_mini", self.file, "put the files of p99lab/turn-1-mini into the folder")
 
 
 class Turn1Settings(StrictModel):
-    """Set the place of the weights and the device that they run on."""
+    """Place of the weights, and the device that they run on."""
 
     folder: Path = Field(description="holds turn-1.onnx with its external data, see docs/weights.md")
     device: Literal["cpu", "cuda"] = Field(
@@ -77,22 +77,22 @@ class Turn1Settings(StrictModel):
 
     @property
     def file(self) -> Path:
-        """Return the graph."""
+        """Path of the graph."""
         return _present(self.folder, TURN_1_FILES)
 
     def check(self) -> None:
-        """See ``core.files.Checked``."""
+        """Check that the graph exists, as ``core.files.Checked`` requires."""
         _require("turn_1", self.file, "export turn-1 as docs/weights.md says")
 
 
 class Turn1Mini:
-    """Shared weights of turn-1-mini. Thread-safe.
+    """Model turn-1-mini with shared weights. Thread-safe.
 
     Args:
-        settings: see the model.
+        settings: place of the weights, and threads.
 
     Raises:
-        ModelFileError: the graph is not there.
+        ModelFileError: the graph does not exist.
         EngineError: it does not load, or has other inputs and outputs than turn-1-mini.
     """
 
@@ -126,7 +126,7 @@ class Turn1Mini:
         self._outputs = [PROBABILITIES, *(NEXT_STATE + name.removeprefix(STATE) for name in self._states)]
 
     def estimate(self, audio: np.ndarray) -> TurnEstimate:
-        """Return how the turn sounds, at the end of its last whole frame of 20 ms.
+        """Return the estimate for a turn, at the end of its last whole frame of 20 ms.
 
         audio: float32, (samples,), at 16 kHz, in [-1, 1]; longer than 8 s is cut from the front.
 
@@ -136,7 +136,7 @@ class Turn1Mini:
         """
         heard = _newest(audio)
         state = {name: np.zeros(shape, np.float32) for name, shape in self._states.items()}
-        # Nothing is known before the first frame: the turn has not begun.
+        # Before the first frame the turn has not begun.
         complete = 0.0
         for start in range(0, len(heard), STEP_SAMPLES):
             piece = heard[start : start + STEP_SAMPLES]
@@ -151,25 +151,25 @@ class Turn1Mini:
             frame_probabilities = probabilities.reshape(-1)
             if len(frame_probabilities) != FRAMES_PER_STEP:
                 raise EngineError("the network gave no probability for each frame", engine=self.engine)
-            # What was padded to a whole step has frames without speech.
+            # The frames that were padded to a whole step have no speech.
             complete = float(frame_probabilities[frames - 1])
             state = dict(zip(self._states, following, strict=True))
         return TurnEstimate(_checked(complete, self.engine))
 
 
 class Turn1:
-    """Shared weights of turn-1, or of any graph with its contract. Thread-safe.
+    """Model turn-1, or any graph with its contract, with shared weights. Thread-safe.
 
     ``turn-1.onnx`` has one input ``audio``, float32, (1, samples), 16 kHz, at most 8 s, unfiltered, and an
     output ``probability`` with one float32: the probability that the turn is complete. The number of samples
-    is free, or fixed: then the audio is padded with silence in front.
+    is free or fixed; if fixed, the audio is padded with silence at the front.
 
     Args:
-        settings: see the model.
+        settings: place of the weights, and device.
 
     Raises:
-        ModelFileError: the graph is not there.
-        EngineError: it does not load here, or keeps another contract.
+        ModelFileError: the graph does not exist.
+        EngineError: it does not load here, or has another contract.
     """
 
     rate_hz = RATE_HZ
@@ -198,7 +198,7 @@ class Turn1:
         self._samples = audio[1] if isinstance(audio[1], int) else None
 
     def estimate(self, audio: np.ndarray) -> TurnEstimate:
-        """Return how the turn sounds. See ``Turn1Mini.estimate``."""
+        """Return the estimate for a turn, as ``Turn1Mini.estimate``."""
         heard = _newest(audio)
         if not len(heard):
             return TurnEstimate(0.0)
@@ -212,7 +212,7 @@ class Turn1:
 
 
 def _present(folder: Path, names: Sequence[str]) -> Path:
-    """Return the first of these files that is there, or where it should be."""
+    """Return the first of these files that exists, or else the path of the first."""
     return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
@@ -227,14 +227,14 @@ def _open(file: Path, providers: list[str], cpu_count: int, engine: str) -> onnx
     options.inter_op_num_threads = 1
     options.intra_op_num_threads = cpu_count
     try:
-        # By its path and not its content: a graph over 2 GB has its weights in a file of its own.
+        # Loaded by path and not by content: a graph over 2 GB has its weights in a file of its own.
         return onnxruntime.InferenceSession(str(file), sess_options=options, providers=providers)
-    except Exception as error:  # the errors of onnxruntime have no root of their own
+    except Exception as error:  # the errors of onnxruntime have no common base class
         raise EngineError(f"cannot load {file.name}", engine=engine, retryable=False) from error
 
 
 def _shapes(ends: Sequence[Any]) -> dict[str, tuple[int | str | None, ...]]:
-    """Return the shape of each input or output by its name; a free dimension is no number."""
+    """Return the shape of each input or output by its name; a free dimension is not a number."""
     return {each.name: tuple(each.shape) for each in ends}
 
 
@@ -243,7 +243,7 @@ def _run(
 ) -> list[np.ndarray]:
     try:
         found: list[np.ndarray] = session.run(outputs, dict(inputs))
-    except Exception as error:  # the errors of onnxruntime have no root of their own
+    except Exception as error:  # the errors of onnxruntime have no common base class
         raise EngineError("the network failed", engine=engine) from error
     return found
 

@@ -1,4 +1,4 @@
-"""Voice activity: how likely is it that this window holds a voice?
+"""Voice activity: probability that a window of audio holds a voice.
 
 The engine holds the weights and is shared; a stream holds the recurrent state of one caller.
 """
@@ -11,10 +11,10 @@ from core.registry import Registry, Row
 
 
 class VoiceActivityStream(Protocol):
-    """Recurrent state of one caller."""
+    """Voice activity of one caller, with its recurrent state."""
 
     def probability(self, window: np.ndarray) -> float:
-        """Probability of voice, 0..1.
+        """Return the probability of voice, 0..1.
 
         window: float32, (window_samples,), in [-1, 1].
         Raises ShapeError for another length.
@@ -22,12 +22,12 @@ class VoiceActivityStream(Protocol):
         ...
 
     def reset(self) -> None:
-        """Forget what was heard: the next window starts a new stream."""
+        """Reset the state: the next window starts a new stream."""
         ...
 
 
 class VoiceActivityDetector(Protocol):
-    """Shared weights. Thread-safe."""
+    """Detector with shared weights. Thread-safe."""
 
     rate_hz: int
     window_samples: int

@@ -1,10 +1,10 @@
-"""Voice activity and level of a caller's windows; the network rests while there is nobody to be heard.
+"""Voice activity and level of a caller's windows; the network is not run while the caller is silent.
 
 A window counts as voice only where it is loud enough as well (``turn_taking.voice_gate``). Once a caller has
-been far softer than that for ``REST_AFTER_MS``, nothing that the network says can matter, and it is not
-asked: in most calls one side is silent most of the time, and the network is a third of what a silent caller
-costs. It has heard that much quiet by then, so its state is that of a quiet room; the last ``AGAIN_MS`` of it
-are heard in front of the first window that is louder.
+been far softer than that for ``REST_AFTER_MS``, the network's output cannot matter, and it is not run. In
+most calls one side is silent most of the time, and the network is a third of the cost of a silent caller. It
+has processed that much quiet by then, so its state is that of a quiet room. Its last ``AGAIN_MS`` are
+processed before the first window that is louder.
 """
 
 from collections import deque
@@ -17,20 +17,20 @@ from models.vad import VoiceActivityStream
 Window = tuple[float, float]
 
 REST_AFTER_MS = 640
-# A soft voice is known by what was in front of it.
+# The network detects a soft voice by the audio before it.
 AGAIN_MS = 320
-# So much softer than a voice may be.
+# Margin below the level of the softest voice.
 SOFTER_DB = 6.0
 
 
 class VoiceMeter:
-    """One caller. Not thread-safe.
+    """Meter of one caller. Not thread-safe.
 
     Args:
-        stream: of the caller.
+        stream: voice activity of the caller.
         window_samples: length of a window.
-        rate_hz: of the audio.
-        least_db: level, dB full scale, below which no voice counts; None: the network never rests.
+        rate_hz: rate of the audio.
+        least_db: level, dB full scale, below which no voice counts; None: the network always runs.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class VoiceMeter:
         self._before: deque[np.ndarray] = deque(maxlen=-(-AGAIN_MS * rate_hz // (1000 * window_samples)))
 
     def measure(self, pcm: bytes) -> list[Window]:
-        """Voice probability, 0..1, and mean power of each window.
+        """Return the voice probability, 0..1, and the mean power of each window.
 
         pcm: 16-bit, whole windows.
 

@@ -1,13 +1,13 @@
 """Silero voice activity: one ONNX session for the process, one recurrent state per caller.
 
-In: windows of 32 ms. Out: the probability of voice in each. Runs on the caller's thread (0.15 ms per window,
-the GIL is released inside); the session is shared and thread-safe, a stream belongs to one thread at a time.
-Whether speech has begun or ended is decided by others from the probabilities.
+Input: windows of 32 ms. Output: the probability of voice in each. Runs on the caller's thread (0.15 ms per
+window, the GIL is released inside); the session is shared and thread-safe, a stream belongs to one thread at
+a time. Other components decide from the probabilities whether speech has begun or ended.
 
-The model drifts: after half a minute of music it needs 0.4 s (worst 1.7 s) to notice a voice, with a reset in
-quiet 0.17 s (0.3 s), and after silence or noise the reset costs nothing (80 onsets measured). A stream
-therefore forgets its state every ``reset_after_ms``, but only in the middle of clear quiet: a reset inside a
-word makes the model doubt it.
+The model drifts: after half a minute of music it needs 0.4 s (worst 1.7 s) to detect a voice, with a reset in
+quiet 0.17 s (0.3 s). After silence or noise the reset costs nothing (80 onsets measured). A stream therefore
+resets its state every ``reset_after_ms``, but only in the middle of clear quiet: a reset inside a word lowers
+the probabilities.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ from core.media import samples_to_ms
 from core.strict_model import StrictModel
 from models.pipecat_data import pipecat_file
 
-# Samples per window and samples of the previous window that the network wants in front of it, by rate.
+# Samples per window, and samples of the previous window that the network expects before it, by rate.
 WINDOW_SAMPLES = {16_000: 512, 8_000: 256}
 CONTEXT_SAMPLES = {16_000: 64, 8_000: 32}
 # Recurrent state: (layers, batch, units).
@@ -43,10 +43,10 @@ class SileroSettings(StrictModel):
 
 
 class SileroVad:
-    """Shared weights. Thread-safe.
+    """Detector with shared weights. Thread-safe.
 
     Args:
-        settings: see the model.
+        settings: rate and drift control; None for the defaults.
         weights: an ONNX file of this network; None for the one in the Pipecat wheel.
 
     Raises:
@@ -67,16 +67,16 @@ class SileroVad:
             self._session = onnxruntime.InferenceSession(
                 str(path), sess_options=options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # the errors of onnxruntime have no root of their own
+        except Exception as error:  # the errors of onnxruntime have no common base class
             raise EngineError(f"cannot load {path.name}", engine="silero", retryable=False) from error
 
     def open_stream(self) -> "SileroStream":
-        """A new caller, nothing heard yet."""
+        """Return a stream for a new caller."""
         return SileroStream(self._session, self._settings)
 
 
 class SileroStream:
-    """Recurrent state of one caller. Not thread-safe."""
+    """Voice activity of one caller, with its recurrent state. Not thread-safe."""
 
     def __init__(self, session: onnxruntime.InferenceSession, settings: SileroSettings) -> None:
         self._session = session
@@ -93,7 +93,7 @@ class SileroStream:
         self._input = np.zeros((1, self._context_samples + self._window_samples), dtype=np.float32)
 
     def probability(self, window: np.ndarray) -> float:
-        """Probability of voice in ``window``, 0..1.
+        """Return the probability of voice in ``window``, 0..1.
 
         window: float32, (window_samples,), in [-1, 1].
 
@@ -110,14 +110,14 @@ class SileroStream:
             output, self._state = self._session.run(
                 None, {"input": self._input, "state": self._state, "sr": self._rate}
             )
-        except Exception as error:  # the errors of onnxruntime have no root of their own
+        except Exception as error:  # the errors of onnxruntime have no common base class
             raise EngineError("voice activity failed", engine="silero") from error
         probability = float(output[0, 0])
         self._count(probability)
         return probability
 
     def reset(self) -> None:
-        """Forget what was heard."""
+        """Reset the state and the context."""
         self._state = np.zeros(STATE_SHAPE, dtype=np.float32)
         self._input[:] = 0
         self._windows = 0

@@ -1,1 +1,1 @@
-"""Engines in processes of their own: messages, their bytes, and the supervision of children (ADR 0014)."""
+"""Engines in separate processes: messages, their encoding, and the supervision of children (ADR 0014)."""

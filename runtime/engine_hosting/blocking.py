@@ -1,7 +1,8 @@
-"""A supervised child with a large model, for threads that wait: one question, one answer, one deadline.
+"""Supervised child with a large model, for blocking threads: one question, one answer, one deadline.
 
-Owns a thread with an event loop, on which the child lives. A question that is stopped or late is forgotten,
-and a late answer to it is dropped. Late: the child is killed, and the next one loads at once. Thread-safe.
+Owns a thread with an event loop, on which the child is supervised. A question that is stopped or times out is
+dropped, and so is a late answer to it. On a timeout the child is killed, and the next one loads at once.
+Thread-safe.
 """
 
 import asyncio
@@ -20,15 +21,15 @@ from runtime.engine_hosting.child import ChildSettings, EngineChild
 from runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
 
 T = TypeVar("T")
-# A stop may go unseen for so long by a thread that waits.
+# Interval at which a waiting thread checks whether it was stopped, in seconds.
 POLL_S = 0.02
 
 
 class BlockingChild:
-    """See the module.
+    """Blocking interface to an ``EngineChild``.
 
     Args:
-        command: see ``EngineChild``, which also has the others.
+        command: command line of the child, as in ``EngineChild``.
         load: facts of the first message.
         limits: deadlines.
         name: registry name of the engine, for errors and logs.
@@ -57,26 +58,26 @@ class BlockingChild:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child while there is one."""
+        """Process id of the child; None without one."""
         return self._child.pid
 
     @property
     def restarts(self) -> int:
-        """How often the child was started again; numbers its lives, for ``ask`` and ``kill``."""
+        """Number of restarts of the child; it identifies a life for ``ask`` and ``kill``."""
         return self._child.restarts
 
     @property
     def loaded(self) -> Mapping[str, Any]:
-        """What the child answered when its engine was loaded."""
+        """Facts that the child answered when its engine was loaded."""
         return self._child.loaded
 
     @property
     def unanswered(self) -> int:
-        """Questions that wait for their answers."""
+        """Number of questions without an answer yet."""
         return len(self._pending)
 
     def start(self) -> None:
-        """Start the child and wait until its engine is loaded. Raises as ``Supervisor.start``."""
+        """Start the child and wait until its engine is loaded. Raises the errors of ``Supervisor.start``."""
         try:
             self._run(self._child.start()).result()
         except BaseException:
@@ -84,10 +85,10 @@ class BlockingChild:
             raise
 
     def wait_ready(self, is_stopped: Callable[[], bool]) -> bool:
-        """Wait until the engine is loaded, also after a restart; return False when stopped.
+        """Wait until the engine is loaded, also during a restart; return False when stopped.
 
         Raises:
-            AgentError: see ``Supervisor.wait_ready``.
+            AgentError: the errors of ``Supervisor.wait_ready``.
         """
         self._check_open()
         waiting = self._run(self._child.wait_ready())
@@ -100,7 +101,7 @@ class BlockingChild:
         return False
 
     def tell(self, type_: MessageType) -> None:
-        """Send a message that has no answer. Raises EngineError when closed."""
+        """Send a message that has no answer. Raises EngineError after ``close``."""
         self._schedule(self._child.send, EngineMessage(type_))
 
     def ask(
@@ -113,19 +114,20 @@ class BlockingChild:
         within_s: float,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> EngineMessage | None:
-        """Return the answer; None when ``is_stopped`` says so first: the child is stopped as well.
+        """Return the answer, or None when ``is_stopped`` returned true first; the child then gets a stop
+        message.
 
         Args:
-            type_: of the question.
-            facts: of the question.
-            payload: of the question.
-            life: of the child that the question is for.
-            within_s: longest wait; the child is killed then.
-            is_stopped: asked every ``POLL_S``.
+            type_: type of the question.
+            facts: facts of the question.
+            payload: payload of the question.
+            life: life of the child that the question is for, as ``restarts`` counts.
+            within_s: longest wait; after it the child is killed.
+            is_stopped: called every ``POLL_S``.
 
         Raises:
-            AgentError: the failure that the child answers.
-            EngineError: the child ends, or does not answer in time and is killed.
+            AgentError: the failure that the child answered.
+            EngineError: the child ended, or did not answer in time and was killed.
         """
         number, answer = next(self._numbers), Future[EngineMessage]()
         message = EngineMessage(type_, number, facts or {}, payload)
@@ -147,7 +149,9 @@ class BlockingChild:
         return None
 
     def kill(self, reason: str, *, life: int) -> None:
-        """End a life of the child that lasts. Its memory is free afterwards, or it hangs in a driver."""
+        """Kill the child if this life still lasts. Its memory is free afterwards unless it hangs in a
+        driver.
+        """
         if self._is_closed:
             return
         try:
@@ -156,7 +160,7 @@ class BlockingChild:
             logger.error(f"{self._name}: the process {self.pid} cannot be killed: it holds its device")
 
     def close(self) -> None:
-        """End the child and the thread. No child is started from here on."""
+        """End the child and the thread. No child is started afterwards."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -174,10 +178,10 @@ class BlockingChild:
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError as error:
-            # It was closed a moment ago.
+            # The loop was closed a moment ago.
             raise EngineError(f"{self._name}: the worker is gone", engine=self._name) from error
 
-    # On the loop.
+    # Called on the loop, except ``_run`` and ``_checked``.
 
     def _run(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -1,12 +1,13 @@
-"""A supervised child process that speaks frames on a socket: load, heartbeat, end.
+"""Supervised child process that exchanges frames on a socket: load, heartbeat, end.
 
-In: messages of the owner, to streams of the child. Out: its messages by ``on_message``, the end of each life
-by ``on_end``, on the loop. The child is started clean (no fork of this process) and gets no secrets from the
-environment; ``load`` is its first message, and the answer says that the engine is ready.
+Inputs: messages of the owner, to streams of the child. Outputs: the child's messages through ``on_message``
+and the end of each life through ``on_end``, both on the loop. The child is started clean (no fork of this
+process) and gets no secrets from the environment. ``load`` is its first message, and its answer means that
+the engine is ready.
 
-Hung: a child that gives no sign and neither uses nor waits for a processor or a disk for ``hung_ms`` is
-killed. It is pinged all the time; a busy machine is no reason. Ends: the socket is closed, which is the
-child's sign to leave; it is killed after ``close_timeout_s``.
+Hung: a child that sends nothing and neither uses nor waits for a processor or a disk for ``hung_ms`` is
+killed. It is pinged all the time; a busy machine is not a reason to kill it. End: the socket is closed, which
+asks the child to exit; it is killed after ``close_timeout_s``.
 """
 
 import asyncio
@@ -25,9 +26,9 @@ from runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_fram
 from runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
 from runtime.engine_hosting.supervisor import RestartPauses, Supervisor, child_environment
 
-# A child counts as hung after so many looks at it, in which it gave no sign and neither used a processor nor
-# waited for one or for a disk. Looks are counted and not the clock: while this loop stands, no sign of a
-# child can be noticed.
+# A child counts as hung after this many looks at it without a sign, while it neither used a processor nor
+# waited for one or for a disk. Looks are counted instead of time: while this loop is blocked, it cannot
+# notice a sign of the child.
 HUNG_LOOKS = 4
 
 
@@ -53,21 +54,21 @@ class ChildSettings(StrictModel):
 
 
 class EngineChild(Supervisor):
-    """See the module, and ``Supervisor`` for the lives of the child.
+    """Child process of one engine; ``Supervisor`` restarts it.
 
     Args:
-        command: of the child; the number of its end of the socket is added.
+        command: command line of the child; the descriptor of its end of the socket is appended.
         load: facts of the first message.
         limits: deadlines.
         name: registry name of the engine, for errors and logs.
-        on_message: called with the stream and each message, but for answers to ``load`` and pings.
+        on_message: called with the stream and each message, except answers to ``load`` and pings.
         on_end: called when a life is over.
         on_device: the child runs a large model (``child_environment``).
-        ends_for_good: a child that ends while it loads is a final failure, and not tried again at once.
+        ends_for_good: a child that ends while it loads is a final failure and is not restarted.
 
     Attributes:
         loaded: facts of the answer to the last ``load``.
-        last_sign_s: loop time when the child last wrote something.
+        last_sign_s: loop time of the last data from the child.
     """
 
     def __init__(
@@ -97,11 +98,11 @@ class EngineChild(Supervisor):
 
     @property
     def pid(self) -> int | None:
-        """Return the process id of the child while there is one."""
+        """Process id of the child; None without one."""
         return self._process.pid if self._process else None
 
     def send(self, message: EngineMessage, stream: int = 0) -> None:
-        """Queue a message for the child; without one nothing happens. The owner bounds what is queued."""
+        """Queue a message for the child; has no effect without one. The owner bounds the queue."""
         if self._writer is None or self._writer.is_closing():
             return
         if self._unanswered_since_s is None:
@@ -109,13 +110,13 @@ class EngineChild(Supervisor):
         self._writer.write(encode_frame(message, stream))
 
     def kill(self, reason: str) -> None:
-        """End the present life by force."""
+        """Kill the present child, and log the reason."""
         if self._process is not None and self._process.returncode is None:
             logger.error(f"{self.name}: {reason}: killed")
             self._process.kill()
 
     def kill_if_silent(self, longest_s: float) -> None:
-        """Kill a child that was sent something and has given no sign for ``longest_s``."""
+        """Kill a child that was sent something and has been silent for ``longest_s``."""
         if self._unanswered_since_s is not None:
             now_s = asyncio.get_running_loop().time()
             quiet_s = now_s - max(self.last_sign_s, self._unanswered_since_s)
@@ -123,7 +124,7 @@ class EngineChild(Supervisor):
                 self.kill(f"the engine process gives no sign for {quiet_s:.1f} s")
 
     async def _live_once(self) -> None:
-        """Run one life of the child, from start to end; the child is gone when this returns or raises."""
+        """Run one life of the child from start to end; the child has exited when this returns or raises."""
         ours, theirs = socket.socketpair()
         try:
             self._process = await self._spawned(theirs)
@@ -165,7 +166,7 @@ class EngineChild(Supervisor):
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         frames = FrameReader()
-        # A child that died with something unread, a ping for example, resets the connection: the same end.
+        # A child that died with data unread, such as a ping, resets the connection: the same end.
         with suppress(ConnectionResetError):
             while data := await reader.read(RECEIVE_BYTES):
                 self.last_sign_s = asyncio.get_running_loop().time()
@@ -185,7 +186,9 @@ class EngineChild(Supervisor):
             raise EngineFailure.read(message.facts).error(self.name, prefix=f"{self.name}: ")
 
     async def _beat(self, process: asyncio.subprocess.Process) -> None:
-        """Kill a child that stands: stopped, deadlocked, waiting for what never comes. Until cancelled."""
+        """Kill a child that is stopped, deadlocked or waits for an event that never comes. Runs until
+        cancelled.
+        """
         looks, self._is_pinged = 0, False
         before: tuple[float, int | None] = (0.0, None)
         while True:
@@ -194,7 +197,7 @@ class EngineChild(Supervisor):
                 # Loading has a deadline of its own.
                 continue
             if not self._is_pinged:
-                # Not everything that is sent has an answer.
+                # Not every message has an answer.
                 self._is_pinged, looks = True, 0
                 self.send(EngineMessage(MessageType.PING))
                 continue
@@ -207,7 +210,7 @@ class EngineChild(Supervisor):
                 return
 
     async def _reap(self) -> None:
-        """Close the socket, which is the child's sign to leave; kill it at the deadline."""
+        """Close the socket, which asks the child to exit; kill the child at the deadline."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
@@ -215,7 +218,7 @@ class EngineChild(Supervisor):
         if process is None:
             return
         try:
-            # A deadline that passes is no error here, and raised while a cancellation passes it would replace
+            # A missed deadline is no error here. If it were raised during a cancellation, it would replace
             # it.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._child_limits.close_timeout_s):
@@ -227,22 +230,22 @@ class EngineChild(Supervisor):
 
 
 def waits_for_processor(pid: int) -> bool:
-    """Return whether a thread of a process waits for a processor or a disk: neither is a sign of hanging.
+    """Return whether a thread of a process waits for a processor or a disk: neither means that it hangs.
 
     On a busy machine a thread waits for seconds for either of them.
     """
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
         states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
-        # "D" waits for a disk, or for memory that is swapped in; a kill would have to wait for it too.
+        # "D" waits for a disk, or for swapped memory; a kill would have to wait for it too.
         return any(state in ("R", "D") for state in states)
     except OSError:
-        # A thread that has just ended: it ran.
+        # A thread has just ended, so it was running.
         return True
 
 
 def processor_ticks(pid: int) -> int | None:
-    """Return the processor time that a process has used, in clock ticks; None where that is not known."""
+    """Return the processor time that a process has used, in clock ticks; None when it cannot be read."""
     try:
         # Fields after the command name, which may itself hold spaces and brackets.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

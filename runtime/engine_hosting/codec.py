@@ -1,9 +1,9 @@
-"""One message as bytes: of a WebSocket, and of a socket between a process and its child.
+"""Encoding of one message, for a WebSocket and for the socket between a process and its child.
 
-A message without bytes is a JSON text on a WebSocket: ``type``, ``number``, and the facts beside them. One
-with bytes is a binary message: the length of such a text, the text, the bytes. No base64: a second of float32
-audio is 64 kB and not 85. A frame of a socket is the binary message behind its length and the number of its
-stream. Pure; standard library only.
+A message without payload is a JSON text on a WebSocket: ``type``, ``number`` and the facts as further fields.
+A message with payload is a binary message: the length of such a text, the text, the payload. No base64: a
+second of float32 audio is 64 kB instead of 85. A frame of a socket is the binary message, preceded by its
+length and the number of its stream. Pure; standard library only.
 """
 
 import json
@@ -13,7 +13,7 @@ from core.errors import PeerError
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 LENGTH = struct.Struct("<I")
-# Bytes behind it, stream.
+# Number of bytes that follow, and stream.
 FRAME = struct.Struct("<II")
 MOST_FACTS_BYTES = 1_048_576
 # Eight pictures of 1,344 x 1,344 are 43 MB.
@@ -23,20 +23,20 @@ _TYPES = {type_.value: type_ for type_ in MessageType}
 
 
 def encode(message: EngineMessage) -> str | bytes:
-    """Return a message as it is sent over a WebSocket: a text, or bytes where there are any.
+    """Return a message as it is sent over a WebSocket: a text, or bytes when it has a payload.
 
     Raises:
-        ValueError: it is larger than a message may be, or its facts name ``type`` or ``number``.
+        ValueError: the message is too large, or its facts use the key ``type`` or ``number``.
     """
     written = _written(message)
     return written.decode() if not message.payload else LENGTH.pack(len(written)) + written + message.payload
 
 
 def decode(data: str | bytes) -> EngineMessage:
-    """Return a message that was received.
+    """Return the message that was received.
 
     Raises:
-        PeerError: the other side does not speak this protocol.
+        PeerError: the data does not follow this protocol.
     """
     text: str | bytes = data
     payload = b""
@@ -64,7 +64,7 @@ def encode_frame(message: EngineMessage, stream: int = 0) -> bytes:
     """Return a message as it is sent over a socket.
 
     Raises:
-        ValueError: see ``encode``.
+        ValueError: the message is too large, or its facts use the key ``type`` or ``number``.
     """
     written = _written(message)
     behind = LENGTH.size + len(written) + len(message.payload)
@@ -72,7 +72,7 @@ def encode_frame(message: EngineMessage, stream: int = 0) -> bytes:
 
 
 class FrameReader:
-    """Assemble the messages of a socket from its bytes."""
+    """Assembler of messages from the bytes of a socket."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -81,7 +81,7 @@ class FrameReader:
         """Return the messages that ``data`` completes, oldest first, each with the number of its stream.
 
         Raises:
-            PeerError: the other side does not speak this protocol.
+            PeerError: the data does not follow this protocol.
         """
         buffer, begin = self._buffer, 0
         buffer += data
@@ -102,7 +102,7 @@ class FrameReader:
 def _written(message: EngineMessage) -> bytes:
     facts = message.facts
     if not facts:
-        # As ``json.dumps`` writes it, in a third of the time: most messages of a child have no facts.
+        # The same as ``json.dumps`` in a third of the time: most messages of a child have no facts.
         written = b'{"type": "%b", "number": %d}' % (message.type.encode(), message.number)
     elif "type" in facts or "number" in facts:
         raise ValueError("facts that name a field of every message")

@@ -1,8 +1,8 @@
-"""Messages between the owner of an engine and the process that the engine runs in.
+"""Messages between the owner of an engine and the process that runs it.
 
 A question has a number above zero. Its answer (``done``, ``failed``) and the pieces before it repeat the
-number; a message with the number zero has no answer. Pure; standard library only, because a worker may have a
-Python environment of its own.
+number; a message with the number zero has no answer. Pure; standard library only, because a worker may have
+its own Python environment.
 """
 
 from collections.abc import Mapping
@@ -13,31 +13,32 @@ from typing import Any, Protocol
 
 from core.errors import AgentError, CapacityError, ConfigError, EngineBusyError, EngineError
 
-# Errors that keep their class; every other one is an EngineError to the receiver.
+# Errors that keep their class; any other becomes an EngineError at the receiver.
 _KEPT = (ConfigError, CapacityError, EngineBusyError)
 
 
 class MessageType(StrEnum):
-    """Kind of a message. Workers of other machines send and receive those that docs/workers.md lists."""
+    """Type of a message. Workers on other machines send and receive those listed in docs/workers.md."""
 
-    # To a worker, first of all.
+    # To a worker, before any other message.
     LEASE = "lease"
     WATCH = "watch"
-    # To a child, first of all, and for each of its streams.
+    # To a child: LOAD first, OPEN for each of its streams.
     LOAD = "load"
     OPEN = "open"
-    # Of a conversation.
+    # To a conversational engine.
     PREPARE = "prepare"
     PREFILL = "prefill"
     GENERATE = "generate"
     FINALIZE = "finalize"
     CLEANUP = "cleanup"
-    # Of a stream that is recognised: an utterance, its audio, its end.
+    # To a stream of a recogniser: an utterance, its audio, its end.
     START = "start"
     AUDIO = "audio"
     FINISH = "finish"
     DISCARD = "discard"
-    # Of a voice: a clause. Of a front end: a piece of a caller, windows of voice activity.
+    # To a voice: SPEAK, a clause. To a front end: PROCESS, audio of a caller; MEASURE, windows of voice
+    # activity.
     SPEAK = "speak"
     PROCESS = "process"
     MEASURE = "measure"
@@ -62,13 +63,13 @@ class MessageType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EngineMessage:
-    """One message.
+    """Message of the protocol.
 
     Attributes:
-        type: what it is.
-        number: of a question, and of its answer; 0 of a message that is neither.
-        facts: whatever belongs to its type.
-        payload: bytes, laid out as the facts say.
+        type: type of the message.
+        number: number of a question and of its answer; 0 for a message that is neither.
+        facts: fields that belong to the type.
+        payload: bytes, laid out as the facts describe.
     """
 
     type: MessageType
@@ -78,7 +79,7 @@ class EngineMessage:
 
 
 class SettingsModel(Protocol):
-    """Settings that cross as JSON: a pydantic model, which a child may have to do without."""
+    """Settings that are sent as JSON: a pydantic model, which may be missing in a child's environment."""
 
     def model_dump_json(self) -> str: ...
 
@@ -91,12 +92,13 @@ def resolve(target: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """Facts of ``load``: which engine a child makes.
+    """Facts of ``load``: the engine that a child creates.
 
     Attributes:
         factory: ``"package.module:Attribute"``, or a name of a registry; called with the settings.
-        settings_type: ``"package.module:Attribute"`` of their model; None: the factory takes none.
-        settings: as JSON.
+        settings_type: ``"package.module:Attribute"`` of the model of the settings; None if the factory takes
+            none.
+        settings: the settings as JSON.
     """
 
     factory: str
@@ -112,17 +114,17 @@ class EngineSpec:
         return cls(factory, f"{kind.__module__}:{kind.__qualname__}", settings.model_dump_json())
 
     def read_settings(self) -> Any:
-        """Return the settings."""
+        """Return the settings as an instance of ``settings_type``."""
         return resolve(self.settings_type or "").model_validate_json(self.settings)
 
 
 @dataclass(frozen=True, slots=True)
 class AudioTaken:
-    """Facts of ``taken``: audio that an engine has worked through.
+    """Facts of ``taken``: audio that an engine has processed.
 
     Attributes:
-        size_bytes: of the audio; 0 for work after the last piece.
-        work_us: how long the engine worked on it, in microseconds of the clock.
+        size_bytes: size of the audio; 0 for work after the last piece.
+        work_us: wall-clock time that the engine worked on it.
     """
 
     size_bytes: int
@@ -131,12 +133,12 @@ class AudioTaken:
 
 @dataclass(frozen=True, slots=True)
 class EngineFailure:
-    """An error as it crosses between processes.
+    """Error as it is sent between processes.
 
     Attributes:
-        kind: name of its class; ``class`` among the facts.
-        message: its words.
-        retryable: whether the same question may succeed later.
+        kind: name of its class; the key ``class`` in the facts.
+        message: text of the error.
+        retryable: the same question may succeed later.
     """
 
     kind: str
@@ -145,13 +147,13 @@ class EngineFailure:
 
     @classmethod
     def of(cls, error: AgentError) -> "EngineFailure":
-        """Return what the other side has to know of an error."""
+        """Return the representation of an error for the other side."""
         kind = next((each.__name__ for each in _KEPT if isinstance(error, each)), EngineError.__name__)
         return cls(kind, str(error), bool(getattr(error, "retryable", False)))
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> "EngineFailure":
-        """Return the failure of a ``failed`` message; facts that are missing are taken for empty ones."""
+        """Return the failure of a ``failed`` message; missing facts do not raise."""
         return cls(str(facts.get("class")), str(facts.get("message")), bool(facts.get("retryable")))
 
     def facts(self) -> dict[str, Any]:
@@ -163,7 +165,7 @@ class EngineFailure:
 
         Args:
             engine: registry name of the engine.
-            prefix: what the message begins with.
+            prefix: text put before the message.
         """
         message = prefix + self.message
         match self.kind:

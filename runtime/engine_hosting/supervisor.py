@@ -1,12 +1,13 @@
-"""Supervise one process: lives of it, one after the other, until its owner closes.
+"""Supervision of one process: one life after the other until its owner closes.
 
-In: ``live``, a coroutine that runs one life from start to end and leaves no process behind; ``mark_ready``,
-called in it as soon as the engine is loaded. Out: ``wait_ready``, and why the engine does not become ready.
+Inputs: ``live``, a coroutine that runs one life from start to end and leaves no process running;
+``mark_ready``, called by it as soon as the engine is loaded. Outputs: ``wait_ready``, and the reason for
+which the engine does not become ready.
 
 Owns one task. Late: a life that is not ready within ``start_timeout_s`` is cancelled. Dead: the next life
-begins after a pause that grows while lives are short. Wrong: a failure that does not pass by itself ends the
-supervision of an engine that was never ready. One that was ready once will be ready again: memory or a file
-may be missing for a while, and a supervisor that gives up leaves every later call without the engine.
+begins after a pause that grows while lives are short. Misconfigured: a permanent failure ends the supervision
+of an engine that was never ready. An engine that was ready once is expected to be ready again. Memory or a
+file may be missing for a while, and a supervisor that gives up leaves every later call without the engine.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from loguru import logger
 
 from core.errors import AgentError, ConfigError, EngineError
 
-# What a child may know of our environment. Keys of services are not in it.
+# Environment variables that are passed to a child. Keys of services are not among them.
 PASSED_ENVIRONMENT = (
     "HOME",
     "LANG",
@@ -31,7 +32,7 @@ PASSED_ENVIRONMENT = (
     "TMPDIR",
     "XDG_CACHE_HOME",
 )
-# What else a process needs that runs a large model on a device.
+# Further variables that a process needs to run a large model on a device.
 PASSED_TO_MODELS = (
     "CUDA_VISIBLE_DEVICES",
     "HF_HOME",
@@ -45,9 +46,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def child_environment(*, on_device: bool = False) -> dict[str, str]:
-    """Return the environment variables of a child; ``on_device``: of one that runs a large model."""
+    """Return the environment variables of a child; ``on_device`` adds those that a large model needs."""
     names = PASSED_ENVIRONMENT + (PASSED_TO_MODELS if on_device else ())
-    # The child finds the same modules wherever it is started from, the deployment's own engines among them.
+    # The child finds the same modules, including the deployment's own engines, from any working directory.
     own = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     modules = os.pathsep.join([str(ROOT), *map(os.path.abspath, own)])
     return {name: os.environ[name] for name in names if name in os.environ} | {"PYTHONPATH": modules}
@@ -58,10 +59,10 @@ class RestartPauses:
     """Pauses before the next life.
 
     Attributes:
-        first_ms: before the first restart.
-        least_ms: before the second one; later ones double.
-        most_ms: pause that grows no more.
-        settled_ms: a life that was ready and lasted longer begins the row anew.
+        first_ms: pause before the first restart.
+        least_ms: pause before the second restart; later pauses double.
+        most_ms: longest pause.
+        settled_ms: a life that was ready for longer resets the pause to ``first_ms``.
     """
 
     first_ms: int
@@ -71,17 +72,17 @@ class RestartPauses:
 
 
 class Supervisor:
-    """See the module.
+    """Supervisor that runs lives of one process, with pauses and a deadline for loading.
 
     Args:
-        live: runs one life; raises what ended it, or returns.
+        live: runs one life; raises the error that ended it, or returns.
         name: registry name of the engine, for errors and logs.
-        pauses: before restarts.
+        pauses: pauses before restarts.
         start_timeout_s: longest loading, and longest wait for it; None for no bound.
 
     Attributes:
-        restarts: how often a life began after the first one.
-        failure: why the engine did not load the last time; None when it did.
+        restarts: number of lives begun after the first one.
+        failure: error of the last loading; None when it succeeded.
     """
 
     def __init__(
@@ -100,26 +101,26 @@ class Supervisor:
         self._pauses = pauses
         self._start_timeout_s = start_timeout_s
         self._ready = asyncio.Event()
-        # The last loading failed for a reason that does not pass by itself.
+        # Set when the last loading failed permanently.
         self._unusable = asyncio.Event()
         self._ready_since_s: float | None = None
         self._has_been_ready = False
         self._deadline: asyncio.Timeout | None = None
         self._task: asyncio.Task[None] | None = None
-        # Those who wait until the engine is ready are given the reason why it never will be.
+        # Number of waiters in ``wait_ready``; they raise the permanent failure.
         self._waiters = 0
         self._ended: asyncio.Future[None] | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether a life has loaded its engine and lasts."""
+        """True while a life has loaded its engine and lasts."""
         return self._ready.is_set()
 
     async def start(self) -> None:
         """Begin the first life and wait until it is ready.
 
         Raises:
-            AgentError: see ``wait_ready``. No life is left then.
+            AgentError: the errors of ``wait_ready``. No life remains then.
         """
         self._task = asyncio.create_task(self.run(), name=f"{self.name}.supervisor")
         try:
@@ -129,14 +130,14 @@ class Supervisor:
             raise
 
     async def close(self) -> None:
-        """End the life and the task of ``start``."""
+        """End the present life and the task that ``start`` created."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     def mark_ready(self) -> None:
-        """Record that the present life has loaded its engine; between two lives nothing happens."""
+        """Record that the present life has loaded its engine; has no effect between two lives."""
         if self._deadline is None:
             return
         self._deadline.reschedule(None)
@@ -148,7 +149,7 @@ class Supervisor:
         self._ready.set()
 
     def mark_down(self) -> None:
-        """Record that the present life ends: it takes no more work."""
+        """Record that the present life is ending and takes no more work."""
         self._ready.clear()
 
     async def wait_ready(self) -> None:
@@ -156,7 +157,7 @@ class Supervisor:
 
         Raises:
             ConfigError: the settings of the engine are wrong.
-            EngineError: it does not load, or not in time, or there is no supervision any more.
+            EngineError: the engine does not load, or not in time, or supervision has ended.
         """
         if self._task is None or self._task.done():
             raise self.failure or self.error("the engine process is not running", retryable=False)
@@ -174,20 +175,20 @@ class Supervisor:
             raise self.failure or self.error("the engine does not become ready in time")
 
     async def wait_ended(self) -> None:
-        """Wait until the present life has ended, or the supervision."""
+        """Wait until the present life or the supervision has ended."""
         if self._ended is not None:
             await asyncio.wait({self._ended})
 
     def error(self, message: str, *, retryable: bool = True) -> EngineError:
-        """Return an error that names the engine."""
+        """Return an EngineError that names the engine."""
         return EngineError(f"{self.name}: {message}", engine=self.name, retryable=retryable)
 
     def retire(self) -> None:
-        """Begin no life any more; the present one goes on."""
+        """Begin no further life; the present one continues."""
         self._is_retired = True
 
     async def run(self) -> None:
-        """Live until cancelled, retired or given up. Called by ``start``, or by the owner's own task."""
+        """Run lives until cancelled, retired or given up. Called by ``start``, or by the owner's own task."""
         pauses, reported = self._pauses, ""
         pause_ms = pauses.first_ms
         loop = asyncio.get_running_loop()
@@ -196,7 +197,7 @@ class Supervisor:
             ended = self._ended = loop.create_future()
             try:
                 await self._live_in_time()
-            except Exception as error:  # the edge of a supervisor: whatever ended a life, the next one begins
+            except Exception as error:  # boundary of the supervisor: the next life begins after any error
                 reported = self._report(error, reported)
             finally:
                 self._ready.clear()
@@ -226,7 +227,7 @@ class Supervisor:
             self.failure = error
             if isinstance(error, ConfigError) or not getattr(error, "retryable", True):
                 self._unusable.set()
-        # Each waiter raises the final error itself, which is then logged once.
+        # Waiters raise the permanent failure themselves, so it is logged only once.
         if str(error) != reported and not (self._unusable.is_set() and self._waiters):
             kind = "" if isinstance(error, AgentError | OSError) else f"{type(error).__name__}: "
             logger.error(f"{self.name}: engine process failed: {kind}{error}")

@@ -1,1 +1,1 @@
-"""A language model in a worker of this deployment, by the worker link."""
+"""Language model in a worker of this deployment, reached through the worker link."""

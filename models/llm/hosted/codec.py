@@ -1,7 +1,7 @@
-"""Questions on a condition, and what became of them, as facts and bytes of the worker link. Pure.
+"""Encoding of conditional questions and their answers as facts and bytes of the worker link. Pure.
 
-A dialogue crosses as bytes: it may be larger than the facts of a message. What the facts do not bear out is
-refused: a worker must not trust who leases it, nor the other way.
+A dialogue is sent as bytes, because it may be larger than the facts of a message. Inconsistent facts are
+refused: worker and client must not trust each other.
 """
 
 import json
@@ -15,14 +15,16 @@ from models.llm.kv.dialogue import Answered, Asked, Prefilled
 from models.llm.kv.segments import CacheHandle
 from protocols.facts import from_facts, from_rows, to_facts, to_rows
 
-# A million tokens of text are about four megabytes, and six bytes a character where it is not of ASCII.
+# A million tokens of text are about four megabytes, and six bytes a character for text that is not ASCII.
 MOST_DIALOGUE_BYTES = 33_554_432
 MOST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
 class AskedFacts:
-    """See ``Asked``; ``append`` counts the messages at the end of the dialogue that are appended."""
+    """Facts of ``Asked``; ``append`` is the number of messages at the end of the dialogue that are
+    appended.
+    """
 
     condition: CacheHandle | None
     keep: int
@@ -33,7 +35,7 @@ class AskedFacts:
 
 @dataclass(frozen=True, slots=True)
 class PrefilledFacts:
-    """See ``Prefilled``; ``condition`` says what became of the condition."""
+    """Facts of ``Prefilled``; ``condition`` is the outcome of the condition."""
 
     cached_tokens: int
     input_tokens: int
@@ -43,7 +45,7 @@ class PrefilledFacts:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredFacts:
-    """See ``Answered``; ``handle`` is what to go on from."""
+    """Facts of ``Answered``; ``handle`` is the condition for the next question."""
 
     handle: CacheHandle
     asked_digest: str
@@ -53,21 +55,21 @@ class AnsweredFacts:
 
 
 def of_asked(asked: Asked, condition: CacheHandle | None) -> tuple[dict[str, Any], bytes]:
-    """To be sent.
+    """Return the facts and the payload of a question.
 
     Args:
-        asked: the dialogue, and where to go on from.
-        condition: who has what is gone on from; its digest is that of ``asked``.
+        asked: the dialogue, and the condition.
+        condition: handle of the cache to continue from; its digest is that of ``asked``.
     """
     facts = AskedFacts(condition, asked.keep, asked.answer, asked.rest, len(asked.append))
     return to_facts(facts), json.dumps(to_rows(asked.full)).encode()
 
 
 def to_asked(facts: Mapping[str, Any], payload: bytes) -> tuple[Asked, CacheHandle | None]:
-    """As it was received.
+    """Return the question that was received, and its condition.
 
     Raises:
-        PeerError: it is none.
+        PeerError: the message is not a valid question.
     """
     asked, condition = from_facts(AskedFacts, facts), None
     if asked.condition is not None:
@@ -87,17 +89,17 @@ def to_asked(facts: Mapping[str, Any], payload: bytes) -> tuple[Asked, CacheHand
 
 
 def of_prefilled(prefilled: Prefilled, *, is_conditional: bool) -> dict[str, Any]:
-    """To be sent: the counts, and what became of the condition."""
+    """Return the facts of ``prefilled``: the counts, and the outcome of the condition."""
     held = "equal" if not prefilled.cropped_tokens else "cropped"
     condition = "refused" if prefilled.refused else held if is_conditional else "none"
     return to_facts(prefilled, without=("refused",)) | {"condition": condition}
 
 
 def to_prefilled(given: object) -> Prefilled:
-    """As it was received.
+    """Return the counts that were received.
 
     Raises:
-        PeerError: it is none.
+        PeerError: the facts are not valid.
     """
     facts = from_facts(PrefilledFacts, given)
     refused = facts.condition == "refused"
@@ -105,7 +107,7 @@ def to_prefilled(given: object) -> Prefilled:
 
 
 def of_answered(answered: Answered, worker: str, incarnation: str) -> dict[str, Any]:
-    """To be sent, with the handle to go on from."""
+    """Return the facts of ``answered``, with the handle for the next question."""
     handle = CacheHandle(worker, incarnation, answered.digest, answered.kv_tokens)
     return to_facts(
         AnsweredFacts(handle, answered.asked_digest, answered.text, answered.char_ends, answered.chain)
@@ -113,10 +115,10 @@ def of_answered(answered: Answered, worker: str, incarnation: str) -> dict[str, 
 
 
 def to_answered(given: object) -> tuple[Answered, CacheHandle]:
-    """As it was received.
+    """Return the answer that was received, and its handle.
 
     Raises:
-        PeerError: it is none.
+        PeerError: the facts are not valid.
     """
     facts = from_facts(AnsweredFacts, given)
     handle, text, ends = _checked(facts.handle), facts.text, facts.char_ends

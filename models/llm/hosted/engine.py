@@ -1,16 +1,16 @@
-"""The language model that runs in a worker: this side of the worker link.
+"""Client of a language model that runs in a worker.
 
-In: the dialogue of one conversation. Out: pieces of the answer, as the worker's model makes them. A
-conversation has a stream of a worker to itself, with a lease of its own, from its first question to its end,
-and a thread that waits for it. What it sends with a dialogue is a condition: the handle of what the worker
-said that it has read (worker, process, digest, tokens). The worker compares; a handle of a process that is
-gone costs time, and nothing else.
+Input: the dialogue of one conversation. Output: pieces of the answer, as the worker's model makes them. Each
+conversation has its own stream of a worker, with a lease, from its first question to its end, and a thread
+that waits for it. It sends a condition with each dialogue: the handle of the context that the worker reported
+(worker, process, digest, tokens). The worker compares the digest. A handle of a process that has ended costs
+only time.
 
-A cancelled answer sends the worker a stop: it ends at its next token and reports what it has read by then;
-the next question waits for that, ``request_timeout_s`` at most. A link that broke while nothing was said of
-an answer is replaced once, by the same session, so that what is kept of it is found again. Slow, dead, hung
-or wrong: ``EngineError`` behind ``request_timeout_s`` at the latest; while the worker reads, or others have
-their turn, it says once a second that it is there.
+A cancelled answer sends the worker a stop: it ends at its next token and reports the context that it has
+then. The next question waits for that report, ``request_timeout_s`` at most. A link that breaks before the
+first piece of an answer is replaced once, with the same session, so that the cache is found again. When the
+worker is slow, dead, hung or violates the protocol, ``EngineError`` is raised after ``request_timeout_s`` at
+the latest. While the worker reads, or serves other conversations, it sends a sign of life once a second.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ ENGINE = "worker"
 
 
 class AnswerLimits(StreamLimits):
-    """How long a worker is waited for."""
+    """Deadlines for a worker."""
 
     request_timeout_s: float = Field(
         3, gt=0, le=600, description="longest wait for a sign of the worker, while it reads or answers"
@@ -50,35 +50,35 @@ class AnswerLimits(StreamLimits):
 
 
 class WorkerLlmSettings(WorkerAddress, AnswerLimits):
-    """One worker with a language model."""
+    """Worker with a language model, and deadlines for it."""
 
 
 class PoolLlmSettings(AnswerLimits):
-    """Language models in the workers of this deployment."""
+    """Pool of workers with a language model in this deployment, and deadlines for them."""
 
     workers: tuple[str, ...] = Field((), description="names of those that are meant; none: all of the kind")
     load_timeout_s: float = Field(600, gt=0, le=3_600, description="longest wait until the first is loaded")
 
 
 class SessionLeasing(Protocol):
-    """Places conversations that may come back: a pool, or always the same worker. Thread-safe."""
+    """Placement of conversations that may come back: a pool, or always the same worker. Thread-safe."""
 
     def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, EngineMessage]:
-        """Where to go, and the first message there.
+        """Return the address of a worker, and the first message to send.
 
         Args:
-            session_id: of the conversation.
-            epoch: higher each time: what is left of the last one ends.
-            near: who has something of it.
+            session_id: id of the conversation.
+            epoch: number that grows with each lease: the remains of the previous lease are ended.
+            near: handle of a cache of the conversation; its worker is preferred.
 
         Raises:
-            EngineBusyError: no worker has a stream left.
-            EngineError: no worker is there.
+            EngineBusyError: no worker has capacity for a stream.
+            EngineError: no worker is available.
         """
         ...
 
     def not_taken(self, url: str) -> bool:
-        """See ``StreamLeasing``."""
+        """Report a refusal, as ``StreamLeasing.not_taken``."""
         ...
 
 
@@ -86,7 +86,7 @@ class HostedLlm:
     """Language models in workers. Thread-safe.
 
     Args:
-        leasing: says which worker.
+        leasing: chooses the worker.
         limits: deadlines.
     """
 
@@ -95,21 +95,21 @@ class HostedLlm:
         self._limits = limits
 
     def open_replies(self) -> "HostedReplies":
-        """The language model of one conversation; reaches for nothing yet."""
+        """Return the language model of one conversation; no connection is made yet."""
         return HostedReplies(self._leasing, self._limits, uuid.uuid4().hex)
 
     def close(self) -> None:
-        """Do nothing: each conversation is closed by its owner."""
+        """Do nothing: the owner of each conversation closes it."""
 
 
 class WorkerLlm(HostedLlm):
-    """The language model of one worker.
+    """Language model of one worker.
 
     Args:
-        settings: see the model.
+        settings: address and deadlines.
 
     Raises:
-        ConfigError: there is no secret.
+        ConfigError: the secret is not set.
     """
 
     def __init__(self, settings: WorkerLlmSettings) -> None:
@@ -120,8 +120,8 @@ class WorkerLlm(HostedLlm):
         """Return when the worker has its model. Blocks.
 
         Raises:
-            ConfigError: it has an engine of another kind.
-            EngineError: it is not reached, or its model does not load, or not in time.
+            ConfigError: the worker has an engine of another kind.
+            EngineError: the worker is not reached, or its model does not load, or not in time.
         """
         settings = self._settings
         loaded_engine(
@@ -130,7 +130,7 @@ class WorkerLlm(HostedLlm):
 
 
 class _OfSession:
-    """See ``StreamLeasing``: always the same conversation, each time a newer owner of it."""
+    """Leasing of one conversation as ``StreamLeasing``; each lease has a higher epoch."""
 
     def __init__(self, leasing: SessionLeasing, session_id: str) -> None:
         self._leasing = leasing
@@ -147,21 +147,21 @@ class _OfSession:
 
 
 class _Late(Exception):
-    """The worker has had its time."""
+    """Raised when the worker gave no sign within its deadline."""
 
 
 class HostedReplies:
-    """See ``models.llm.kv.Replies``, and the module.
+    """Language model of one conversation in a worker; implements ``models.llm.kv.Replies``.
 
     Args:
-        leasing: says which worker.
+        leasing: chooses the worker.
         limits: deadlines.
-        session_id: names the conversation; unguessable, made by the server.
+        session_id: id of the conversation; unguessable, made by the server.
 
     Attributes:
-        prefilled: of the last answer: how much was in the cache. None before the first.
-        answered: what the last answer was, once it is complete or broken off; None before.
-        handle: what the worker says that it has read; None before the first answer.
+        prefilled: cache use of the last answer. None before the first.
+        answered: the last answer, once it is complete or broken off; None before.
+        handle: context that the worker reported; None before the first answer.
     """
 
     def __init__(self, leasing: SessionLeasing, limits: AnswerLimits, session_id: str) -> None:
@@ -177,17 +177,17 @@ class HostedReplies:
         self.handle: CacheHandle | None = None
 
     def close(self) -> None:
-        """The conversation is over: the worker keeps nothing of it. Returns at once."""
+        """End the conversation: the worker discards its cache. Returns at once."""
         if not self._is_closed:
             self._is_closed = True
             self._thread.submit(self._end)
             self._thread.shutdown(wait=False)
 
     async def prefill(self, messages: Sequence[Message]) -> Prefilled:
-        """See ``Replies``. Cancelling it stops the model.
+        """Read a dialogue as ``Replies.prefill``. Cancelling it stops the model.
 
         Raises:
-            EngineError: the dialogue does not fit, the model failed, or no worker takes it.
+            EngineError: the dialogue does not fit, the model failed, or no worker accepts it.
         """
         read = await self._prefilled(messages)
         if read is None:
@@ -196,25 +196,27 @@ class HostedReplies:
 
     @property
     def reads_ahead(self) -> bool:
-        """See ``Replies``: until it has cost more than it saved, or failed."""
+        """True until reading ahead has failed, or has cost more than it saved."""
         return self._reads_ahead
 
     async def read_ahead(self, messages: Sequence[Message]) -> None:
-        """See ``Replies``. The worker has a stream for this conversation alone, and takes turns itself."""
+        """Read a dialogue ahead as ``Replies.read_ahead``. The worker shares its time between streams
+        itself.
+        """
         if not self._reads_ahead:
             return
         try:
             read = await self._prefilled(messages)
         except EngineError:
-            # Who asks finds out how the worker is, without waiting for a reading as well.
+            # A later question detects the state of the worker, without waiting for a reading first.
             self._reads_ahead = False
             raise
         if read is not None and read.refused and self.answered is not None:
-            # Its model cannot take back what was read and is not asked.
+            # The model cannot take back tokens that were read and are not part of the question.
             self._reads_ahead = False
 
     async def _prefilled(self, messages: Sequence[Message]) -> Prefilled | None:
-        """None: it was stopped while it read."""
+        """Read a dialogue; return None when stopped before its end."""
         stopped = threading.Event()
         working = self._thread.submit(self._ask, MessageType.PREFILL, tuple(messages), stopped, _discard)
         try:
@@ -223,7 +225,7 @@ class HostedReplies:
             stopped.set()
 
     async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
-        """See ``LanguageModel``."""
+        """Stream the answer as ``LanguageModel.reply``."""
         if not any(message.role == "user" and message.text.strip() for message in messages):
             return
         self.answered = None
@@ -232,14 +234,14 @@ class HostedReplies:
             async for piece in pieces:
                 yield piece
 
-    # In the thread.
+    # Called on the thread.
 
     def _answer(self, messages: tuple[Message, ...], stopped: threading.Event, tell: Tell) -> None:
         try:
             self._ask(MessageType.GENERATE, messages, stopped, tell)
         except AgentError as error:
             tell(error)
-        except Exception as error:  # the edge of the thread: the reader gets the error
+        except Exception as error:  # boundary of the thread: the reader gets the error
             tell(EngineError(f"{ENGINE}: {type(error).__name__}", engine=ENGINE))
             raise
         else:
@@ -248,10 +250,10 @@ class HostedReplies:
     def _ask(
         self, type_: MessageType, messages: tuple[Message, ...], stopped: threading.Event, tell: Tell
     ) -> Prefilled | None:
-        """What was read of the question; None: it was stopped before all of it was.
+        """Send a question; return the counts of its reading, or None when it was stopped before its end.
 
         Raises:
-            EngineError: no worker takes it, or the one that did fails.
+            EngineError: no worker accepts it, or the worker fails.
         """
         link = self._link
         heard = _Heard(stopped, tell)
@@ -262,7 +264,7 @@ class HostedReplies:
                 except EngineError as error:
                     if link.is_open or heard.anything or stopped.is_set():
                         raise
-                    # What was kept may be of a process that is gone.
+                    # The cache may belong to a process that has ended.
                     logger.warning(f"{ENGINE}: a question is asked again over another link: {error}")
             self._link = link = open_link(self._leasing, self._limits, ENGINE)
             return self._collect(link, type_, messages, heard)
@@ -275,7 +277,8 @@ class HostedReplies:
             assert link is not None
             raise link.given_up(str(error)) from error
         except AgentError as error:
-            # Of a worker that is full, or is sent something wrong: another one is to answer all the same.
+            # The worker is full or rejects the message; another worker may still answer, so the error is
+            # retryable.
             raise EngineError(str(error), engine=ENGINE) from error
 
     def _collect(
@@ -303,14 +306,14 @@ class HostedReplies:
             if (counts := message.facts.get("prefilled")) is not None:
                 read = self.prefilled = to_prefilled(counts)
                 if read.refused:
-                    # Of what was there nothing is.
+                    # The previous context no longer exists.
                     self._remembered.forget()
             elif (text := message.facts.get("text")) is not None:
                 heard.say(text)
 
     def _done(self, asked: Asked, facts: Any) -> None:
         if facts.get("handle") is None:
-            # It was stopped while it read: the next question finds out how far it came.
+            # The worker was stopped while it read; the next question finds how far it came.
             return
         answered, self.handle = to_answered(facts)
         self._leasing.near = self.handle
@@ -328,7 +331,7 @@ class HostedReplies:
         link, self._link = self._link, None
         if link is None:
             return
-        # Where it is not reached any more, what it keeps of this goes like what is unused.
+        # A worker that is not reached drops the cache later, as any unused one.
         if link.is_open:
             with suppress(AgentError):
                 link.ask(MessageType.DISCARD, within_s=self._limits.request_timeout_s)
@@ -336,11 +339,11 @@ class HostedReplies:
 
 
 class _Heard:
-    """What of an answer has come, over however many links.
+    """Pieces of an answer received so far, over one or several links.
 
     Attributes:
-        stopped: it is not wanted any more.
-        anything: a piece of it has.
+        stopped: set when the answer is no longer wanted.
+        anything: true after the first piece.
     """
 
     def __init__(self, stopped: threading.Event, tell: Tell) -> None:

@@ -1,4 +1,4 @@
-"""What a model keeps of a conversation between its turns, and the proof of what that is."""
+"""Cache of a conversation between its turns, with digests that identify its content."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -9,18 +9,19 @@ from models.llm.kv.dialogue import Answered, Prefilled
 
 
 class Replies(LanguageModel, Protocol):
-    """The language model of one conversation, which remembers what it has read of it.
+    """Language model of one conversation, which keeps its context between turns.
 
     Attributes:
-        prefilled: of the last answer: how much was in the cache. None before the first.
-        answered: what the last answer was, once it is complete or broken off; None before.
+        prefilled: cache use of the last answer. None before the first.
+        answered: the last answer, once it is complete or broken off; None before.
     """
 
     prefilled: Prefilled | None
     answered: Answered | None
 
     async def prefill(self, messages: Sequence[Message]) -> Prefilled:
-        """Read a dialogue whose answer is asked for later: a ``reply`` to the same goes on from there.
+        """Read a dialogue whose answer is requested later: a ``reply`` to the same dialogue continues from
+        there.
 
         Raises:
             EngineError: the dialogue does not fit, or the model failed.
@@ -29,13 +30,13 @@ class Replies(LanguageModel, Protocol):
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether it is worth while to ``read_ahead``: what was read and is not asked can be taken back."""
+        """True when ``read_ahead`` is useful: tokens that were read in vain can be taken back."""
         ...
 
     async def read_ahead(self, messages: Sequence[Message]) -> None:
-        """Read a dialogue that may go on: the next one reads what it has more. Nobody waits for it.
+        """Read a dialogue that may continue; the next call reads only the addition.
 
-        Whoever has a question goes first: it stops for them, or does nothing.
+        A background operation: questions have priority, and it stops for them or does nothing.
 
         Raises:
             EngineError: the dialogue does not fit, or the model failed.
@@ -43,11 +44,11 @@ class Replies(LanguageModel, Protocol):
         ...
 
     def close(self) -> None:
-        """The conversation is over: nothing of it is kept. Returns at once."""
+        """End the conversation and discard its cache. Returns at once."""
         ...
 
 
-# Weights that a process has; ``Replies`` are made of them.
+# Weights of a process, from which ``Replies`` are made.
 CAUSAL: Registry[Any] = Registry(
     "causal model",
     {

@@ -1,20 +1,24 @@
-"""Any causal language model of transformers, with a cache for each conversation that is proved before use.
+"""Causal language models of transformers, with a verified cache for each conversation.
 
-In: a question on a condition (``dialogue.Asked``) and the scope of the conversation. Out: how much of it was
-in the cache (``Prefilled``), pieces of the answer, and what to go on from (``dialogue.Answered``). The digest
-of what a context has really read decides (``segments``): the same as the condition, append; an earlier one,
-crop; anything else, refuse and read everything. Behind that, what the context has read already is not read
-again, as far as it is token for token what is asked: a question may be read while it is being said, and what
-is left of it at its end is what nobody could know before. A question that was read to its end has its first
-token at once. Of an answer those tokens count that went through the model, however much of it anybody heard;
-each is told before it goes through.
+Inputs: a question on a condition (``dialogue.Asked``) and the scope of the conversation. Outputs: its cache
+use (``Prefilled``), pieces of the answer, and the state to continue from (``dialogue.Answered``).
 
-Blocks. Threads that each have a conversation take turns, a token or ``prefill_tokens`` at a time; who asks of
-the same conversation twice at once has two contexts, of which the later is kept. ``is_stopped`` is asked once
-a token and once in ``prefill_tokens``. Contexts that nobody uses are kept up to ``kept_tokens`` and
-``kept_bytes`` in all; the one that goes is the least loss: cheap to read again, or not used for long. Full: a
-dialogue of more than ``context_tokens`` is refused. A model whose cache cannot be cropped (a sliding window,
-a recurrent state) is asked everything anew where a crop would be needed.
+The digest of the tokens that a context has really read decides how it is reused (``segments``). If it equals
+the condition, tokens are appended. If an earlier segment does, the context is cropped to it. Otherwise the
+condition is refused and everything is read. Beyond the condition, tokens that the context has already read
+are reused as far as they equal the question token for token. A question may thus be read while the caller is
+still speaking, and at its end only the new tokens remain. A question that was read to its end has its first
+token at once. Of an answer, the tokens that went through the model count, however much of it the caller
+heard; each token's text is yielded before the token goes through.
+
+Blocks. Threads with a conversation each take turns, a token or ``prefill_tokens`` at a time. Two concurrent
+questions of the same conversation have two contexts, of which the later is kept. ``is_stopped`` is called
+once a token and once in ``prefill_tokens``.
+
+Unused contexts are kept up to ``kept_tokens`` and ``kept_bytes`` in all. The context that is dropped is the
+least loss: cheap to read again, or not used for long. Full: a dialogue of more than ``context_tokens`` is
+refused. A model whose cache cannot be cropped (a sliding window, a recurrent state) reads everything again
+where a crop would be needed.
 """
 
 import hashlib
@@ -42,14 +46,14 @@ from runtime.fair_lock import FairLock
 
 ENGINE = "causal"
 CONFIG_FILE = "config.json"
-# What is in front of a bot that speaks first, where a template wants somebody else to.
+# Inserted before a bot's opening message for templates that need a user message first.
 BEGINS = "(The call begins.)"
-# A cache that was not used for so long is worth half.
+# Time without use after which a cache is worth half.
 HALF_LIFE_S = 60.0
 
 
 class CausalSettings(StrictModel):
-    """The weights, where they run, how they answer."""
+    """Weights, device and sampling of a causal model."""
 
     model: Path = Field(description="directory with the weights, the tokenizer and its chat template")
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
@@ -73,7 +77,7 @@ class CausalSettings(StrictModel):
     )
 
     def check(self) -> None:
-        """See ``core.files.Checked``."""
+        """Check that the model's files exist, as ``core.files.Checked`` requires."""
         if not (self.model / CONFIG_FILE).is_file():
             raise ConfigError(f"{ENGINE!r} needs {self.model / CONFIG_FILE}, which is not there")
 
@@ -83,28 +87,30 @@ class _Context:
         self.fed = fed
         self.cache = cache
         self.used_s = time.monotonic()
-        # The digest behind the last question, and the logits there.
+        # Digest after the last question, and the logits there.
         self._behind_question: tuple[str, Any] | None = None
 
     @property
     def logits(self) -> Any | None:
-        """Where the context ends with the last question that was read: what follows it; else None."""
+        """Logits after the last question, if the context ends there; else None."""
         return self.behind(self.fed.digest)
 
     def behind(self, digest: str) -> Any | None:
-        """What follows the question that ends with this digest, if it was the last to be read; else None."""
+        """Return the logits after the question that ends with ``digest``, if it was the last one read; else
+        None.
+        """
         behind = self._behind_question
         return behind[1] if behind is not None and behind[0] == digest else None
 
     def asked(self, logits: Any) -> None:
-        """A question ends here."""
+        """Record that a question ends here, with its logits."""
         if self.logits is None:
-            # A view of it would hold what the model gives for all that it read.
+            # A view would keep the model's output for all tokens that it read.
             self._behind_question = self.fed.digest, logits.clone()
 
     @property
     def kv_bytes(self) -> int:
-        """Of keys, values, the room behind them and logits; what else a layer keeps is not known."""
+        """Bytes of keys, values, their spare room and logits; other state of a layer is not counted."""
         tensors = (getattr(layer, name, None) for layer in self.cache.layers for name in ("keys", "values"))
         logits = [self._behind_question[1]] if self._behind_question is not None else []
         return sum(int(each.untyped_storage().nbytes()) for each in (*tensors, *logits) if each is not None)
@@ -114,13 +120,13 @@ class _Context:
 
 
 class CausalLm:
-    """See the module. Loading blocks.
+    """Causal model of transformers with a cache for each conversation. Loading blocks.
 
     Args:
-        settings: see the model.
+        settings: weights, device and sampling.
 
     Raises:
-        ConfigError: the files are not there, or there is no chat template.
+        ConfigError: the files are missing, or there is no chat template.
         EngineError: the weights do not load.
     """
 
@@ -146,7 +152,7 @@ class CausalLm:
         self._model.to(device).eval()
         self._device = device
         self._ends = _end_tokens(self._model, self._tokenizer)
-        # The longest first: one may be a part of another.
+        # Longest first: one special token may be a part of another.
         self._special = sorted(map(str, self._tokenizer.all_special_tokens), key=len, reverse=True)
         self._draws = torch.Generator(device).manual_seed(
             settings.seed if settings.seed is not None else secrets.randbits(63)
@@ -156,30 +162,30 @@ class CausalLm:
             f"{self._tokenizer.chat_template}{sorted(settings.template.items())}".encode()
         ).hexdigest()
         self._layout = f"{dtype}, {attention_of(self._model)}"
-        # Those that nobody uses at the moment.
+        # Contexts that are not in use.
         self._contexts: dict[str, _Context] = {}
         self._lock = threading.Lock()
-        # Whose turn it is to have the device, and the tokenizer, whose library is not made for threads.
+        # Grants turns on the device, and on the tokenizer, whose library is not thread-safe.
         self._turn = FairLock()
 
     @property
     def kept_tokens(self) -> int:
-        """Of all contexts that nobody uses."""
+        """Tokens of all unused contexts."""
         return sum(context.fed.tokens for context in self._contexts.values())
 
     @property
     def kept_bytes(self) -> int:
-        """The same, of their keys and values."""
+        """Bytes of all unused contexts, as ``_Context.kv_bytes`` counts them."""
         return sum(context.kv_bytes for context in self._contexts.values())
 
     def scope(self, session: str, *, salt: str = "") -> Scope:
-        """Of a conversation with this model. ``salt``: of its tenant."""
+        """Return the scope of a conversation with this model; ``salt`` is its tenant's."""
         return Scope(salt, session, self._identity, self._template, layout=self._layout)
 
     def can_crop(self, scope: Scope) -> bool:
-        """Whether what a conversation has read, and reads next, can be taken back.
+        """Return whether tokens of a conversation, including the next ones, can be taken back.
 
-        A state cannot be, nor a window that has let tokens go.
+        They cannot in a recurrent state, nor in a window that has dropped tokens.
         """
         context = self._contexts.get(scope.root)
         cache = DynamicCache(config=self._model.config) if context is None else context.cache
@@ -191,40 +197,41 @@ class CausalLm:
         )
 
     def token_ids(self, scope: Scope) -> list[int]:
-        """What the context of a conversation has read; for tests and measurements."""
+        """Return the tokens that the context of a conversation has read; for tests and measurements."""
         context = self._contexts.get(scope.root)
         return [] if context is None else context.fed.token_ids
 
     def text_of(self, scope: Scope) -> str:
-        """The same as text, special tokens included."""
+        """Return the tokens of ``token_ids`` as text, special tokens included."""
         return str(self._tokenizer.decode(self.token_ids(scope)))
 
     def plain(self, text: str) -> str:
-        """A text without special tokens."""
+        """Return a text without special tokens."""
         return str(self._tokenizer.decode(self._tokens(text), skip_special_tokens=True))
 
     def forget_all(self) -> None:
-        """As if it had been started again."""
+        """Drop all contexts, as a restart would."""
         with self._lock:
             self._contexts.clear()
 
     def forget(self, scope: Scope) -> None:
-        """The conversation is over."""
+        """Drop the context of a conversation that is over."""
         with self._lock:
             self._contexts.pop(scope.root, None)
 
     def answer(
         self, scope: Scope, asked: Asked, *, is_stopped: Callable[[], bool] = lambda: False
     ) -> Generator[Prefilled | str | Answered, None, None]:
-        """Read the question, answer it piece by piece, and say what to go on from.
+        """Read the question and yield its counts, pieces of the answer, and the state to continue from.
 
-        Stopped, or closed by whoever iterates: the context has what went through the model by then.
+        When it is stopped or the generator is closed, the context has what went through the model by then.
 
         Raises:
             EngineError: the dialogue is longer than the context, or the model failed.
         """
         with self._lock:
-            # Whatever fails in the middle, what is left of it is not known: it comes back when it is.
+            # A failure leaves the context in an unknown state, so it is removed and put back only when it is
+            # known.
             known = self._contexts.pop(scope.root, None)
         had = 0 if known is None else known.fed.tokens
         with self._turn:
@@ -251,7 +258,7 @@ class CausalLm:
             yield from self._write(context, logits, writing, is_stopped)
             is_known = True
         except GeneratorExit:
-            # Whoever asked has gone, between two tokens.
+            # The consumer closed the generator, between two tokens.
             is_known = True
             raise
         finally:
@@ -267,10 +274,11 @@ class CausalLm:
     def _begun(
         self, scope: Scope, asked: Asked, known: _Context | None
     ) -> tuple[_Context, list[int], int, bool]:
-        """The context to go on from, what is to stand behind it, and whether the condition was refused.
+        """Return the context to continue from, the tokens that follow, a count, and whether the condition
+        failed.
 
-        The third number is how many tokens of that its cache has already: they are in its books again when
-        the rest is read, as one segment, however often it was begun.
+        The count is the number of those tokens that the cache already has. They are recorded again as one
+        segment when the rest is read, however often the segment was begun.
         """
         whole: list[int] | None = None
         if known is not None:
@@ -289,19 +297,19 @@ class CausalLm:
         return fresh, whole, 0, asked.condition is not None
 
     def _is_cropped(self, context: _Context, begins: int, ids: list[int], same: int) -> bool:
-        """Whether the cache ends where it is to; one that does not is used no more.
+        """Crop the cache to its new end; return whether it ends there. A context that does not is discarded.
 
         Args:
-            context: of the conversation; its books end at ``begins``.
-            begins: tokens that stay, whatever follows.
-            ids: what is to follow.
-            same: tokens of it that are there.
+            context: context of the conversation; its record is cropped to ``begins``.
+            begins: number of tokens that stay in any case.
+            ids: tokens that follow.
+            same: number of them that the cache already has.
         """
         fed = context.fed
         had = fed.tokens
         fed.crop(begins)
         behind = extended(fed.digest, ids) if ids else fed.digest
-        # All of it was read: the last token is read once more, unless it is known what follows it.
+        # If all tokens were read, the last one is read again, unless the logits after it are known.
         leaves_one = same == len(ids) and context.behind(behind) is None
         tokens = begins + same
         removed = had - tokens + leaves_one
@@ -311,26 +319,27 @@ class CausalLm:
             if removed:
                 with torch.inference_mode():
                     context.cache.crop(-removed)
-        except Exception as error:  # of some layers' own: a window or a state that is past it
+        except Exception as error:  # raised by some layers: a window or a state that is past the place
             logger.debug(f"{ENGINE}: a cache cannot be cropped: {type(error).__name__}: {error}")
             return False
         return self._holds(context, tokens - leaves_one)
 
     @staticmethod
     def _holds(context: _Context, tokens: int) -> bool:
-        """Whether every layer that counts has read as much as is said of it."""
+        """Return whether every layer that counts tokens has read exactly ``tokens``."""
         counts = [
             int(layer.get_seq_length()) for layer in context.cache.layers if hasattr(layer, "get_seq_length")
         ]
         return all(count == tokens for count in counts)
 
     def _behind(self, asked: Asked) -> list[int] | None:
-        """What is read behind the condition: the rest of an answer, messages, the begin of the next one.
+        """Return the tokens after the condition: the rest of an answer, messages, the start of the next
+        answer.
 
-        None: the template does not say what stands behind an answer.
+        None when the template does not show what follows an answer.
         """
         if asked.rest is None and not asked.append and asked.full[-1].role != "assistant":
-            # The answer is made anew.
+            # The answer is generated again.
             return []
         mark = f"\u241e{secrets.token_hex(8)}\u241e"
         text = self.rendered((*_before(asked), Message("assistant", mark), *asked.append))
@@ -339,10 +348,10 @@ class CausalLm:
         return self._tokens(self._said(asked.rest or "") + text.split(mark)[1])
 
     def rendered(self, messages: Sequence[Message]) -> str:
-        """A dialogue as the model reads it in full, up to where it answers.
+        """Return a dialogue as the model reads it in full, up to the start of its answer.
 
         Raises:
-            EngineError: the template takes no such dialogue.
+            EngineError: the template rejects the dialogue.
         """
         for shown in (messages, _alternating(messages)):
             try:
@@ -359,7 +368,7 @@ class CausalLm:
         raise EngineError(f"{ENGINE}: the template refuses: {refused}", engine=ENGINE, retryable=False)
 
     def _said(self, text: str) -> str:
-        """A text in which nothing is structure: what people write is read as what they wrote."""
+        """Return a text with special tokens broken up, so that user text cannot act as structure."""
         for special in self._special:
             text = text.replace(special, f"{special[:1]} {special[1:]}")
         return text
@@ -368,13 +377,15 @@ class CausalLm:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _read(self, context: _Context, ids: list[int], same: int, is_stopped: Callable[[], bool]) -> Any:
-        """The logits behind them, of which the cache has the first ``same``; None: stopped."""
+        """Read ``ids``, of which the cache has the first ``same``; return the logits after them, None if
+        stopped.
+        """
         if same == len(ids):
             if ids:
                 context.fed.append(ids)
             if context.logits is not None:
                 return context.logits
-            # It was taken out.
+            # The last token was removed by a crop.
             return self._forward(context, context.fed.token_ids[-1:])
         logits = None
         size = self.settings.prefill_tokens
@@ -403,7 +414,7 @@ class CausalLm:
                 if piece:
                     yield piece
             except GeneratorExit:
-                # Told, and never read by the model.
+                # The piece was yielded, but its token was never read by the model.
                 writing.fed.pop()
                 raise
             logits = self._forward(context, [token])
@@ -418,7 +429,7 @@ class CausalLm:
         return int(torch.multinomial(shares, 1, generator=self._draws))
 
     def _forward(self, context: _Context, ids: list[int]) -> Any:
-        """Logits behind the last of them: (vocabulary,)."""
+        """Return the logits after the last of ``ids``: (vocabulary,)."""
         with self._turn, torch.inference_mode():
             inputs = torch.tensor([ids], device=self._device)
             result = self._model(
@@ -441,7 +452,7 @@ class CausalLm:
 
 
 class _Writing:
-    """Tokens to text, piece by piece: of half a character nothing is said yet."""
+    """Converter of tokens to text, piece by piece; an incomplete character is held back."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -458,7 +469,7 @@ class _Writing:
         return piece
 
     def end(self) -> str:
-        """What is left is no character, and is said as that."""
+        """Return the text that is left, with a replacement for an incomplete character."""
         whole = str(self._tokenizer.decode(self.fed, skip_special_tokens=True))
         piece = whole[len(self.text) :]
         self.text = whole
@@ -468,11 +479,11 @@ class _Writing:
 
 
 def _stands_at(fed: Fed, asked: Asked) -> int | None:
-    """How many tokens the condition of a question stands for; None: it does not hold."""
+    """Return the number of tokens up to the condition of a question; None if the condition does not hold."""
     begins = fed.ends_at(asked.condition or "")
     if begins is None or not asked.keep:
         return begins
-    # The answer that tokens are kept of has to be the one that they were counted in.
+    # The answer of which tokens are kept must be the one in which they were counted.
     following = next((each for each in fed.segments if each.end_tokens > begins), None)
     if following is None or not following.begins(asked.answer or ""):
         return None
@@ -480,7 +491,7 @@ def _stands_at(fed: Fed, asked: Asked) -> int | None:
 
 
 def _same(mine: Sequence[int], theirs: Sequence[int]) -> int:
-    """How many tokens at the beginning of two runs are equal."""
+    """Return the number of equal tokens at the beginning of two sequences."""
     return next(
         (place for place, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other),
         min(len(mine), len(theirs)),
@@ -488,14 +499,14 @@ def _same(mine: Sequence[int], theirs: Sequence[int]) -> int:
 
 
 def _before(asked: Asked) -> tuple[Message, ...]:
-    """The dialogue in front of the answer that the condition is about."""
+    """Return the dialogue before the answer that the condition refers to."""
     behind = len(asked.append)
     before = asked.full[: len(asked.full) - behind]
     return before[:-1] if before and before[-1].role == "assistant" else before
 
 
 def _alternating(messages: Sequence[Message]) -> list[Message]:
-    """The dialogue for a template that wants user and assistant in turns, and no system."""
+    """Return the dialogue for a template that requires alternating user and assistant, and no system."""
     shown: list[Message] = []
     system = ""
     for message in messages:
@@ -519,7 +530,7 @@ def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def _identity(folder: Path) -> str:
-    """Which weights: the names, sizes and times of the files, which nobody changes in place."""
+    """Return a digest of the names, sizes and times of the weights' files, which never change in place."""
     whole = hashlib.sha256()
     for file in sorted(folder.iterdir()):
         if file.is_file():

@@ -1,13 +1,13 @@
-"""What of a dialogue a model has read already, and what it is asked to do now. Pure.
+"""Condition of a question: which part of a dialogue a model has already read. Pure.
 
-``Asked`` is how a model is asked on a condition: go on from the context with this digest, else read
-everything. ``Remembered`` is what the one who asks remembers of a conversation between its turns: behind each
-answer the digests that it may go on from, and where each token of the answer ends in its text. It is a memory
-and no knowledge: whoever has the context compares the digest, and a wrong memory costs time only.
+``Asked`` is a question on a condition: continue from the context with this digest, else read everything.
+``Remembered`` is the client-side record of which context the server probably has. It holds, for each answer,
+the digests to continue from, and where each token of the answer ends in its text. It is a hint: the server
+verifies the digest, and a stale record costs only a full read.
 
-An answer that was interrupted is in the dialogue as far as it was heard: the context is cut behind the last
-token that was heard to its end, and what the text has behind that, such as the mark of the interruption, is
-read. An answer that was made anew, edited or left out is cut where the dialogue first differs.
+An answer that was interrupted is in the dialogue as far as it was heard. The context is cropped after the
+last token that was heard in full, and the text after that, such as the mark of the interruption, is read. An
+answer that was generated again, edited or left out is cropped where the dialogue first differs.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from models.llm import Message
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A dialogue to be answered.
+    """Dialogue to be answered.
 
     Attributes:
-        full: all of it, the last message the user's.
-        condition: digest of the context to go on from; None: none is known.
-        keep: so many tokens of the answer behind that stay.
-        answer: digest behind that answer, all of it; None where nothing of one stays.
-        rest: text that ends the answer behind them; None where the answer is whole, or the model is to answer
-            what it was asked at the condition.
-        append: messages behind the answer.
+        full: the whole dialogue; the last message is the user's.
+        condition: digest of the context to continue from; None if none is known.
+        keep: number of tokens to keep of the answer after it.
+        answer: digest after the whole of that answer; None where none of it is kept.
+        rest: text that ends the answer after the kept tokens. None where the answer is whole, or the question
+            at the condition is to be answered.
+        append: messages after the answer.
     """
 
     full: tuple[Message, ...]
@@ -40,13 +40,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """The question was read.
+    """Counts of a question that was read.
 
     Attributes:
-        cached_tokens: that were in the context already.
-        input_tokens: that were read.
-        refused: there was a condition, and it did not hold.
-        cropped_tokens: that the context had behind the condition, and has no more.
+        cached_tokens: tokens that were in the context already.
+        input_tokens: tokens that were read.
+        refused: a condition was given and did not hold.
+        cropped_tokens: tokens that were removed from the end of the context.
     """
 
     cached_tokens: int
@@ -57,15 +57,16 @@ class Prefilled:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What became of a question.
+    """Answer to a question, and the state of the context.
 
     Attributes:
-        asked_digest: of the context behind the question: the answer may be made anew from there.
-        digest: behind the answer, as far as it is in the context.
-        kv_tokens: of the context.
-        text: of the answer, as far as it is in the context.
-        char_ends: for each of its tokens, how many characters of the text are whole behind it.
-        chain: digests of the context's segments with how many tokens each ends at, the oldest first.
+        asked_digest: digest after the question, from which the answer may be generated again.
+        digest: digest after the answer, as far as it is in the context.
+        kv_tokens: number of tokens in the context.
+        text: text of the answer, as far as it is in the context.
+        char_ends: for each of its tokens, the number of characters of the text that are complete after it.
+        chain: digests of the context's segments with the number of tokens up to the end of each, oldest
+            first.
     """
 
     asked_digest: str
@@ -78,17 +79,17 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A dialogue that was answered, and its answer."""
+    """Dialogue that was answered, and its answer."""
 
     question: tuple[Message, ...]
     answered: Answered
 
 
 class Remembered:
-    """Of one conversation.
+    """Client-side record of one conversation's answers.
 
     Args:
-        most_turns: that are remembered; older ones are read anew when a dialogue goes back to them.
+        most_turns: number of turns that are kept; a dialogue that returns to older ones is read anew.
     """
 
     def __init__(self, most_turns: int = 64) -> None:
@@ -97,12 +98,12 @@ class Remembered:
 
     @property
     def newest(self) -> Answered | None:
-        """The last answer."""
+        """Last answer; None before the first."""
         return self._turns[-1].answered if self._turns else None
 
     def answered(self, asked: Asked, answered: Answered) -> None:
-        """An answer was made, or broken off."""
-        # The chain is of one context: that of the newest has all there is.
+        """Record an answer, complete or broken off."""
+        # A chain belongs to one context, so only the newest answer keeps it.
         self._turns = [
             replace(turn, answered=replace(turn.answered, chain=()))
             for turn in self._turns
@@ -112,21 +113,21 @@ class Remembered:
         del self._turns[: -self._most_turns]
 
     def forget(self) -> None:
-        """The context is gone."""
+        """Discard the record, because the context is gone."""
         self._turns.clear()
 
     def ask(self, dialogue: Sequence[Message]) -> Asked:
-        """How to ask for the answer to a dialogue: from as late as what is remembered allows."""
+        """Return the question for a dialogue, with the latest condition that the record allows."""
         full = tuple(dialogue)
         for turn in reversed(self._turns):
             if not _begins(full, turn.question):
                 continue
             done, behind = turn.answered, full[len(turn.question) :]
             if not behind:
-                # The same once more: another answer.
+                # The same dialogue again: another answer is requested.
                 return Asked(full, done.asked_digest)
             if behind[0].role != "assistant":
-                # Nothing was heard of the answer: what follows stands behind an empty one.
+                # The answer was not heard: the following messages come after an empty one.
                 return Asked(full, done.asked_digest, rest="", append=behind)
             if behind[0].text == done.text:
                 return Asked(full, done.digest, append=behind[1:])
@@ -140,13 +141,13 @@ def _begins(dialogue: tuple[Message, ...], beginning: tuple[Message, ...]) -> bo
 
 
 def _kept(answered: Answered, text: str) -> tuple[int, str]:
-    """How many tokens of an answer are in a text, and what the text has behind them."""
+    """Return the number of tokens of an answer that a text contains, and the text after them."""
     same = 0
     for mine, theirs in zip(answered.text, text, strict=False):
         if mine != theirs:
             break
         same += 1
     heard = max((end for end in answered.char_ends if end <= same), default=0)
-    # Tokens behind it that end no character are the beginning of what was not heard.
+    # Later tokens that complete no character belong to the part that was not heard.
     keep = answered.char_ends.index(heard) + 1 if heard else 0
     return keep, text[heard:]

@@ -1,8 +1,9 @@
-"""A layer of a cache that grows without being copied at every token.
+"""Layer of a cache that grows without a copy at every token.
 
-transformers' own layer makes a new tensor of everything for each token that comes: behind 5,700 tokens that
-is a third of the time that a small model takes for one. Here there is room behind what is there, a quarter of
-it or ``ROOM_TOKENS``; it is copied when the room is used up. Cropping is transformers' own: a shorter view.
+transformers' own layer allocates a new tensor for the whole cache with each token: after 5,700 tokens that is
+a third of the time that a small model takes for one. This layer keeps spare room after its content, a quarter
+of it or ``ROOM_TOKENS``; it is copied only when the room is used up. Cropping is transformers' own: a shorter
+view.
 """
 
 from typing import Any
@@ -15,20 +16,20 @@ ROOM_TOKENS = 256
 
 
 class GrownLayer(DynamicLayer):
-    """See ``DynamicLayer``, and the module. Keys and values: (batch, heads, tokens, width)."""
+    """``DynamicLayer`` with spare room. Keys and values: (batch, heads, tokens, width)."""
 
     keys: torch.Tensor
     values: torch.Tensor
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """See ``DynamicLayer``."""
+        """Initialise the layer as ``DynamicLayer`` does, without spare room."""
         super().lazy_initialization(key_states, value_states)
         self._rooms: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See ``DynamicLayer``."""
+        """Append keys and values; return all of them, as ``DynamicLayer.update``."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         begins = self.get_seq_length()
@@ -53,6 +54,6 @@ def _room(old: torch.Tensor, new: torch.Tensor, begins: int, ends: int) -> torch
 
 
 def growing(cache: DynamicCache) -> DynamicCache:
-    """The same cache, whose plain layers are of this kind. Others (windows, states) stay what they are."""
+    """Return the cache with its plain layers replaced by ``GrownLayer``; windows and states are unchanged."""
     cache.layers[:] = [GrownLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache

@@ -1,9 +1,9 @@
-"""A causal model as the language model of one conversation: what was read stays read between its turns.
+"""Causal model as the language model of one conversation, which keeps its context between turns.
 
-In: a dialogue. Out: pieces of the answer. The model blocks and answers one conversation at a time, in a
-thread that all conversations of the process share; here is the memory of one (``dialogue.Remembered``).
-Whoever cancels the iteration stops the model at its next token; what it has read and written by then is
-remembered, and the next dialogue says how much of it was heard.
+Input: a dialogue. Output: pieces of the answer. The model blocks and answers one conversation at a time, in a
+thread that all conversations of the process share. This module holds the record of one
+(``dialogue.Remembered``). Cancelling the iteration stops the model at its next token. The tokens that it has
+read and written by then are recorded, and the next dialogue shows how much of the answer was heard.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from runtime.told_pieces import Tell, told_pieces
 
 
 class CausalReplies:
-    """See ``LanguageModel``, and the module.
+    """Language model of one conversation on a shared causal model; implements ``Replies``.
 
     Args:
         model: shared by all conversations.
-        session: names the conversation; unguessable, made by the server.
-        thread: in which all conversations are answered, one after the other.
+        session: id of the conversation; unguessable, made by the server.
+        thread: answers all conversations, one after the other.
 
     Attributes:
-        prefilled: of the last answer: how much was in the cache. None before the first.
-        answered: what the last answer was, once it is complete or broken off; None before.
+        prefilled: cache use of the last answer. None before the first.
+        answered: the last answer, once it is complete or broken off; None before.
     """
 
     def __init__(self, model: CausalLm, session: str, *, thread: EngineThread) -> None:
@@ -42,13 +42,14 @@ class CausalReplies:
         self.answered: Answered | None = None
 
     def close(self) -> None:
-        """The conversation is over: nothing of it is kept. Returns at once."""
+        """End the conversation and discard its context. Returns at once."""
         self._thread.submit(self._model.forget, self._scope)
 
     async def prefill(self, messages: Sequence[Message]) -> Prefilled:
-        """Read a dialogue whose answer is asked for later: a ``reply`` to the same goes on from there.
+        """Read a dialogue whose answer is requested later: a ``reply`` to the same dialogue continues from
+        there.
 
-        Whoever cancels stops the model within ``prefill_tokens``.
+        Cancelling it stops the model within ``prefill_tokens``.
 
         Raises:
             EngineError: the dialogue does not fit, or the model failed.
@@ -60,12 +61,12 @@ class CausalReplies:
 
     @property
     def reads_ahead(self) -> bool:
-        """See ``Replies``."""
+        """True when the model's cache can be cropped."""
         return self._model.can_crop(self._scope)
 
     async def read_ahead(self, messages: Sequence[Message]) -> None:
-        """See ``Replies``."""
-        # All conversations share the thread: one that has a question does not wait for this one's words.
+        """Read a dialogue ahead as ``Replies.read_ahead``, while the shared thread is idle."""
+        # All conversations share the thread: a question of another one must not wait for this.
         if self.reads_ahead and self._thread.is_idle:
             await self._prefilled(messages, gives_way=True)
 
@@ -80,12 +81,12 @@ class CausalReplies:
     def _read(
         self, messages: tuple[Message, ...], stopped: threading.Event, gives_way: bool
     ) -> Prefilled | None:
-        """In the thread; None: it was stopped."""
+        """Read a dialogue on the thread; return None when stopped."""
         asked = self._remembered.ask(messages)
         read: Prefilled | None = None
 
         def is_stopped() -> bool:
-            # Behind the question the answer would begin.
+            # Stop after the question, where the answer would begin.
             return read is not None or stopped.is_set() or (gives_way and self._thread.is_awaited)
 
         try:
@@ -98,17 +99,17 @@ class CausalReplies:
                         self._remembered.answered(asked, each)
         except AgentError:
             raise
-        except Exception as error:  # the edge of the thread: whatever the model's code raises
+        except Exception as error:  # boundary of the thread: any exception of the model's code
             raise EngineError(f"{ENGINE}: the model raised {type(error).__name__}", engine=ENGINE) from error
         return read
 
     def _heed(self, read: Prefilled) -> None:
         if read.refused:
-            # Of what was there nothing is.
+            # The previous context no longer exists.
             self._remembered.forget()
 
     async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
-        """See ``LanguageModel``."""
+        """Stream the answer as ``LanguageModel.reply``."""
         if not any(message.role == "user" and message.text.strip() for message in messages):
             return
         self.answered = None
@@ -123,7 +124,7 @@ class CausalReplies:
         stopped: threading.Event,
         tell: Tell,
     ) -> None:
-        """In the thread."""
+        """Answer on the thread; pass pieces, then None or an error, to ``tell``."""
         asked = self._remembered.ask(messages)
         try:
             with closing(self._model.answer(self._scope, asked, is_stopped=stopped.is_set)) as told:
@@ -138,7 +139,7 @@ class CausalReplies:
                         tell(each)
         except AgentError as error:
             tell(error)
-        except Exception as error:  # the edge of the thread: whatever the model's code raises
+        except Exception as error:  # boundary of the thread: any exception of the model's code
             tell(EngineError(f"{ENGINE}: the model raised {type(error).__name__}", engine=ENGINE))
         else:
             tell(None)

@@ -1,16 +1,16 @@
-"""The segments that were really fed to a model, and a digest of each: what may be built upon, and what not.
+"""Segments that were fed to a model, with a digest of each: the basis for reuse of a context.
 
-A segment is a run of tokens with one meaning (a message, what was generated, the mark of an interruption);
-images and sound are in it by the digest of their bytes. Its digest is of everything from the beginning of the
-context on:
+A segment is a run of tokens with one meaning (a message, generated text, the mark of an interruption). Images
+and sound are in it by the digest of their bytes. Its digest covers everything from the beginning of the
+context:
 
     d_i = SHA-256(d_{i-1} || count || token ids || media digest)
-    d_0 = SHA-256(of the ``Scope``: whose it is, which model reads it, and how)
+    d_0 = SHA-256(of the ``Scope``: its owner, the model that reads it, and how)
 
 so that two contexts have the same digest only when a model has read the same in both. Generated tokens are
-segments like any other: an answer that was cut is not what was written down of it, and a text is not its
-tokens. Whoever wants to go on names the digest that they go on from: equal, append; an earlier one, crop;
-anything else, refuse. Pure.
+segments like any other: an answer that was cut differs from its transcript, and a text differs from its
+tokens. A client that continues names the digest to continue from. If it equals the last one, tokens are
+appended; if it equals an earlier one, the context is cropped; otherwise it is refused. Pure.
 """
 
 import hashlib
@@ -18,21 +18,21 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-# An answer is cut to what was heard once, and again where that is corrected.
+# An answer is cut to the part that was heard, and again when that is corrected.
 MOST_CUTS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What has to be the same for two contexts to be one. Fields are delimited by their lengths.
+    """Conditions under which two contexts may be the same. Fields are delimited by their lengths.
 
     Attributes:
-        salt: of the tenant: who has another one shares nothing, whatever they say.
-        session: of the conversation; empty only for a prefix that is declared public.
-        model: and its revision, weights, adapters.
+        salt: secret of the tenant: tenants with different salts share nothing.
+        session: id of the conversation; empty only for a prefix that is declared public.
+        model: model with its revision, weights, adapters.
         template: digest of the chat template and tokenizer.
         voice: digest of a reference voice; empty without one.
-        layout: of the cache: dtype, attention, window.
+        layout: layout of the cache: dtype, attention, window.
     """
 
     salt: str
@@ -44,7 +44,7 @@ class Scope:
 
     @property
     def root(self) -> str:
-        """d_0."""
+        """Digest of the scope, d_0."""
         fields = (self.salt, self.session, self.model, self.template, self.voice, self.layout)
         whole = b"".join(len(field.encode()).to_bytes(8) + field.encode() for field in fields)
         return hashlib.sha256(whole).hexdigest()
@@ -52,14 +52,14 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of tokens that was fed.
+    """Run of tokens that was fed.
 
     Attributes:
-        token_ids: in order.
-        digest: of everything up to its end.
-        end_tokens: how many tokens there are up to its end.
+        token_ids: tokens in order.
+        digest: digest of everything up to its end.
+        end_tokens: number of tokens up to its end.
         media: digest of the bytes of images and sound in it; empty without any.
-        cut_from: digests of the longer segments that it is the beginning of.
+        cut_from: digests of the longer segments of which it is the beginning.
     """
 
     token_ids: tuple[int, ...]
@@ -69,19 +69,19 @@ class Segment:
     cut_from: tuple[str, ...] = ()
 
     def begins(self, digest: str) -> bool:
-        """Whether it is the segment with this digest, or the beginning of it."""
+        """Return whether it is the segment with this digest, or the beginning of it."""
         return digest == self.digest or digest in self.cut_from
 
 
 @dataclass(frozen=True, slots=True)
 class CacheHandle:
-    """What a worker said that it kept of a conversation. A condition for it, and never a fact about it.
+    """Cache of a conversation as a worker reported it. A condition for the worker, never a fact about it.
 
     Attributes:
-        worker: that said so.
-        incarnation: of its process.
-        digest: of the segments that it really fed to its model, generated ones included.
-        kv_tokens: of them.
+        worker: name of the worker.
+        incarnation: id of its process.
+        digest: digest of the segments that were fed to its model, generated ones included.
+        kv_tokens: number of tokens in them.
     """
 
     worker: str
@@ -91,7 +91,7 @@ class CacheHandle:
 
 
 def extended(digest: str, token_ids: Sequence[int], media: str = "") -> str:
-    """d_i of d_{i-1} and a segment."""
+    """Return d_i for d_{i-1} and a segment."""
     whole = hashlib.sha256(bytes.fromhex(digest))
     whole.update(struct.pack(f"<Q{len(token_ids)}q", len(token_ids), *token_ids))
     whole.update(len(media.encode()).to_bytes(8) + media.encode())
@@ -99,10 +99,10 @@ def extended(digest: str, token_ids: Sequence[int], media: str = "") -> str:
 
 
 class Fed:
-    """What one context has read.
+    """Record of the segments that one context has read.
 
     Args:
-        scope: of it.
+        scope: scope of the context.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -112,47 +112,48 @@ class Fed:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """In order."""
+        """Segments in order."""
         return tuple(self._segments)
 
     @property
     def digest(self) -> str:
-        """Of everything."""
+        """Digest of all segments."""
         return self._segments[-1].digest if self._segments else self._root
 
     @property
     def tokens(self) -> int:
-        """How many there are."""
+        """Number of tokens in all segments."""
         return self._segments[-1].end_tokens if self._segments else 0
 
     @property
     def token_ids(self) -> list[int]:
-        """All of them."""
+        """Tokens of all segments."""
         return [token for segment in self._segments for token in segment.token_ids]
 
     @property
     def chain(self) -> tuple[tuple[str, int], ...]:
-        """Digest and end of each segment, the oldest first."""
+        """Digest and end of each segment, oldest first."""
         return tuple((segment.digest, segment.end_tokens) for segment in self._segments)
 
     def append(self, token_ids: Sequence[int], media: str = "") -> Segment:
-        """The model has read these."""
+        """Record a segment that the model has read."""
         digest = extended(self.digest, token_ids, media)
         segment = Segment(tuple(token_ids), digest, self.tokens + len(token_ids), media)
         self._segments.append(segment)
         return segment
 
     def ends_at(self, digest: str) -> int | None:
-        """How many tokens the beginning with this digest has; None: there is no such beginning."""
+        """Return the number of tokens up to the place with this digest; None if there is no such place."""
         if digest == self._root:
             return 0
         return next((each.end_tokens for each in self._segments if each.digest == digest), None)
 
     def crop(self, tokens: int) -> None:
-        """Only so many were kept. A segment that is cut becomes another one, with a digest of its own.
+        """Keep only the first ``tokens``. A segment that is cut becomes a new one with its own digest.
 
         Raises:
-            ValueError: there are fewer, or the cut is inside of a segment with media, which has no parts.
+            ValueError: there are fewer tokens, or the cut is inside a segment with media, which cannot be
+                divided.
         """
         if not 0 <= tokens <= self.tokens:
             raise ValueError(f"{tokens} of {self.tokens} tokens cannot be kept")

@@ -1,5 +1,5 @@
-"""A language model from a GGUF file, on this machine, by llama.cpp (the package xllamacpp).
+"""Language model from a GGUF file on this machine, run by llama.cpp (the package xllamacpp).
 
 ``server`` owns a child process in which ``engine`` loads the file and serves OpenAI's chat completions on a
-loopback port; the service of a call speaks to that port as to any compatible server.
+loopback port. The service of a call connects to that port as to any compatible server.
 """

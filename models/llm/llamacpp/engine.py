@@ -1,8 +1,8 @@
-"""The child's side of ``server``: loads the GGUF file and serves it on a loopback port.
+"""Child's side of ``server``: loads the GGUF file and serves it on a loopback port.
 
-llama.cpp's own HTTP server runs in threads of this process, which is hosted by ``runtime.engine_host``: where
-the server listens is what the engine offers once it is loaded. A key that only the owner gets keeps other
-users of the machine out of it. Prompts are neither logged nor shown by the server's routes for the curious.
+llama.cpp's own HTTP server runs in threads of this process, which is hosted by ``runtime.engine_host``. The
+address of the server is in the engine's ``offers`` once it is loaded. A key that only the owner gets keeps
+other users of the machine out of it. Prompts are neither logged nor shown by the server's inspection routes.
 """
 
 import http.client
@@ -18,25 +18,25 @@ from core.errors import EngineError
 from models.llm.llamacpp.settings import ENGINE, Endpoint, LlamaCppSettings
 
 LOOPBACK = "127.0.0.1"
-# Errors, and nothing of a request.
+# Logs errors only, and no content of a request.
 VERBOSITY = 1
 PROPERTIES_TIMEOUT_S = 10
-# A batch runs to its end: the smaller, the sooner an interruption ends the reading of a prompt, and the
-# sooner other conversations go on. llama.cpp's own is 2,048.
+# A batch runs to its end. With a smaller one, an interruption ends the reading of a prompt sooner, and other
+# conversations continue sooner. llama.cpp's own is 2,048.
 BATCH_TOKENS = 128
 
 
 class LlamaCppEngine:
-    """A file that is served until the process ends.
+    """Server of one file until the process ends.
 
     Args:
-        settings: see the model.
+        settings: model and bounds.
 
     Raises:
         EngineError: the file does not load.
     """
 
-    # The host cuts audio by it; none comes here.
+    # Required by the host, which divides audio by it; this engine receives no audio.
     rate_hz = 16_000
 
     def __init__(self, settings: LlamaCppSettings) -> None:
@@ -46,11 +46,11 @@ class LlamaCppEngine:
             params.chat_template = settings.chat_template.read_text(encoding="utf-8")
         params.use_jinja = True
         params.n_parallel = settings.conversations
-        # Shared out evenly, so that a long conversation takes nothing from another one.
+        # Shared evenly, so that a long conversation takes nothing from another one.
         params.n_ctx = settings.context_tokens * settings.conversations
         params.kv_unified = False
-        # What is full is an error that the service answers to; a shifted context is another prompt than the
-        # one that was sent.
+        # A full context must be an error that the service handles: a shifted context would be another prompt
+        # than the one that was sent.
         params.ctx_shift = False
         params.cpuparams.n_threads = settings.cpu_threads
         params.cpuparams_batch.n_threads = settings.cpu_threads
@@ -77,10 +77,10 @@ class LlamaCppEngine:
 
 
 def _endpoint(address: str, key: str) -> Endpoint:
-    """Return the endpoint of a server that runs.
+    """Return the endpoint of a running server.
 
     Raises:
-        EngineError: it does not answer as it should.
+        EngineError: the server does not answer as expected.
     """
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=PROPERTIES_TIMEOUT_S)
     try:

@@ -1,9 +1,9 @@
-"""The server of a GGUF file, as its owner sees it: a child process that is started again when it dies.
+"""Server of a GGUF file, from its owner's side: a child process that is restarted when it dies.
 
 Owns an ``EngineProcess``, whose child loads the file and listens on a loopback port (``engine``). The child
 ends with its owner, also with one that is killed, and runs at lower priority than media pacing. Each life of
-it has another port and another key: ``endpoint`` is asked before each request, and waits while the file is
-loaded again.
+it has another port and another key. ``endpoint`` must therefore be called before each request; it waits while
+the file is loaded again.
 """
 
 from models.llm.llamacpp.settings import ENGINE, Endpoint, LlamaCppSettings
@@ -14,44 +14,47 @@ FACTORY = "models.llm.llamacpp.engine:LlamaCppEngine"
 
 
 class LlamaCppServer:
-    """Serve one file to all calls of the process.
+    """Server of one file for all calls of the process.
 
     Args:
-        settings: see the model.
-        limits: of the child; None for its own with the loading time of ``settings``.
+        settings: model and bounds.
+        limits: limits of the child; None for the defaults with the loading time of ``settings``.
     """
 
     def __init__(self, settings: LlamaCppSettings, *, limits: EngineProcessSettings | None = None) -> None:
         limits = limits or EngineProcessSettings(start_timeout_s=settings.load_timeout_s)
-        # It hears no utterances: nothing is decoded.
+        # The engine takes no utterances, so nothing is decoded.
         self._process: EngineProcess[object] = EngineProcess(
             FACTORY, settings, decode=dict, limits=limits, name=ENGINE
         )
 
     @property
     def pid(self) -> int | None:
-        """Return the process id of the child while there is one."""
+        """Process id of the child; None without one."""
         return self._process.pid
 
     @property
     def uses_tools(self) -> bool:
-        """Return whether the model's chat template has a place for tools. False before ``start``."""
+        """True when the model's chat template supports tools. False before ``start``."""
         return self._newest is not None and self._newest.uses_tools
 
     def most_tokens(self, max_tokens: int) -> int:
-        """Return the longest dialogue that leaves room for such an answer; 0 before ``start``."""
+        """Return the longest dialogue, in tokens, that leaves room for an answer of ``max_tokens``.
+
+        0 before ``start``.
+        """
         return self._newest.most_tokens(max_tokens) if self._newest is not None else 0
 
     async def start(self) -> None:
         """Load the file.
 
         Raises:
-            EngineError: it does not load, or not in time. Nothing is left running.
+            EngineError: it does not load, or not in time. No process remains.
         """
         await self._process.start()
 
     async def endpoint(self) -> Endpoint:
-        """Return where the server listens now; waits for one that is started again.
+        """Return the present address of the server; wait for a restart that is under way.
 
         Raises:
             EngineError: it does not become ready within ``load_timeout_s``, or was closed.
@@ -60,7 +63,7 @@ class LlamaCppServer:
         return from_facts(Endpoint, self._process.loaded)
 
     async def close(self) -> None:
-        """End the child. Requests that it has open fail."""
+        """End the child. Its open requests fail."""
         await self._process.close()
 
     @property

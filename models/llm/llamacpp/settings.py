@@ -1,4 +1,4 @@
-"""Settings of a GGUF file that answers, and the endpoint where it is served. Imports no engine."""
+"""Settings of a GGUF language model, and the endpoint where it is served. Imports no engine."""
 
 import mmap
 import struct
@@ -21,13 +21,14 @@ _METADATA_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Locate a running server.
+    """Address of a running server.
 
     Attributes:
         base_url: up to and including ``/v1``.
-        key: the bearer token that it wants.
-        uses_tools: whether the model's chat template has a place for tools.
-        context_tokens: of each conversation: what was asked for, or less where the model was made for less.
+        key: bearer token that the server requires.
+        uses_tools: the model's chat template supports tools.
+        context_tokens: context of each conversation: the requested size, or less where the model was made for
+            less.
     """
 
     base_url: str
@@ -36,12 +37,14 @@ class Endpoint:
     context_tokens: int
 
     def most_tokens(self, max_tokens: int) -> int:
-        """Return the longest dialogue that leaves room for an answer: for its whole length or half of all."""
+        """Return the longest dialogue that leaves room for an answer, of ``max_tokens`` or half of the
+        context.
+        """
         return self.context_tokens - min(max_tokens, self.context_tokens // 2)
 
 
 class LlamaCppSettings(StrictModel):
-    """Choose the model, and bound its conversations."""
+    """Model file, and bounds of its conversations."""
 
     model: Path = Field(
         default=Path("qwen2.5-1.5b-instruct-q4_k_m.gguf"),
@@ -71,15 +74,15 @@ class LlamaCppSettings(StrictModel):
 
     @property
     def file(self) -> Path:
-        """Return the model's file: as named, where there is one, else below the models folder."""
+        """Path of the model's file: as named, if it exists, else below the models folder."""
         return self.model if self.model.is_file() else self.models_dir / ENGINE / self.model
 
     def check(self) -> None:
-        """See ``core.files.Checked``.
+        """Check the files, as ``core.files.Checked`` requires.
 
         Raises:
-            ModelFileError: there is no such file.
-            ConfigError: it is no GGUF file, or there is no chat template.
+            ModelFileError: the file does not exist.
+            ConfigError: it is not a GGUF file, or there is no chat template.
         """
         file = self.file
         if not file.is_file():
@@ -94,7 +97,7 @@ class LlamaCppSettings(StrictModel):
             if not self.chat_template.is_file():
                 raise ModelFileError(f"{ENGINE!r} needs {self.chat_template}, which is not there")
         elif not has_chat_template(file):
-            # llama.cpp would take ChatML for it, and a model that was not made for it talks on and on.
+            # llama.cpp would assume ChatML, and a model that was not trained on it never ends its answers.
             raise ConfigError(
                 f"{ENGINE!r} cannot talk with {file}: it has no chat template, name one in `chat_template` "
                 "or take a model made for dialogue"
@@ -103,7 +106,7 @@ class LlamaCppSettings(StrictModel):
 
 def has_chat_template(file: Path) -> bool:
     """Return whether the metadata of a GGUF file have a chat template."""
-    # A key is its length and its text; then the type of the value and, of a string, its length.
+    # A key is its length and its text; then the type of the value and, for a string, its length.
     key = struct.pack("<Q", len(_TEMPLATE_KEY)) + _TEMPLATE_KEY + struct.pack("<I", _STRING_TYPE)
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
         at = content.find(key, 0, _METADATA_BYTES)

@@ -1,1 +1,1 @@
-"""An omni engine in a worker of this deployment, by the worker link."""
+"""Omni engine in a worker of this deployment, reached through the worker link."""

@@ -1,7 +1,7 @@
-"""Units, results and beginnings of an omni engine as facts and bytes of the worker link. Pure.
+"""Units, results and preparations of an omni engine as facts and bytes of the worker link. Pure.
 
-Arrays cross as they are: float32 and uint8, little endian, one behind the other, with their lengths in the
-facts. What the facts do not bear out is refused: a worker must not trust who leases it, nor the other way.
+Arrays are sent as they are: float32 and uint8, little endian, one after the other, with their lengths in the
+facts. Inconsistent facts are refused: worker and client must not trust each other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ class UnitShape:
     """Lengths of a unit.
 
     Attributes:
-        samples: of what is heard.
+        samples: number of audio samples.
         frames: height and width of each picture.
     """
 
@@ -33,13 +33,13 @@ class UnitShape:
 
 @dataclass(frozen=True, slots=True)
 class VoiceLengths:
-    """Samples of the reference voices of a beginning; None for one that is not given."""
+    """Samples of the reference voices of a preparation; None for a voice that is not given."""
 
     voices: tuple[int | None, int | None]
 
 
 def of_preparation(preparation: Preparation) -> tuple[dict[str, Any], bytes]:
-    """How a conversation begins, to be sent."""
+    """Return the facts and the payload of a preparation."""
     voices = (preparation.llm_ref_audio, preparation.tts_ref_audio)
     facts = to_facts(preparation, without=VOICES)
     facts["voices"] = [None if voice is None else len(voice) for voice in voices]
@@ -47,10 +47,10 @@ def of_preparation(preparation: Preparation) -> tuple[dict[str, Any], bytes]:
 
 
 def to_preparation(facts: Mapping[str, Any], payload: bytes) -> Preparation:
-    """How a conversation begins, as it was received.
+    """Return the preparation that was received.
 
     Raises:
-        PeerError: it is none.
+        PeerError: the message is not a valid preparation.
     """
     lengths = from_facts(VoiceLengths, facts).voices
     parts = iter(_floats(payload, [length for length in lengths if length is not None]))
@@ -59,17 +59,19 @@ def to_preparation(facts: Mapping[str, Any], payload: bytes) -> Preparation:
 
 
 def of_unit(audio: np.ndarray, frames: Sequence[np.ndarray]) -> tuple[dict[str, Any], bytes]:
-    """What is heard and seen, to be sent: float32, (samples,), and uint8, (height, width, 3), each."""
+    """Return the facts and the payload of a unit: float32, (samples,), and uint8, (height, width, 3),
+    each.
+    """
     shape = UnitShape(len(audio), tuple((frame.shape[0], frame.shape[1]) for frame in frames))
     payload = b"".join((audio.astype(FLOAT32).tobytes(), *(frame.tobytes() for frame in frames)))
     return to_facts(shape), payload
 
 
 def to_unit(facts: Mapping[str, Any], payload: bytes) -> tuple[np.ndarray, list[np.ndarray]]:
-    """What is heard and seen, as it was received.
+    """Return the unit that was received.
 
     Raises:
-        PeerError: it is no unit.
+        PeerError: the message is not a valid unit.
     """
     shape = from_facts(UnitShape, facts)
     split = shape.samples * FLOAT32.itemsize
@@ -85,16 +87,16 @@ def to_unit(facts: Mapping[str, Any], payload: bytes) -> tuple[np.ndarray, list[
 
 
 def of_result(result: UnitResult) -> tuple[dict[str, Any], bytes]:
-    """What became of a unit, to be sent."""
+    """Return the facts and the payload of a result."""
     facts = to_facts(result, without=("audio",)) | {"samples": len(result.audio)}
     return facts, result.audio.astype(FLOAT32).tobytes()
 
 
 def to_result(facts: Mapping[str, Any], payload: bytes) -> UnitResult:
-    """What became of a unit, as it was received.
+    """Return the result that was received.
 
     Raises:
-        PeerError: it is no result.
+        PeerError: the message is not a valid result.
     """
     [audio] = _floats(payload, [from_facts(UnitShape, facts, frames=()).samples])
     return from_facts(UnitResult, facts, audio=audio)

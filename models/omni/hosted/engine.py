@@ -1,12 +1,12 @@
-"""The omni engine that runs in a worker: this side of the worker link.
+"""Client of an omni engine that runs in a worker.
 
-In: units of sound and pictures. Out: results. The worker has the engine, of whatever kind, with its weights
-and its Python environment. The host asks once what it has, waiting while it loads; an engine that is opened
-holds the worker, by a lease of its own, until ``cleanup``.
+Input: units of audio and pictures. Output: results. The worker has the engine, of whatever kind, with its
+weights and its Python environment. The host requests its description once and waits while it loads. An engine
+that is opened holds the worker, with a lease of its own, until ``cleanup``.
 
-Slow: every question has a deadline. Dead, hung or wrong: the socket is closed, every call fails until
-``cleanup``, and the worker cleans up by itself or is replaced by whoever watches it. ``stop`` returns at
-once, and whatever waits returns within ``POLL_S``, silent.
+Slow: every question has a deadline. Dead, hung or in violation of the protocol: the socket is closed, and
+every call fails until ``cleanup``. The worker cleans up by itself or is replaced by its supervisor. ``stop``
+returns at once, and a waiting call returns silence within ``POLL_S``.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ ENGINE = "worker"
 
 
 class HostedSettings(StrictModel):
-    """How long a worker is waited for."""
+    """Deadlines for a worker."""
 
     open_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a lease")
     prepare_timeout_s: float = Field(60, gt=0, le=600, description="longest beginning of a conversation")
@@ -37,18 +37,18 @@ class HostedSettings(StrictModel):
 
 
 class WorkerSettings(WorkerAddress, HostedSettings):
-    """One worker that is always the same."""
+    """Worker at a fixed address, and deadlines for it."""
 
 
 class WorkerOmniHost:
-    """A worker, and whoever has it. Thread-safe.
+    """Host of the engine of one worker. Thread-safe.
 
     Args:
-        settings: see the model.
+        settings: address and deadlines.
 
     Raises:
-        ConfigError: there is no secret.
-        EngineError: it is not reached, or its model does not load, or not in time.
+        ConfigError: the secret is not set.
+        EngineError: the worker is not reached, or its model does not load, or not in time.
     """
 
     def __init__(self, settings: WorkerSettings) -> None:
@@ -65,7 +65,7 @@ class WorkerOmniHost:
         self.takes_frames: bool = engine["takes_frames"]
 
     def open_engine(self) -> OmniEngine:
-        """See ``OmniHost``.
+        """Return an engine that leases the worker, as ``OmniHost.open_engine``.
 
         Raises:
             EngineError: the worker is not reached.
@@ -73,19 +73,19 @@ class WorkerOmniHost:
         return WorkerOmniEngine(self._one, self.settings)
 
     def close(self) -> None:
-        """See ``OmniHost``: the weights are the worker's."""
+        """Do nothing: the weights are the worker's."""
 
 
 class WorkerOmniEngine:
-    """One conversation; see ``OmniEngine``. Opened when the worker has taken it.
+    """Engine of one conversation in a worker; implements ``OmniEngine``. Leases the worker when created.
 
     Args:
-        leasing: says which worker.
+        leasing: chooses the worker.
         settings: deadlines.
 
     Raises:
-        CapacityError: somebody else has it.
-        EngineError: it is not reached, or does not take the conversation.
+        CapacityError: the worker is in use.
+        EngineError: the worker is not reached, or refuses the conversation.
     """
 
     def __init__(self, leasing: Leasing, settings: HostedSettings) -> None:
@@ -103,10 +103,10 @@ class WorkerOmniEngine:
         self.takes_frames: bool = facts["takes_frames"]
 
     def prepare(self, preparation: Preparation) -> None:
-        """See ``OmniEngine``.
+        """Begin a conversation, as ``OmniEngine.prepare``; lease a worker again after a ``cleanup``.
 
         Raises:
-            CapacityError: the worker was given back, and somebody else has it.
+            CapacityError: the worker was released and is now in use.
         """
         before = self._phases.phase
         self._phases.enter(Call.PREPARE)
@@ -120,9 +120,9 @@ class WorkerOmniEngine:
             raise
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
-        """See ``OmniEngine``."""
+        """Send a unit, as ``OmniEngine.prefill``."""
         longest_ms = max(self.unit_ms, self.first_unit_ms)
-        # What is short is padded by the engine, which knows which unit this is.
+        # The engine pads a short unit, because only it knows whether this is the first one.
         unit = self._phases.enter_prefill(
             audio,
             frames,
@@ -135,7 +135,7 @@ class WorkerOmniEngine:
             self._ask(MessageType.PREFILL, facts, payload)
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
-        """See ``OmniEngine``."""
+        """Return the result of the unit, as ``OmniEngine.generate``."""
         if not self._phases.enter(Call.GENERATE):
             return self._silence()
         answer = self._ask(MessageType.GENERATE, {"force_listen": force_listen})
@@ -150,19 +150,19 @@ class WorkerOmniEngine:
         return result
 
     def finalize(self) -> None:
-        """See ``OmniEngine``."""
+        """End the unit, as ``OmniEngine.finalize``."""
         if self._phases.enter(Call.FINALIZE):
             self._ask(MessageType.FINALIZE)
 
     def stop(self) -> None:
-        """See ``OmniEngine``."""
+        """Stop the conversation, as ``OmniEngine.stop``."""
         self._phases.enter(Call.STOP)
 
     def cleanup(self) -> None:
-        """See ``OmniEngine``: returns when the worker has cleaned up, and may have been given to the next."""
+        """Release the worker; return when it has cleaned up and may serve the next conversation."""
         self._phases.enter(Call.CLEANUP)
         if self._link is not None:
-            # A worker that does not answer is not waited for: its lease is over with the socket.
+            # A worker that does not answer in time is abandoned: its lease ends with the socket.
             with suppress(EngineError):
                 self._link.ask(MessageType.RELEASE, within_s=self._settings.unit_timeout_s)
         self._give_up()
@@ -187,7 +187,7 @@ class WorkerOmniEngine:
         *,
         within_s: float | None = None,
     ) -> EngineMessage | None:
-        """The worker's answer; None: stopped."""
+        """Return the worker's answer; None when stopped."""
         if self._link is None or self._is_broken:
             raise EngineError(f"{ENGINE}: the worker failed before", engine=ENGINE)
         try:

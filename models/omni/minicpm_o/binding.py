@@ -1,12 +1,12 @@
-"""The model's duplex object, of either edition of its code, as one set of calls.
+"""Uniform interface to the model's duplex object, for both editions of its code.
 
-The code of MiniCPM-o 4.5 comes in two editions with the same weights: beside the weights (``as_duplex``),
-and in its server (``init_unified``). The server's takes ``force_listen_override`` and ``length_penalty`` and
-ends a unit with ``finalize_unit``; of the other one there are revisions without them, which end a unit
-themselves, and mark the prompt themselves. What an edition takes is read off its signatures, never off a
-version, and whether the prompt is marked is read off what comes back.
+The code of MiniCPM-o 4.5 comes in two editions with the same weights: with the weights (``as_duplex``), and
+in its server (``init_unified``). The server's edition takes ``force_listen_override`` and ``length_penalty``
+and ends a unit with ``finalize_unit``. Some revisions of the other edition lack them, end a unit themselves,
+and add the marks of the prompt themselves. The arguments of an edition are read from its signatures, never
+from a version. Whether it marks the prompt is read from its return value.
 
-No torch here: tensors are told by what they can do. Runs in the worker's environment.
+Imports no torch: tensors are recognised by their methods. Runs in the worker's environment.
 """
 
 import inspect
@@ -24,7 +24,7 @@ from models.library_internals import listening, weigh_listening
 ENGINE = "minicpm_o"
 VOICE_RATE_HZ = 16_000
 SYSTEM = "<|im_start|>system"
-# Given to ``streaming_generate`` with every unit.
+# Options of ``streaming_generate``, passed with every unit.
 GENERATE = (
     "decode_mode",
     "temperature",
@@ -37,11 +37,11 @@ GENERATE = (
     "length_penalty",
     "max_new_speak_tokens_per_chunk",
 )
-# Given to ``streaming_prefill`` with every unit.
+# Options of ``streaming_prefill``, passed with every unit.
 PREFILL = ("max_slice_nums", "batch_vision_feed")
-# Fixed when it is loaded, but plain attributes: set before every conversation.
+# Set at loading, but plain attributes: set again before every conversation.
 ATTRIBUTES = ("force_listen_count", "ls_mode", "generate_audio")
-# What a turn of the voice has left when it was given up; its own end of a turn clears the same.
+# State that an abandoned turn of the voice leaves; the model's own end of a turn clears the same.
 TURN_OF_THE_VOICE = {
     "tts_text_start_pos": 0,
     "tts_past_key_values": None,
@@ -51,15 +51,15 @@ VOCODER_CACHES = ("stream_cache", "hift_cache_dict", "cache")
 
 
 class DuplexBinding:
-    """One model, one conversation at a time. Not thread-safe but for ``stop``.
+    """Interface to one model, one conversation at a time. Not thread-safe except for ``stop``.
 
     Args:
         duplex: the model's duplex object.
-        model: what it belongs to; None when nothing else of it is known.
-        has_voice: whether it was loaded to speak.
+        model: owner of ``duplex``; None when only ``duplex`` is available.
+        has_voice: the model was loaded with its voice.
 
     Raises:
-        EngineError: it has not the calls that are needed.
+        EngineError: the model lacks a required method.
     """
 
     def __init__(self, duplex: Any, model: Any = None, *, has_voice: bool = True) -> None:
@@ -71,7 +71,7 @@ class DuplexBinding:
         self._prepare_takes = _parameters(duplex.prepare)
         self._prefill_takes = _parameters(duplex.streaming_prefill)
         self._generate_takes = _parameters(duplex.streaming_generate)
-        # Whether the prompt is marked here; the edition that takes an end of it leaves that to its caller.
+        # Attempts at marking the prompt here; the edition that takes its end leaves the marks to its caller.
         self._ways = (True, False) if "suffix_system_prompt" in self._prepare_takes else (False,)
         self._finalizes = callable(getattr(duplex, "finalize_unit", None))
         weigh_listening(duplex)
@@ -80,7 +80,7 @@ class DuplexBinding:
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """Settings that reach this edition of the model."""
+        """Names of the settings that this edition of the model uses."""
         given = [name for name in GENERATE if name in self._generate_takes]
         given += [name for name in PREFILL if name in self._prefill_takes]
         kept = [name for name in (*ATTRIBUTES, "tts_temperature") if hasattr(self._duplex, name)]
@@ -97,39 +97,39 @@ class DuplexBinding:
         """Begin a conversation.
 
         Args:
-            prompt: who the bot is.
+            prompt: description of the bot.
             llm_voice: float32, (samples,), at 16 kHz; None for none.
-            tts_voice: the same, for its vocoder.
-            settings: all of them, by name; those that it does not take are not given.
+            tts_voice: the same, for the vocoder.
+            settings: all settings, by name; those that the model does not take are left out.
 
         Raises:
-            ConfigError: it is to speak and has no voice.
-            EngineError: its prompt cannot be marked as one.
+            ConfigError: the model is to speak and has no voice.
+            EngineError: the prompt is not marked correctly.
         """
         self._settings = dict(settings)
         speaks = bool(settings.get("generate_audio", True))
         if speaks and not self._has_voice:
             raise ConfigError(f"{ENGINE}: it was loaded without a voice: generate_audio is false there")
         if speaks and tts_voice is None:
-            # Its vocoder would stay silent, and say that it speaks.
+            # The vocoder would stay silent while the model reports speech.
             raise ConfigError(f"{ENGINE}: a voice is needed to speak: set voice, or give a reference")
         for name in ATTRIBUTES:
             if name in settings and hasattr(self._duplex, name):
                 setattr(self._duplex, name, settings[name])
         if "tts_temperature" in settings and hasattr(self._duplex, "tts_temperature"):
-            # A tensor of one, on the model's device.
+            # A tensor with one element, on the model's device.
             self._duplex.tts_temperature[:] = settings["tts_temperature"]
         self._begin(prompt, llm_voice, self._voice_file(tts_voice))
 
     def prefill(self, audio: np.ndarray, pictures: Sequence[Any]) -> float:
-        """Hear and see a unit. What it took, in ms.
+        """Read a unit of audio and pictures; return the time it took, in ms.
 
         Args:
             audio: float32, (samples,), at 16 kHz.
-            pictures: PIL images: arrays cost it 18 GB.
+            pictures: PIL images, because arrays take 18 GB of memory.
 
         Raises:
-            EngineError: it did not take the unit.
+            EngineError: the model refused the unit.
         """
         options = {name: self._settings[name] for name in PREFILL if name in self._prefill_takes}
         result = self._duplex.streaming_prefill(
@@ -140,10 +140,10 @@ class DuplexBinding:
         return _ms(result, "cost_all")
 
     def generate(self, *, forced: bool) -> tuple[dict[str, Any], np.ndarray]:
-        """Decide, and say it: (facts of the result, float32, (samples,), at 24 kHz).
+        """Decide on a unit and speak; return (facts of the result, float32, (samples,), at 24 kHz).
 
         Raises:
-            EngineError: what it gives is no result.
+            EngineError: the model's result is invalid.
         """
         options = {name: self._settings[name] for name in GENERATE if name in self._generate_takes}
         if "prompt_wav_path" in self._generate_takes:
@@ -178,16 +178,16 @@ class DuplexBinding:
         return facts, _array(result.get("audio_waveform") if speaks else None)
 
     def finalize(self) -> None:
-        """End the unit; nothing in the edition that does so by itself."""
+        """End the unit; has no effect in the edition that does so itself."""
         if self._finalizes and getattr(self._duplex, "needs_finalize", True):
             self._duplex.finalize_unit()
 
     def stop(self) -> None:
-        """Nothing more is heard or said in this conversation. From any thread."""
+        """Stop reading and speaking in this conversation. Callable from any thread."""
         self._duplex.set_session_stop()
 
     def cleanup(self) -> None:
-        """Give back what the conversation took: its context, and what its voice has cached."""
+        """Release the resources of the conversation: its context, and the caches of its voice."""
         duplex = self._duplex
         duplex.set_session_stop()
         _call(duplex, "_reset_streaming_state")
@@ -204,7 +204,7 @@ class DuplexBinding:
 
     @property
     def kv_tokens(self) -> int:
-        """Length of the context; 0 when it does not say."""
+        """Length of the context in tokens; 0 when the model does not report it."""
         length = getattr(self._duplex.decoder, "get_cache_length", None)
         return int(length()) if callable(length) else 0
 
@@ -223,14 +223,15 @@ class DuplexBinding:
                 text = f"{SYSTEM}\n{prompt}" + ("\n<|audio_start|>" if voice is not None else "")
                 end = {"suffix_system_prompt": ("<|audio_end|>" if voice is not None else "") + "<|im_end|>"}
             fed = self._duplex.prepare(prefix_system_prompt=text, ref_audio=voice, prompt_wav_path=wav, **end)
-            # It says what it was fed; a prompt that is marked twice, or not at all, is another model's.
+            # The model returns the prompt that it read; a prompt that is marked twice, or not at all, is
+            # wrong.
             if not isinstance(fed, str) or fed.count(SYSTEM) == prompt.count(SYSTEM) + 1:
                 self._ways = (marks,)
                 return
         raise EngineError(f"{ENGINE}: the prompt is not marked as one", engine=ENGINE, retryable=False)
 
     def _voice_file(self, voice: np.ndarray | None) -> str | None:
-        """The voice as a file: the vocoder reads nothing else. It is gone with the conversation."""
+        """Write the voice to a temporary file, which the vocoder requires; deleted with the conversation."""
         self._forget_voice()
         if voice is None:
             return None
@@ -246,7 +247,7 @@ class DuplexBinding:
     def _forget_voice(self) -> None:
         wav, self._wav = self._wav, None
         if wav is not None:
-            # Somebody who empties the folder of temporary files was faster.
+            # The folder of temporary files may have been emptied meanwhile.
             with suppress(FileNotFoundError):
                 wav.close()
 
@@ -271,5 +272,5 @@ def _array(waveform: Any) -> np.ndarray:
     if hasattr(waveform, "detach"):
         waveform = waveform.detach().cpu().float().numpy()
     audio = np.asarray(waveform, dtype=np.float32)
-    # A batch of one is what it says.
+    # A batch of one is reduced to its element.
     return audio[0] if audio.ndim == 2 and len(audio) == 1 else audio

@@ -1,16 +1,16 @@
-"""The omni engine MiniCPM-o 4.5 on this machine: one worker process, one conversation at a time.
+"""Omni engine MiniCPM-o 4.5 on this machine: one worker process, one conversation at a time.
 
-In: units of sound and pictures. Out: results. The worker has the model and its Python environment; here is
-who may ask it, for how long, and what its answers mean.
+Input: units of audio and pictures. Output: results. The worker has the model and its Python environment. This
+module grants access to it, sets deadlines and interprets its answers.
 
-Slow: every question has a deadline. Dead, hung or wrong: the worker is killed, every call fails until
-``cleanup``, and a new worker loads at once; the next conversation waits until it has. The same after an
-error of the model: what is left of the conversation in there is not known. ``stop`` returns at once, and a
-``generate`` that runs returns within ``POLL_S``, silent; the model itself computes its unit to the end, and
-nobody takes the result.
+Slow: every question has a deadline. Dead, hung or in violation of the protocol: the worker is killed, every
+call fails until ``cleanup``, and a new worker loads at once. The next conversation waits until it has. The
+same happens after an error of the model, because the state of the conversation in it is then unknown.
+``stop`` returns at once, and a running ``generate`` returns silence within ``POLL_S``. The model itself
+computes its unit to the end, and the result is dropped.
 
-The released model does not yield: once it has begun a turn it says it to the end. ``force_listen`` ends it,
-which is for whoever hears the caller to ask for.
+The released model does not yield: it finishes every turn that it has begun. ``force_listen`` ends the turn;
+the component that detects the caller's speech must set it.
 """
 
 import sys
@@ -48,14 +48,14 @@ WORKER = "models.omni.minicpm_o.worker"
 
 
 class MiniCpmOHost:
-    """The worker, and who has it. Thread-safe.
+    """Owner of the worker, which one conversation holds at a time. Thread-safe.
 
     Args:
-        settings: see the model.
+        settings: model, environment and deadlines.
         worker: module that the worker's Python runs.
 
     Attributes:
-        link: to the worker.
+        link: connection to the worker.
 
     Raises:
         ConfigError: the voice, the executable, its packages or a setting are wrong.
@@ -86,28 +86,28 @@ class MiniCpmOHost:
 
     @property
     def restarts(self) -> int:
-        """How often the worker was started again."""
+        """Number of restarts of the worker."""
         return self.link.restarts
 
     def open_engine(self) -> OmniEngine:
-        """See ``OmniHost``."""
+        """Return an engine, as ``OmniHost.open_engine``."""
         with self._lock:
             self._check_free()
         return MiniCpmOEngine(self)
 
     def close(self) -> None:
-        """See ``OmniHost``. No worker is started from here on."""
+        """End the worker. No worker is started afterwards."""
         with self._lock:
             self._is_closed = True
         self.link.close()
 
-    # For its engines.
+    # Called by its engines.
 
     def claim(self, engine: object) -> None:
-        """An engine begins a conversation.
+        """Reserve the worker for the conversation of an engine.
 
         Raises:
-            CapacityError: another has one.
+            CapacityError: another conversation is under way.
             EngineError: the host is closed.
         """
         with self._lock:
@@ -115,16 +115,16 @@ class MiniCpmOHost:
             self._holder = engine
 
     def release(self, engine: object) -> None:
-        """It is over."""
+        """Release the worker after a conversation."""
         with self._lock:
             if self._holder is engine:
                 self._holder = None
 
     def check(self, session: SessionSettings) -> None:
-        """Refuse settings that were chosen and that the model does not take.
+        """Reject settings that were set explicitly and that the model does not take.
 
         Raises:
-            ConfigError: there are such.
+            ConfigError: there is such a setting.
         """
         takes = set(self.link.loaded["takes"])
         if lost := sorted(session.model_fields_set - takes):
@@ -157,7 +157,7 @@ def _load_facts(settings: MiniCpmOSettings) -> dict[str, Any]:
 
 
 class MiniCpmOEngine:
-    """One conversation; see ``OmniEngine``."""
+    """Engine of one conversation with the worker; implements ``OmniEngine``."""
 
     input_rate_hz = INPUT_RATE_HZ
     output_rate_hz = OUTPUT_RATE_HZ
@@ -169,7 +169,7 @@ class MiniCpmOEngine:
         self.first_unit_ms = self.unit_ms + LOOK_AHEAD_MS
         self.takes_frames = self._settings.sees
         self._phases = Phases()
-        # Of the worker: which life of it the conversation is with.
+        # Life of the worker that the conversation belongs to.
         self._life = 0
         self._forget(self._settings.session)
 
@@ -187,12 +187,12 @@ class MiniCpmOEngine:
             )
 
     def prepare(self, preparation: Preparation) -> None:
-        """See ``OmniEngine``; the settings are those of ``SessionSettings``.
+        """Begin a conversation, as ``OmniEngine.prepare``; the settings are those of ``SessionSettings``.
 
-        A worker that was started again is waited for until its model is loaded.
+        Waits for a restarted worker until its model is loaded.
 
         Raises:
-            CapacityError: another conversation is on.
+            CapacityError: another conversation is under way.
         """
         session = merged(self._settings.session, preparation.settings, engine=ENGINE)
         llm = preparation.llm_ref_audio if preparation.llm_ref_audio is not None else self._host.voice
@@ -213,14 +213,17 @@ class MiniCpmOEngine:
                 self._is_begun = True
                 self._ask(MessageType.PREPARE, facts, payload, within_s=self._settings.prepare_timeout_s)
         except AgentError:
-            # The worker is the next one's from here on: a ``cleanup`` of this engine is none of its business.
+            # The worker may belong to the next engine from here on, so this one's ``cleanup`` must not touch
+            # it.
             self._is_begun = False
             self._host.release(self)
             self._phases.take_back(Call.PREPARE, before)
             raise
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
-        """See ``OmniEngine``. The first unit is longer; a shorter one is padded in front like any other."""
+        """Read a unit, as ``OmniEngine.prefill``. The first one is longer; short ones are padded at the
+        front.
+        """
         samples = (self.first_unit_ms if not self._units else self.unit_ms) * INPUT_RATE_HZ // 1000
         unit = self._phases.enter_prefill(
             audio, frames, samples, engine=ENGINE, takes_frames=self.takes_frames
@@ -230,14 +233,14 @@ class MiniCpmOEngine:
         heard, seen = unit
         self._units += 1
         if not len(heard):
-            # Who is seen and makes no sound is heard as silence: the model counts its time by what it hears.
+            # Pictures without audio come with silence: the model counts time by its audio.
             heard = np.zeros(samples, np.float32)
         answer = self._ask(MessageType.PREFILL, *of_unit(heard, seen))
         if answer is not None:
             self._cost_prefill_ms = float(answer.facts["cost_prefill_ms"])
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
-        """See ``OmniEngine``."""
+        """Return the result of the unit, as ``OmniEngine.generate``."""
         if not self._phases.enter(Call.GENERATE):
             return self._silence()
         answer = self._ask(MessageType.GENERATE, {"force_listen": force_listen})
@@ -250,21 +253,21 @@ class MiniCpmOEngine:
             raise
 
     def finalize(self) -> None:
-        """See ``OmniEngine``: the end of the unit goes into the context, and the oldest units out of it."""
+        """End the unit, as ``OmniEngine.finalize``: its end enters the context, the oldest units leave it."""
         if self._phases.enter(Call.FINALIZE):
             self._ask(MessageType.FINALIZE)
 
     def stop(self) -> None:
-        """See ``OmniEngine``."""
+        """Stop the conversation, as ``OmniEngine.stop``."""
         self._phases.enter(Call.STOP)
 
     def cleanup(self) -> None:
-        """See ``OmniEngine``."""
+        """Release the conversation, as ``OmniEngine.cleanup``."""
         self._phases.enter(Call.CLEANUP)
         if self._is_begun and not self._is_broken:
             settings = self._settings
             try:
-                # A unit that nobody waited for comes first.
+                # The worker first finishes a unit whose result was abandoned.
                 self._host.link.ask(
                     MessageType.CLEANUP,
                     life=self._life,
@@ -284,7 +287,7 @@ class MiniCpmOEngine:
         *,
         within_s: float | None = None,
     ) -> EngineMessage | None:
-        """The worker's answer; None: stopped."""
+        """Return the worker's answer; None when stopped."""
         if self._is_broken:
             raise EngineError(f"{ENGINE}: the worker failed before", engine=ENGINE)
         within_s = self._settings.unit_timeout_s if within_s is None else within_s
@@ -302,7 +305,7 @@ class MiniCpmOEngine:
             raise
 
     def _break(self) -> None:
-        """What is left in the worker is not known: it is not asked again."""
+        """Kill the worker, because the state of the conversation in it is unknown."""
         self._is_broken = True
         self._host.link.kill("a conversation failed", life=self._life)
 

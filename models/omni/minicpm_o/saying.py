@@ -1,12 +1,13 @@
-"""What MiniCPM-o says, as results of units: checked, and never more than a unit of sound at a time.
+"""Speech of MiniCPM-o as results of units: validated, and at most a unit of audio at a time.
 
-In: what the model, or a server of it, gave for a unit. Out: a ``UnitResult``.
+Input: the result of the model, or of a server of it, for a unit. Output: a ``UnitResult``.
 
 A unit of the model makes 26 pieces of 40 ms, and the last one of a turn empties its vocoder: up to a third of
-a second too much. What does not fit is said first in the next unit, also when the model listens in it; a turn
-is over when all of it was said. A unit that makes less than a second has silence in front, so that its speech
-runs on into the next one without a gap: that silence is kept, because without it the caller would hear the
-gap in the middle of a word. It goes only as far as something of the unit before is said in its place.
+a second too much. The surplus is spoken first in the next unit, even when the model listens in it; a turn is
+over when all of it was spoken. A unit that makes less than a second has silence at the front, so that its
+speech continues into the next one without a gap. That silence is kept, because otherwise the caller would
+hear the gap in the middle of a word. It is removed only as far as surplus of the previous unit is spoken in
+its place.
 """
 
 from dataclasses import dataclass
@@ -17,15 +18,15 @@ from core.errors import EngineError
 from models.omni import SILENCE, UnitResult, Vote
 from models.omni.minicpm_o.settings import OUTPUT_RATE_HZ
 
-# A unit makes 1.3 at most; longer than two is another rate, or no unit.
+# A unit makes 1.3 at most; audio longer than two has another rate, or is invalid.
 MOST_UNITS = 2
-# 4 % too much in each unit: so much is left behind a turn of four minutes.
+# With 4 % too much in each unit, this much is left after a turn of four minutes.
 MOST_WAITING_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the model did in a unit; see ``UnitResult``. ``audio`` is of no account when it listens."""
+    """Output of the model for a unit; fields as in ``UnitResult``. ``audio`` is ignored when it listens."""
 
     is_listen: bool
     text: str
@@ -40,7 +41,7 @@ class Said:
 
 
 class Saying:
-    """The turns of one conversation.
+    """Assembler of the turns of one conversation.
 
     Args:
         unit_ms: length of a unit.
@@ -55,14 +56,14 @@ class Saying:
 
     @property
     def is_open(self) -> bool:
-        """Whether a turn is being said."""
+        """True while a turn is being spoken."""
         return self._is_open
 
     def result(self, said: Said, *, forced: bool) -> UnitResult:
-        """What becomes of a unit; ``forced``: it must be silent, and what is being said is given up.
+        """Return the result of a unit; ``forced`` makes it silent and abandons the current turn.
 
         Raises:
-            EngineError: the audio is none, or more than a unit can be.
+            EngineError: the audio is invalid, or longer than a unit can be.
         """
         if forced:
             spoke = self._is_open
@@ -72,7 +73,7 @@ class Saying:
             self._add(self._checked(said.audio))
             self._is_open, self._is_ending = True, said.end_of_turn
         elif self._is_open:
-            # A turn that the model leaves open and listens: nothing more of it comes.
+            # The model listens without ending its turn: no more audio of the turn comes.
             self._is_ending = True
         audio, self._waiting = self._waiting[: self._unit_samples], self._waiting[self._unit_samples :]
         ends = self._is_ending and not len(self._waiting)

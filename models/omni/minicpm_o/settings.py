@@ -1,7 +1,7 @@
-"""What MiniCPM-o is told: how it samples, how it is loaded, how long anybody waits for it.
+"""Settings of MiniCPM-o: sampling, loading and deadlines.
 
-The names are those of the model's own calls and of its server's ``DuplexConfig``, so that a configuration of
-either can be read in the other's documents. Defaults are the server's.
+The names are those of the model's own calls and of its server's ``DuplexConfig``, so that the documentation
+of each applies to the other's configuration. Defaults are the server's.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ SPOKEN_UNIT_TOKENS = 32
 TILE_TOKENS = 66
 # Room for the prompt and the voice in it.
 PROMPT_TOKENS = 512
-# What it was trained with.
+# Prompt that the model was trained with.
 DEFAULT_PROMPT = "Streaming Omni Conversation."
 # A reference voice is a few seconds; a minute would fill a tenth of the context.
 VOICE_S = (0.5, 60.0)
@@ -34,7 +34,7 @@ S = TypeVar("S", bound=BaseModel)
 
 
 class SamplingSettings(StrictModel):
-    """What every host of the model takes with each unit."""
+    """Sampling settings that every host of the model takes with each unit."""
 
     decode_mode: Literal["sampling", "greedy"] = Field("sampling", description="how tokens are chosen")
     temperature: float = Field(0.7, gt=0, le=2, description="of the language model")
@@ -49,7 +49,7 @@ class SamplingSettings(StrictModel):
 
 
 class SessionSettings(SamplingSettings):
-    """What a conversation in our own worker may choose besides."""
+    """Settings of a conversation, with those that only our own worker takes."""
 
     max_new_speak_tokens_per_chunk: int = Field(20, ge=2, le=200, description="of the language model, a unit")
     force_listen_count: int = Field(
@@ -66,7 +66,7 @@ class SessionSettings(SamplingSettings):
 
 
 class WindowSettings(StrictModel):
-    """How the context stays finite. The names are the model's."""
+    """Bounds of the context. The names are the model's."""
 
     sliding_window_mode: Literal["basic", "context", "off"] = Field(
         "basic", description="basic: the oldest units go; context: their words stay; off: it fills"
@@ -84,7 +84,7 @@ class WindowSettings(StrictModel):
 
 
 class MiniCpmOSettings(BaseModel):
-    """One worker with one model."""
+    """Worker with a model of its own, its environment and deadlines."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
@@ -113,10 +113,10 @@ class MiniCpmOSettings(BaseModel):
 
 
 def merged(defaults: S, settings: Mapping[str, Any], *, engine: str) -> S:
-    """A conversation's settings over the deployment's.
+    """Return a conversation's settings merged over the deployment's.
 
     Raises:
-        ConfigError: one is unknown or out of range.
+        ConfigError: a setting is unknown or out of range.
     """
     try:
         return type(defaults).model_validate(defaults.model_dump(exclude_unset=True) | dict(settings))
@@ -125,12 +125,12 @@ def merged(defaults: S, settings: Mapping[str, Any], *, engine: str) -> S:
 
 
 def context_units(tokens: int, *, max_slice_nums: int, frames_per_unit: int) -> int:
-    """After so many units a context of ``tokens`` is full, at the latest: each as long as one that speaks.
+    """Return the number of units after which a context of ``tokens`` is full, if each unit speaks.
 
     Args:
-        tokens: that the context holds.
-        max_slice_nums: see ``SamplingSettings``; above 1 a picture has an overview besides.
-        frames_per_unit: pictures of a unit; 0 for one that hears only.
+        tokens: size of the context.
+        max_slice_nums: as in ``SamplingSettings``; above 1 a picture has an overview in addition.
+        frames_per_unit: pictures of a unit; 0 for audio only.
     """
     tiles = 1 if max_slice_nums == 1 else 1 + max_slice_nums
     unit_tokens = SPOKEN_UNIT_TOKENS + frames_per_unit * tiles * TILE_TOKENS
@@ -138,10 +138,10 @@ def context_units(tokens: int, *, max_slice_nums: int, frames_per_unit: int) -> 
 
 
 def read_voice(path: Path) -> np.ndarray:
-    """A reference voice of a file: float32, (samples,), at 16 kHz.
+    """Return the reference voice in a file: float32, (samples,), at 16 kHz.
 
     Raises:
-        ConfigError: there is none, or it is no voice.
+        ConfigError: the file cannot be read, or is not a valid voice.
     """
     try:
         audio, rate_hz = soundfile.read(path, dtype="float32", always_2d=True)
@@ -151,7 +151,7 @@ def read_voice(path: Path) -> np.ndarray:
 
 
 def checked_voice(audio: np.ndarray) -> np.ndarray:
-    """A reference voice as a model may be given it: float32, (samples,), at 16 kHz.
+    """Return a reference voice after validation: float32, (samples,), at 16 kHz.
 
     Raises:
         ConfigError: another shape or dtype, too short, too long, or not finite.
@@ -165,7 +165,7 @@ def checked_voice(audio: np.ndarray) -> np.ndarray:
 
 
 def with_history(prompt: str, history: tuple[tuple[str, str], ...], chars: int) -> str:
-    """A prompt that says what was said before, as far as ``chars`` go, the newest of it."""
+    """Return a prompt with the newest ``chars`` of the history."""
     prompt = prompt or DEFAULT_PROMPT
     lines = "\n".join(f"{role}: {text}" for role, text in history)[-chars:] if chars else ""
     return f"{prompt}\n\nprevious:\n{lines}" if lines else prompt

@@ -1,11 +1,12 @@
-"""The child's side of ``engine``: loads the model in its own Python environment and does what it is asked.
+"""Child's side of ``engine``: loads the model in its own Python environment and answers requests.
 
-In: messages on a socket that the engine handed over. Out: one answer to each question. One thread reads, one
-works: a ``stop``, a ping, and the end of the engine's process are seen while the model computes. At most
-``WAITING`` requests wait, and the engine has one on its way; more is a bug of it, and ends this process.
+Input: messages on a socket that the engine handed over. Output: one answer to each question. One thread
+reads, another works: a ``stop``, a ping, and the end of the engine's process are noticed while the model
+computes. At most ``WAITING`` requests wait, and the engine sends one at a time; more is a bug of the engine,
+and ends this process.
 
-Signals that reach a whole group are ignored: whoever started this process ends it, by closing the socket. The
-model prints what is said; that goes nowhere, and its log below warnings neither.
+Signals that reach a whole group are ignored: the parent ends this process by closing the socket. The model
+prints its text; that output is discarded, and so is its log below warnings.
 """
 
 import gc
@@ -31,14 +32,14 @@ from runtime.engine_hosting.messages import EngineMessage, MessageType, failed
 
 ENGINE = "minicpm_o"
 WAITING = 8
-# From this version on a model's number format is asked for by another name.
+# Version of transformers from which the option for a model's number format has another name.
 DTYPE_SINCE = (4, 56)
 
 Load = Callable[[Mapping[str, Any]], DuplexBinding]
 
 
 def load_model(facts: Mapping[str, Any]) -> DuplexBinding:
-    """The model of a directory or hub id, with the code beside it, of any size.
+    """Return the model of a directory or hub id, with the code next to it, of any size.
 
     Raises:
         EngineError: its code has no duplex mode.
@@ -72,11 +73,11 @@ def _duplex(model: Any, device: str, config: Mapping[str, Any]) -> Any:
 
 
 class Worker:
-    """Serves one engine on one connected socket until it is closed.
+    """Server of one engine on one connected socket, until it is closed.
 
     Args:
-        connection: to the engine.
-        load: makes the model of what the first request says.
+        connection: socket to the engine.
+        load: creates the model that the first request describes.
     """
 
     def __init__(self, connection: socket.socket, load: Load) -> None:
@@ -87,7 +88,7 @@ class Worker:
         self._model: DuplexBinding | None = None
 
     def serve(self) -> None:
-        """Never returns: the process ends with the socket."""
+        """Serve requests. Never returns: the process ends with the socket."""
         threading.Thread(target=self._read, name="link", daemon=True).start()
         while True:
             request = self._requests.get()
@@ -97,7 +98,7 @@ class Worker:
             except AgentError as error:
                 answer = failed(request.number, error)
             except Exception as error:
-                # The edge of the process: whatever the model's code raises, the engine must learn of it.
+                # Boundary of the process: the engine must be notified of any exception of the model's code.
                 traceback.print_exc()
                 name = type(error).__name__
                 answer = failed(request.number, EngineError(f"the model raised {name}", engine=ENGINE))
@@ -121,13 +122,13 @@ class Worker:
                         self._model.stop()
         except (OSError, PeerError, queue.Full):
             code = 1
-        # At once, in the middle of whatever the model computes: nobody is left to take it.
+        # Exit at once, even while the model computes: the result has no receiver.
         os._exit(code)
 
     def _carry_out(self, request: EngineMessage) -> tuple[dict[str, Any], bytes]:
         if request.type is MessageType.LOAD:
             self._model = self._loaded(request.facts)
-            # The weights live as long as the process: keep the collector from walking them.
+            # The weights live as long as the process: keep the collector from scanning them.
             gc.freeze()
             return {"takes": list(self._model.takes)}, b""
         model = self._model
@@ -158,7 +159,9 @@ class Worker:
         return {}, b""
 
     def _loaded(self, facts: Mapping[str, Any]) -> DuplexBinding:
-        """The model; whatever its code raises, in its words: nothing of a conversation is in them yet."""
+        """Return the model; errors keep the text of its code, which contains nothing of a
+        conversation yet.
+        """
         try:
             return self._load(facts)
         except AgentError:
@@ -173,7 +176,7 @@ class Worker:
 
 
 def unit_of(request: EngineMessage) -> tuple[np.ndarray, list[Image.Image]]:
-    """What a request to prefill carries: float32, (samples,), and pictures as the model wants them."""
+    """Return the content of a PREFILL request: float32, (samples,), and pictures as the model requires."""
     audio, frames = to_unit(request.facts, request.payload)
     return audio, [Image.fromarray(frame) for frame in frames]
 
@@ -186,7 +189,7 @@ def _empty_cache() -> None:
 
 
 def main(arguments: list[str], load: Load = load_model) -> None:
-    """``python -m models.omni.minicpm_o.worker SOCKET_FD``."""
+    """Run ``python -m models.omni.minicpm_o.worker SOCKET_FD``."""
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_number, signal.SIG_IGN)
     logging.basicConfig(level=logging.WARNING)
@@ -194,7 +197,7 @@ def main(arguments: list[str], load: Load = load_model) -> None:
         try:
             Worker(connection, load).serve()
         except OSError:
-            # Nobody is left to be told anything.
+            # The engine is gone, so no error can be reported.
             os._exit(0)
 
 

@@ -1,19 +1,19 @@
-"""The omni engine that asks a MiniCPM-o server: one connection for each conversation, one chunk at a time.
+"""Omni engine on a MiniCPM-o server: one connection for each conversation, one chunk at a time.
 
-In: units of sound and pictures. Out: results, one for each chunk. The address is a worker's, or a gateway's
-with a queue in front of its workers.
+Input: units of audio and pictures. Output: results, one for each chunk. The address is a worker's, or that of
+a gateway with a queue.
 
-What the server does, and what is done about it here:
+Behaviour of the server, and how this client handles it:
 
-- settings of a conversation stay for the next one that sends none: all of them are sent, every time
-- chunks wait in its socket without a bound: the next one is sent behind the result of the one before
-- a result may come late, behind an error: what has come before a chunk is sent is no answer to it
-- the context fills and is not emptied: ``context_units`` says when; a new one is a new connection
-- invalid JSON, a crash and an admin's cancel end the connection without a word: ``EngineError``
+- Settings of a conversation stay for the next one that sends none. All of them are sent, every time.
+- Chunks wait in its socket without a bound. The next one is sent after the result of the previous one.
+- A result may come late, after an error. Messages that arrive before a chunk is sent are dropped.
+- The context fills and is not emptied. ``context_units`` reports when; a new one needs a new connection.
+- Invalid JSON, a crash and an admin's cancel end the connection without a reason: ``EngineError``.
 
-Slow: every wait has a deadline. Dead or wrong: the connection is given up, and every call fails until
-``cleanup``. An error that the server says is a unit of silence; the third in a row is the engine's.
-``stop`` is seen within ``POLL_S`` by whatever waits.
+Slow: every wait has a deadline. Dead or in violation of the protocol: the connection is abandoned, and every
+call fails until ``cleanup``. An error that the server reports becomes a unit of silence; the third in a row
+is an error of the engine. ``stop`` is noticed by any wait within ``POLL_S``.
 """
 
 import secrets
@@ -50,20 +50,20 @@ from models.omni.phases import Call, Phases
 from runtime.blocking_socket import connect_for
 
 ENGINE = "minicpm_worker"
-# The server takes nothing else: a second, also at the beginning, where it pads itself.
+# The server takes only units of a second, also at the beginning, where it pads the unit itself.
 UNIT_MS = 1_000
 POLL_S = 0.05
-# A result is 130 KB, or 260 KB for two units; larger is no result.
+# A result is 130 KB, or 260 KB for two units; a larger message is invalid.
 MOST_MESSAGE_BYTES = 1_048_576
 CLOSE_S = 1.0
 TRY_AGAIN_LATER = 1013
 ERRORS_IN_A_ROW = 3
-# What the server sends before a chunk is sent and that is no answer to it; more is a flood.
+# Limit for messages that arrive before a chunk is sent and do not answer it; more is a flood.
 MOST_STALE = 64
 
 
 class MiniCpmWorkerSettings(ConversationSettings):
-    """One server, or one worker of it."""
+    """Server of MiniCPM-o, or a single worker of it."""
 
     url: str = Field(description="ws:// or wss:// of the duplex socket; {session} becomes the id")
     sessions: int = Field(1, ge=1, le=1_000, description="conversations at a time: the workers behind it")
@@ -79,10 +79,10 @@ class MiniCpmWorkerSettings(ConversationSettings):
 
 
 class MiniCpmWorkerHost:
-    """The conversations with one server. Thread-safe.
+    """Host of the conversations with one server. Thread-safe.
 
     Args:
-        settings: see the model.
+        settings: address, sampling and deadlines.
 
     Raises:
         ConfigError: the voice or the certificate cannot be read.
@@ -101,29 +101,29 @@ class MiniCpmWorkerHost:
         self._opened = 0
 
     def open_engine(self, *, sees: bool = True) -> "MiniCpmWorkerEngine":
-        """See ``OmniHost``; ``sees``: whether this conversation has pictures, where the settings say so."""
+        """Return an engine, as ``OmniHost.open_engine``; ``sees`` allows pictures, if the settings do."""
         with self._lock:
             self._check_room()
             self._opened += 1
             return MiniCpmWorkerEngine(self, self._opened, sees=sees)
 
     def claim(self, number: int) -> None:
-        """An engine begins a conversation.
+        """Reserve a place for the conversation of an engine.
 
         Raises:
-            CapacityError: as many are on as there may be.
+            CapacityError: the limit of conversations is reached.
         """
         with self._lock:
             self._check_room()
             self._busy.add(number)
 
     def release(self, number: int) -> None:
-        """It is over."""
+        """Release the place of a conversation."""
         with self._lock:
             self._busy.discard(number)
 
     def close(self) -> None:
-        """See ``OmniHost``: the weights are the server's."""
+        """Do nothing: the weights are the server's."""
 
     def _check_room(self) -> None:
         if len(self._busy) >= self.sessions:
@@ -131,7 +131,7 @@ class MiniCpmWorkerHost:
 
 
 class MiniCpmWorkerEngine:
-    """One conversation; see ``OmniEngine``."""
+    """Engine of one conversation with the server; implements ``OmniEngine``."""
 
     unit_ms = first_unit_ms = UNIT_MS
     input_rate_hz = INPUT_RATE_HZ
@@ -159,16 +159,16 @@ class MiniCpmWorkerEngine:
         )
 
     def reach(self) -> None:
-        """Connect already: a worker is taken by whoever connects first, and not by who prepares.
+        """Connect before ``prepare``: the server assigns a worker at the connection.
 
         Raises:
-            EngineError: it is not reached, or refuses.
+            EngineError: the server is not reached, or refuses.
         """
         if self._connection is None:
             self._connection = self._connect()
 
     def prepare(self, preparation: Preparation) -> None:
-        """See ``OmniEngine``; the settings are those of ``SamplingSettings``.
+        """Begin a conversation, as ``OmniEngine.prepare``; the settings are those of ``SamplingSettings``.
 
         Raises:
             CapacityError: the server, or its queue, is full.
@@ -198,18 +198,18 @@ class MiniCpmWorkerEngine:
             raise
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
-        """See ``OmniEngine``. The server hears and answers in one step: it is sent with ``generate``."""
+        """Keep a unit for ``generate``, because the server reads and answers in one step."""
         samples = UNIT_MS * INPUT_RATE_HZ // 1000
         unit = self._phases.enter_prefill(
             audio, frames, samples, engine=ENGINE, takes_frames=self.takes_frames
         )
         if unit is not None:
             heard, seen = unit
-            # Frames alone are refused by the server, and would take a second from its clock of sound.
+            # The server refuses frames alone, which would also miss a second in its clock of audio.
             self._unit = (heard if len(heard) else np.zeros(samples, np.float32)), seen
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
-        """See ``OmniEngine``."""
+        """Send the unit and return its result, as ``OmniEngine.generate``."""
         if not self._phases.enter(Call.GENERATE) or self._unit is None:
             return self._silence()
         (audio, frames), self._unit = self._unit, None
@@ -223,15 +223,15 @@ class MiniCpmWorkerEngine:
             raise
 
     def finalize(self) -> None:
-        """See ``OmniEngine``: the server does it, behind its result."""
+        """End the unit, as ``OmniEngine.finalize``; the server does so itself after its result."""
         self._phases.enter(Call.FINALIZE)
 
     def stop(self) -> None:
-        """See ``OmniEngine``."""
+        """Stop the conversation, as ``OmniEngine.stop``."""
         self._phases.enter(Call.STOP)
 
     def cleanup(self) -> None:
-        """See ``OmniEngine``."""
+        """End the conversation and the connection, as ``OmniEngine.cleanup``."""
         self._phases.enter(Call.CLEANUP)
         if self._connection is not None:
             with suppress(WebSocketException, OSError):
@@ -240,11 +240,12 @@ class MiniCpmWorkerEngine:
         self._forget(self._settings.sampling)
         self._host.release(self._number)
 
-    # The connection.
+    # Connection.
 
     def _connect(self) -> ClientConnection:
         settings = self._settings
-        # The gateway tells the kinds by the beginning of the id; whoever guesses the rest has the recording.
+        # The gateway distinguishes the modes by the prefix of the id. The rest is unguessable, because it
+        # gives access to the recording.
         url = settings.url.replace(
             "{session}", f"{'omni' if self.takes_frames else 'adx'}_{secrets.token_hex(16)}"
         )
@@ -267,7 +268,7 @@ class MiniCpmWorkerEngine:
             raise self._error(f"no connection: {type(error).__name__}") from error
 
     def _begin(self, first: str) -> None:
-        """Connect, wait in the queue, begin."""
+        """Connect, wait in the queue, and begin the conversation."""
         settings = self._settings
         self.reach()
         self._send(first)
@@ -287,17 +288,17 @@ class MiniCpmWorkerEngine:
                 self._refused(message)
 
     def _refused(self, refusal: wire.Refused) -> None:
-        """An error before the beginning: the server closes behind it when it means that it is full."""
+        """Raise the error for a refusal at the beginning; a full server closes the connection after it."""
         try:
             while self._next(time.monotonic() + CLOSE_S, "begin") is not None:
                 pass
         except EngineError:
-            # It stays open, or ends otherwise: the error was about the beginning itself, and is raised below.
+            # The connection stays open or ends otherwise: the refusal was about the request itself.
             pass
         raise self._error(f"the server refuses: {refusal.message}")
 
     def _asked(self, audio: np.ndarray, frames: tuple[np.ndarray, ...], forced: bool) -> wire.Result | None:
-        """The result of a chunk; None: stopped."""
+        """Return the result of a chunk; None when stopped."""
         self._drop_stale()
         chunk = wire.audio_chunk(
             audio, frames, force_listen=forced, max_slice_nums=self._sampling.max_slice_nums
@@ -317,7 +318,7 @@ class MiniCpmWorkerEngine:
         return None
 
     def _drop_stale(self) -> None:
-        """What came since the last result answers nothing that will be asked."""
+        """Drop messages since the last result, which answer no later chunk."""
         connection = self._connected()
         for _ in range(MOST_STALE):
             try:
@@ -331,11 +332,11 @@ class MiniCpmWorkerEngine:
         raise self._error("a flood of messages that nobody asked for")
 
     def _next(self, deadline_s: float, what: str) -> wire.Message | None:
-        """The next message; None: stopped.
+        """Return the next message; None when stopped.
 
         Raises:
-            EngineError: none by then, no message, or the connection is over.
-            CapacityError: it was closed because the server is full.
+            EngineError: no message in time, an invalid one, or the connection is over.
+            CapacityError: the connection was closed because the server is full.
         """
         connection = self._connected()
         while not self._phases.is_stopped:
@@ -373,7 +374,9 @@ class MiniCpmWorkerEngine:
         return self._connection
 
     def _break_off(self) -> None:
-        """It failed: a peer that hangs is not waited for, as a closing handshake would for ``CLOSE_S``."""
+        """Abort a failed connection without the closing handshake, which would wait ``CLOSE_S`` for a hung
+        peer.
+        """
         if self._connection is not None:
             with suppress(OSError):
                 self._connection.socket.shutdown(socket.SHUT_RDWR)
@@ -381,7 +384,7 @@ class MiniCpmWorkerEngine:
 
     def _give_up(self) -> None:
         self._connection = None
-        # Whatever a broken connection says about its own end changes nothing.
+        # Errors of a broken connection while it closes are irrelevant.
         with suppress(OSError, WebSocketException):
             self._exit.close()
 
@@ -408,7 +411,7 @@ class MiniCpmWorkerEngine:
             end_of_turn=result.end_of_turn,
             n_tokens=result.n_tokens,
             n_tts_tokens=result.n_tts_tokens,
-            # The server tells no cost of hearing: its whole time without that of saying.
+            # The server does not report the cost of reading: its total time less that of speaking.
             cost_prefill_ms=prefill_ms,
             cost_llm_ms=result.cost_llm_ms,
             cost_tts_ms=result.cost_tts_ms,

@@ -1,8 +1,8 @@
-"""What a worker of a MiniCPM-o server says of itself: the body of its ``GET /health``, and what it means.
+"""Health of a worker of a MiniCPM-o server: the body of its ``GET /health``.
 
-JSON <-> a typed value; nothing is asked here. Its ``status`` is about the model (``healthy``, ``error``,
-``initializing``), its ``worker_status`` about what it does. A worker whose model is gone may still call
-itself idle there: it is idle when both say so.
+Converts JSON to a typed value, without I/O. ``status`` is about the model (``healthy``, ``error``,
+``initializing``), ``worker_status`` about its activity. A worker whose model is gone may still report itself
+idle in the latter: it is idle only when both agree.
 """
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -14,15 +14,15 @@ TAKEN = frozenset({"busy_chat", "busy_half_duplex", "duplex_active", "duplex_pau
 
 
 class Health(BaseModel):
-    """One answer. What else the server says is left out.
+    """Answer to ``GET /health``. Other fields of the server are ignored.
 
     Attributes:
-        status: of the model.
-        worker_status: of the worker, in its own words.
-        model_loaded: whether it can answer anybody.
-        gpu_id: of its device.
-        current_session_id: of whoever has it: a date, and the id that they connected with.
-        avg_inference_time_ms: of its requests so far.
+        status: state of the model.
+        worker_status: state of the worker, in its own terms.
+        model_loaded: the worker can answer requests.
+        gpu_id: id of its device.
+        current_session_id: session that uses it: a date, and the id of the connection.
+        avg_inference_time_ms: mean over its requests so far.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -37,7 +37,7 @@ class Health(BaseModel):
 
     @property
     def state(self) -> str:
-        """What it does: ``idle``, ``loading``, ``error``, or one of ``TAKEN``."""
+        """Combined state: ``idle``, ``loading``, ``error``, or one of ``TAKEN``."""
         if self.status == "initializing" or self.worker_status == "loading":
             return "loading"
         if self.status != "healthy" or not self.model_loaded:
@@ -46,15 +46,15 @@ class Health(BaseModel):
 
     @property
     def is_idle(self) -> bool:
-        """Whether a conversation may begin."""
+        """True when a conversation may begin."""
         return self.state == IDLE
 
 
 def parse_health(data: bytes) -> Health:
-    """An answer.
+    """Return the health in a response body.
 
     Raises:
-        PeerError: it is none.
+        PeerError: the body is not a valid health.
     """
     try:
         return Health.model_validate_json(data)

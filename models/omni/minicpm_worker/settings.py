@@ -1,4 +1,4 @@
-"""How a conversation with a MiniCPM-o server goes, wherever that is."""
+"""Settings of a conversation with a MiniCPM-o server, wherever it runs."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from models.omni.minicpm_o.settings import SamplingSettings
 
 
 class ConversationSettings(StrictModel):
-    """Of every conversation with one server."""
+    """Settings of every conversation with one server."""
 
     ca_file: Path | None = Field(None, description="PEM of who signed the server's certificate")
     sampling: SamplingSettings = SamplingSettings()
@@ -28,7 +28,7 @@ class ConversationSettings(StrictModel):
 
 
 class PooledSettings(ConversationSettings):
-    """The same of a worker of a pool, where another one can go on."""
+    """Settings for a worker of a pool, where another one can take over."""
 
     unit_timeout_s: float = Field(
         2.5, gt=0, le=60, description="longest wait for a result: a worker that is behind hangs"

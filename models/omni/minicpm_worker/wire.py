@@ -1,8 +1,8 @@
-"""Messages of the MiniCPM-o server's full-duplex socket, as its code names them.
+"""Messages of the MiniCPM-o server's full-duplex socket, with the names of its code.
 
-JSON text <-> typed messages; no socket here. Audio is base64 of float32, little endian: 16 kHz there, 24 kHz
-back. Pictures are base64 of JPEG. What the server says and nobody asks for (timings of its own, its session
-ids) is left out; what is asked for and is not as it should be is an error.
+Converts between JSON text and typed messages; no socket here. Audio is base64 of float32, little endian: 16
+kHz to the server, 24 kHz back. Pictures are base64 of JPEG. Fields that this client does not use (the
+server's timings, its session ids) are left out. Used fields that are missing or wrong are an error.
 """
 
 import binascii
@@ -20,7 +20,7 @@ from PIL import Image
 
 from core.errors import PeerError
 
-# Photographs of a camera; a third of the size of quality 95.
+# Meant for photographs of a camera; a third of the size of quality 95.
 JPEG_QUALITY = 85
 # A unit is a few words; an error is one line.
 MOST_TEXT_CHARS = 4_000
@@ -30,11 +30,11 @@ STOP = json.dumps({"type": "stop"})
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The gateway has no worker yet.
+    """Notice that the gateway has no free worker yet.
 
     Attributes:
         position: in its queue, from 1.
-        estimated_wait_s: what it believes.
+        estimated_wait_s: the gateway's estimate.
     """
 
     position: int
@@ -43,21 +43,21 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A worker is there."""
+    """Notice that a worker was assigned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The conversation has begun."""
+    """Notice that the conversation has begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a chunk.
+    """Result of a chunk.
 
     Attributes:
-        is_listen: nothing is said; ``audio`` is a second of silence then, and empty here.
-        audio: float32, (samples,), at 24 kHz; not checked for its values.
+        is_listen: the bot is silent; the server sends a second of silence, which is left out of ``audio``.
+        audio: float32, (samples,), at 24 kHz; values are not validated.
         kv_tokens: length of the context.
     """
 
@@ -76,10 +76,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An error of the server; the connection may live on.
+    """Error of the server; the connection may stay open.
 
     Attributes:
-        message: its words, shortened.
+        message: its text, shortened.
     """
 
     message: str
@@ -87,10 +87,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The server ended the conversation.
+    """Notice that the server ended the conversation.
 
     Attributes:
-        reason: its words, shortened.
+        reason: its text, shortened.
     """
 
     reason: str
@@ -98,10 +98,10 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A message that says nothing to us.
+    """Message that this client ignores.
 
     Attributes:
-        kind: its type.
+        kind: its type, shortened.
     """
 
     kind: str
@@ -118,13 +118,13 @@ def prepare(
     tts_ref_audio: np.ndarray | None,
     max_slice_nums: int,
 ) -> str:
-    """The first message.
+    """Return the first message of a conversation.
 
     Args:
-        system_prompt: who the bot is.
-        config: of the server's ``DuplexConfig``. All that matters: what is left out is what the conversation
-            before on that worker had.
-        llm_ref_audio: float32, (samples,), at 16 kHz; None: the worker's own voice.
+        system_prompt: description of the bot.
+        config: fields of the server's ``DuplexConfig``. It must be complete: a missing field keeps the value
+            of the previous conversation on that worker.
+        llm_ref_audio: float32, (samples,), at 16 kHz; None for the worker's own voice.
         tts_ref_audio: the same, for its vocoder.
         max_slice_nums: tiles of a picture.
     """
@@ -145,7 +145,7 @@ def prepare(
 def audio_chunk(
     audio: np.ndarray, frames: Sequence[np.ndarray], *, force_listen: bool, max_slice_nums: int
 ) -> str:
-    """A unit.
+    """Return the message for a unit.
 
     Args:
         audio: float32, (samples,), at 16 kHz.
@@ -165,10 +165,10 @@ def audio_chunk(
 
 
 def parse(data: str | bytes) -> Message:
-    """A message of the server.
+    """Parse a message of the server.
 
     Raises:
-        PeerError: it is none.
+        PeerError: the data is not a valid message.
     """
     if isinstance(data, bytes):
         raise PeerError("a binary message")
@@ -199,7 +199,7 @@ def _loaded(data: str) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        # That server writes with Python's library: a NaN in a field that nobody reads is none of ours.
+        # The server writes with Python's library, so there may be a NaN in a field that this client ignores.
         return json.loads(data)
 
 
@@ -211,7 +211,7 @@ def _result(fields: Mapping[str, Any]) -> Result:
     text = _text(fields, "text")
     if len(text) > MOST_TEXT_CHARS:
         raise PeerError(f"a result of {len(text)} characters")
-    # A second of silence comes with each unit that listens: 128 KB that nobody needs.
+    # A listening unit comes with a second of silence, 128 KB, which is not decoded.
     audio = np.zeros(0, np.float32) if is_listen else _decoded(fields.get("audio_data"))
     return Result(
         is_listen=is_listen,
@@ -240,7 +240,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _number(fields: Mapping[str, Any], name: str) -> float:
-    """A number that is at least 0; 0 when the server has none to tell."""
+    """Return a number of at least 0; 0 when the field is missing."""
     number = fields.get(name)
     if number is None:
         return 0.0

@@ -1,12 +1,12 @@
-"""Mimi, a frame at a time: the same codes and the same audio as if the whole were given at once.
+"""Streaming for Mimi, a frame at a time, with the same codes and audio as for the whole at once.
 
-Encoding streams in the library, which keeps what its convolutions and its transformer saw. Decoding does not:
-its transformer takes a cache, but its convolutions begin at each call as if nothing had been before. Here
-each of them is given the inputs before the ones it is to work on, as many as its kernel reaches back, and
-what it makes of them a second time is left out. All of Mimi's convolutions are causal, so that is exact: as
-little as rounding allows lies between a stream and a whole (``tests/unit/models/omni/moshi/test_codec.py``).
+The library streams encoding: it keeps the state of the convolutions and the transformer. It does not stream
+decoding: its transformer takes a cache, but its convolutions start anew at each call. Here each of them also
+gets the previous inputs, as many as its kernel covers, and the output that it computes a second time is
+dropped. All of Mimi's convolutions are causal, so the result of a stream equals that of a whole except for
+rounding (``tests/unit/models/omni/moshi/test_codec.py``).
 
-What is kept is bounded: some inputs of each convolution, and the window of each transformer.
+The state is bounded: some inputs of each convolution, and the window of each transformer.
 """
 
 from typing import Any
@@ -21,10 +21,10 @@ from models.omni.moshi.settings import ENGINE
 
 
 def check_codec(codec: MimiModel) -> None:
-    """Make sure that it can be streamed.
+    """Make sure that the codec can be streamed.
 
     Raises:
-        EngineError: it looks ahead, or its parts are of kinds that are not known here.
+        EngineError: it looks ahead, or has layers of unknown types.
     """
     config = codec.config
     if not config.use_causal_conv or config.trim_right_ratio != 1.0 or config.pad_mode != "constant":
@@ -41,11 +41,11 @@ def check_codec(codec: MimiModel) -> None:
 
 
 class EncoderStream:
-    """Audio of one conversation to codes.
+    """Encoder of one conversation's audio.
 
     Args:
-        codec: shared; see ``check_codec``.
-        codebooks: so many codes for each frame.
+        codec: shared; must pass ``check_codec``.
+        codebooks: number of codes for each frame.
     """
 
     def __init__(self, codec: MimiModel, codebooks: int) -> None:
@@ -54,7 +54,7 @@ class EncoderStream:
         self._convolved: Any = None
 
     def encode(self, audio: Tensor) -> Tensor:
-        """Hear some frames.
+        """Encode some frames.
 
         Args:
             audio: float32, (samples,), whole frames, at the codec's rate.
@@ -70,7 +70,7 @@ class EncoderStream:
             use_streaming=True,
         )
         self._attended, self._convolved = out.encoder_past_key_values, out.padding_cache
-        # The library keeps views of all that went through; what they need is a few samples of each.
+        # The library keeps views of whole inputs, of which it needs only a few samples.
         cached = self._convolved.padding_cache
         for index, kept in enumerate(cached):
             if kept is not None:
@@ -79,10 +79,10 @@ class EncoderStream:
 
 
 class DecoderStream:
-    """Codes of one conversation to audio.
+    """Decoder of one conversation's codes.
 
     Args:
-        codec: shared; see ``check_codec``.
+        codec: shared; must pass ``check_codec``.
     """
 
     def __init__(self, codec: MimiModel) -> None:
@@ -91,7 +91,7 @@ class DecoderStream:
         self._before: dict[nn.Module, Tensor] = {}
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Make the sound of some frames.
+        """Decode some frames.
 
         Args:
             codes: int64, (codebooks, frames).
@@ -128,17 +128,17 @@ class DecoderStream:
     def _upsampled(self, layer: MimiConvTranspose1d, hidden: Tensor) -> Tensor:
         conv = layer.conv
         kernel, stride = conv.kernel_size[0], conv.stride[0]
-        # An output sample is made of so many inputs before its own.
+        # Number of inputs before its own that an output sample depends on.
         reach = -(-kernel // stride) - 1
         out = conv(self._with_before(layer, hidden, reach))
         return out[..., reach * stride : (reach + hidden.shape[-1]) * stride]
 
     def _with_before(self, layer: nn.Module, hidden: Tensor, reach: int) -> Tensor:
-        """The inputs with the ``reach`` ones before them; zeros before the first, as the codec pads."""
+        """Return the inputs preceded by the last ``reach`` ones; by zeros at the start, as the codec pads."""
         before = self._before.get(layer)
         if before is None:
             before = hidden.new_zeros(*hidden.shape[:-1], reach)
         joined = torch.cat((before, hidden), dim=-1)
-        # Of its own, not a view: a view would keep all of the joined ones.
+        # A copy: a view would keep the whole joined tensor alive.
         self._before[layer] = joined[..., joined.shape[-1] - reach :].clone()
         return joined

@@ -1,13 +1,13 @@
-"""One conversation with Moshi, a frame of 80 ms at a time.
+"""Engine of one conversation with Moshi, a frame of 80 ms at a time.
 
-``prefill`` makes codes of what was heard. ``generate`` takes a step on it and makes the bot's next frame,
-whether it is sent or not: a bot that listens says silence, and its own codes go on. What carries speech is
-``speech``'s affair. A unit in which it must listen feeds it silence as its own words, so it knows that it was
-silent; the codec goes on beneath, so what it says next does not click.
+``prefill`` encodes the caller's audio. ``generate`` takes a step and computes the bot's next frame, whether
+it is sent or not: a listening bot produces silence, and its own codes continue. ``speech`` decides which
+frames carry speech. A unit in which the bot must listen feeds it silence as its own output, so its context
+records that it was silent. The codec continues meanwhile, so the next speech does not click.
 
-Moshi takes neither instructions nor another voice nor what was said before: a preparation that has them
-begins the same conversation as one without, and a line of the log says so. A context that is full begins
-with nothing, therefore; until it is renewed, the oldest units are forgotten one by one.
+Moshi supports neither instructions nor another voice nor a history. A preparation with any of them begins the
+same conversation as one without, which is logged. A conversation that is renewed because its context is full
+therefore begins without history; until it is renewed, the oldest units are dropped one by one.
 """
 
 import time
@@ -33,7 +33,7 @@ from models.omni.phases import Call, Phase, Phases
 
 
 class _Talk:
-    """What a conversation takes, and ``cleanup`` gives back."""
+    """State of a conversation, which ``cleanup`` releases."""
 
     def __init__(self, weights: Weights, settings: MoshiTalk, phases: Phases) -> None:
         codebooks = weights.model.config.num_codebooks
@@ -53,12 +53,12 @@ class _Talk:
 
 
 class MoshiEngine:
-    """One conversation; see ``OmniEngine``.
+    """Engine of one conversation with Moshi; implements ``OmniEngine``.
 
     Args:
-        host: is told when a conversation begins and ends.
+        host: notified when a conversation begins and ends.
         weights: shared.
-        defaults: what a preparation does not set.
+        defaults: settings that a preparation does not set.
     """
 
     unit_ms = first_unit_ms = UNIT_MS
@@ -72,10 +72,10 @@ class MoshiEngine:
         self._talk: _Talk | None = None
 
     def prepare(self, preparation: Preparation) -> None:
-        """See ``OmniEngine``; the settings are those of ``MoshiTalk``.
+        """Begin a conversation, as ``OmniEngine.prepare``; the settings are those of ``MoshiTalk``.
 
         Raises:
-            CapacityError: as many conversations are on as there may be.
+            CapacityError: the limit of conversations is reached.
         """
         try:
             settings = MoshiTalk.model_validate(self._defaults.model_dump() | preparation.settings)
@@ -94,20 +94,20 @@ class MoshiEngine:
             raise
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
-        """See ``OmniEngine``; it sees nothing."""
+        """Encode a unit of audio, as ``OmniEngine.prefill``; frames are refused."""
         unit = self._phases.enter_prefill(audio, frames, self._weights.unit_samples, engine=ENGINE)
         talk = self._talk
         if unit is None or talk is None:
             return
         began_s = time.perf_counter()
         with _computing("hearing"):
-            # A copy: the caller's array is the caller's, and may be read-only.
+            # A copy: the array belongs to the caller and may be read-only.
             samples = torch.tensor(unit[0], device=self._weights.device)
             talk.heard = talk.ear.encode(samples)[:, 0]
         talk.cost_prefill_ms = (time.perf_counter() - began_s) * 1000
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
-        """See ``OmniEngine``."""
+        """Return the result of the unit, as ``OmniEngine.generate``."""
         active = self._phases.enter(Call.GENERATE)
         talk = self._talk
         if not active or talk is None or talk.heard is None:
@@ -146,15 +146,15 @@ class MoshiEngine:
         )
 
     def finalize(self) -> None:
-        """See ``OmniEngine``: nothing is left to do."""
+        """End the unit, as ``OmniEngine.finalize``; no work is left to do."""
         self._phases.enter(Call.FINALIZE)
 
     def stop(self) -> None:
-        """See ``OmniEngine``."""
+        """Stop the conversation, as ``OmniEngine.stop``."""
         self._phases.enter(Call.STOP)
 
     def cleanup(self) -> None:
-        """See ``OmniEngine``."""
+        """Release the conversation, as ``OmniEngine.cleanup``."""
         self._phases.enter(Call.CLEANUP)
         self._talk = None
         self._host.dismiss(self)
@@ -175,10 +175,10 @@ def _note_what_is_ignored(preparation: Preparation) -> None:
 
 @contextmanager
 def _computing(what: str) -> Iterator[None]:
-    """The library's errors, out of memory among them, are an ``EngineError``.
+    """Convert the library's errors, out of memory among them, to ``EngineError``.
 
     Raises:
-        EngineError: it failed.
+        EngineError: the computation failed.
     """
     try:
         with torch.inference_mode():

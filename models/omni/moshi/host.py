@@ -1,11 +1,11 @@
-"""The weights of Moshi, loaded once and shared by all conversations.
+"""Weights of Moshi, loaded once and shared by all conversations.
 
-Decides what is a Moshi that can be run (80 ms frames, a codec that streams, no weight missing), where it runs
-and in which type, and how many conversations there may be. The codec stays in float32: its codes are
-decisions between near vectors. Files are never fetched here.
+Validates the model (80 ms frames, a codec that streams, no weight missing), selects device and number format,
+and bounds the number of conversations. The codec stays in float32: its codes are decisions between near
+vectors. Files are never downloaded here.
 
-Several engines may run in threads of their own at the same time: nothing of a conversation is kept in the
-modules. The one thing that the library makes lazily, the codebooks, is made before anybody else is there.
+Several engines may run at the same time in threads of their own, because the modules keep no state of a
+conversation. The library creates the codebooks lazily, so they are created here before any engine exists.
 """
 
 import threading
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from models.omni.moshi.engine import MoshiEngine
 
 UNIT_MS = 80
-# Silence is heard for so long before its codes are taken: by then the start of a stream has worn off.
+# Units of silence that are encoded before its codes are taken, by which time the effect of the start is gone.
 SILENCE_UNITS = 25
 
 
 class Weights:
-    """Everything that conversations share, and nothing that any of them changes.
+    """Data that all conversations share and none of them changes.
 
     Args:
-        settings: see the model.
+        settings: model, device and bounds.
 
     Raises:
-        ConfigError: no such directory, or no such device.
-        EngineError: it cannot be loaded, is no Moshi, or lacks weights.
+        ConfigError: the directory or the device does not exist.
+        EngineError: the model cannot be loaded, is not a Moshi, or lacks weights.
     """
 
     def __init__(self, settings: MoshiSettings) -> None:
@@ -76,7 +76,7 @@ class Weights:
 
     @torch.inference_mode()
     def _silence(self) -> Tensor:
-        """The codes of silence, int64, (codebooks,). Also makes what the library makes lazily."""
+        """Return the codes of silence, int64, (codebooks,). Also initialises the library's lazy parts."""
         stream = EncoderStream(self.codec, self.model.config.num_codebooks)
         nothing = torch.zeros(self.unit_samples, device=self.device)
         for _ in range(SILENCE_UNITS):
@@ -86,13 +86,13 @@ class Weights:
 
 
 class MoshiHost:
-    """Shared weights; see ``OmniHost``.
+    """Host with shared weights; implements ``OmniHost``.
 
-    A conversation counts from ``open_engine``, or a later ``prepare``, until its ``cleanup``: an engine that
-    begins anew gives its place up for a moment, and where another takes it, ``prepare`` is refused.
+    A conversation counts from ``open_engine``, or a later ``prepare``, until its ``cleanup``. An engine that
+    begins anew gives up its place for a moment; if another takes it, ``prepare`` is refused.
 
     Args:
-        settings: see the model.
+        settings: model, device and bounds.
 
     Raises:
         ConfigError: see ``Weights``.
@@ -104,18 +104,18 @@ class MoshiHost:
         self.sessions = self._settings.sessions
         self.takes_frames = False
         self._weights: Weights | None = Weights(self._settings)
-        # An engine that is dropped without a word makes room, too.
+        # Weak references: an engine that is dropped without ``cleanup`` frees its place, too.
         self._open: weakref.WeakSet[MoshiEngine] = weakref.WeakSet()
         self._lock = threading.Lock()
 
     def open_engine(self) -> OmniEngine:
-        """An engine for one conversation.
+        """Return an engine for one conversation.
 
         Raises:
-            CapacityError: as many are open as there may be.
+            CapacityError: the limit of open engines is reached.
             EngineError: the host is closed.
         """
-        from models.omni.moshi.engine import MoshiEngine  # knows the host, too
+        from models.omni.moshi.engine import MoshiEngine  # imports this module, too
 
         if self._weights is None:
             raise EngineError("the host is closed", engine=ENGINE, retryable=False)
@@ -124,10 +124,10 @@ class MoshiHost:
         return engine
 
     def admit(self, engine: "MoshiEngine") -> None:
-        """It has a conversation, or is about to; again changes nothing. Thread-safe.
+        """Count an engine as having a conversation; repeated calls have no effect. Thread-safe.
 
         Raises:
-            CapacityError: as many others have one as there may be.
+            CapacityError: other engines have reached the limit of conversations.
         """
         with self._lock:
             others = len(self._open - {engine})
@@ -136,12 +136,12 @@ class MoshiHost:
             self._open.add(engine)
 
     def dismiss(self, engine: "MoshiEngine") -> None:
-        """It has none any more. Thread-safe."""
+        """Count an engine as having no conversation. Thread-safe."""
         with self._lock:
             self._open.discard(engine)
 
     def close(self) -> None:
-        """Give back the weights. No engine may be open: one that is keeps them until it is dropped."""
+        """Release the weights. No engine may be open: an open one keeps them until it is dropped."""
         self._weights = None
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
@@ -167,7 +167,7 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _load_model(path: Path, device: torch.device, dtype: torch.dtype) -> MoshiForConditionalGeneration:
-    # Its bar would be drawn into the log of a server.
+    # The progress bar would be drawn into the log of a server.
     transformers_logging.disable_progress_bar()
     try:
         raw, _ = MoshiConfig.get_config_dict(path, local_files_only=True)
@@ -176,7 +176,7 @@ def _load_model(path: Path, device: torch.device, dtype: torch.dtype) -> MoshiFo
         model, loading = keep_exact(MoshiForConditionalGeneration, "audio_encoder").from_pretrained(
             path, dtype=dtype, local_files_only=True, output_loading_info=True
         )
-        # The library fills what is missing with noise.
+        # The library initialises missing weights at random.
         if missing := sorted(loading["missing_keys"]):
             raise EngineError(
                 f"{path} lacks {len(missing)} weights, among them {missing[0]}",
@@ -186,12 +186,12 @@ def _load_model(path: Path, device: torch.device, dtype: torch.dtype) -> MoshiFo
         return model.to(device).eval().requires_grad_(False)
     except EngineError:
         raise
-    except Exception as error:  # the library, safetensors, torch and the disk each have their own
+    except Exception as error:  # the library, safetensors, torch and file access raise different types
         raise EngineError(f"cannot load {path}", engine=ENGINE, retryable=False) from error
 
 
 def _load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     try:
         return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
-    except Exception as error:  # see above
+    except Exception as error:  # as above
         raise EngineError(f"cannot load the tokenizer of {path}", engine=ENGINE, retryable=False) from error

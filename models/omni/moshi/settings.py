@@ -1,4 +1,4 @@
-"""How Moshi is loaded, and how a conversation with it goes. Imports neither torch nor transformers."""
+"""Settings of Moshi: loading, and a conversation. Imports neither torch nor transformers."""
 
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,7 @@ CONFIG_FILE = "config.json"
 
 
 class MoshiTalk(StrictModel):
-    """One conversation; ``Preparation.settings`` may set each of these.
+    """Settings of one conversation; ``Preparation.settings`` may set each of them.
 
     The temperatures and ranks are those that the makers of the model publish for it.
     """
@@ -34,7 +34,7 @@ class MoshiTalk(StrictModel):
 
 
 class MoshiSettings(StrictModel):
-    """The weights, where they run, and how many conversations share them."""
+    """Weights, device, and bound of the conversations that share them."""
 
     model: str = Field(
         "kmhf/hf-moshika",
@@ -63,11 +63,11 @@ class MoshiSettings(StrictModel):
     talk: MoshiTalk = MoshiTalk()
 
     def check(self) -> None:
-        """See ``core.files.Checked``."""
+        """Check that the files exist, as ``core.files.Checked`` requires."""
         self.path()
 
     def path(self) -> Path:
-        """Where the files are.
+        """Return the directory of the files.
 
         Raises:
             ConfigError: there is no such directory, and no such model in the hub's cache.

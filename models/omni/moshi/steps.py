@@ -1,11 +1,14 @@
-"""The steps of the two transformers in one conversation: what was heard in, text and codes of the bot out.
+"""Steps of the two transformers in one conversation: take the caller's codes, return the bot's text and
+codes.
 
-At each position the large transformer is given a text token, the bot's codes and the caller's codes, each of
-the step before, and its output gives a text token and, through the small (depth) transformer, the bot's
-codes one codebook after the other. All codebooks but the first run one frame late (the acoustic delay): the
-codes of a step are the first one of a frame f and the others of frame f - 1. So of the caller's frames the
-first code goes in at once and the others a step later, and a frame of the bot's is whole a step behind its
-first code. Position 0 has neither: all streams begin with a token that stands for nothing.
+At each position the large transformer gets a text token, the bot's codes and the caller's codes, each of the
+previous step. From its output a text token is drawn and, through the small (depth) transformer, the bot's
+codes, one codebook after the other.
+
+All codebooks but the first run one frame late (the acoustic delay): the codes of a step are the first one of
+a frame f and the others of frame f - 1. Of the caller's frames the first code is thus fed at once and the
+others a step later. A frame of the bot's is complete a step after its first code. Position 0 has neither: all
+streams begin with a token that stands for nothing.
 
     position      0      1       2       3
     caller, 1st   -      f0      f1      f2
@@ -28,11 +31,11 @@ from models.omni.moshi.window import Window
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What came of a position.
+    """Result of a position.
 
     Attributes:
         token: the text token.
-        codes: the bot's frame that is whole now, int64, (codebooks,); at position 0 it is of no use.
+        codes: the bot's frame that is now complete, int64, (codebooks,); meaningless at position 0.
         text_logits: float32, (text vocabulary,).
         audio_logits: float32, (codebooks, codes); None when the bot was made to be silent.
     """
@@ -44,14 +47,14 @@ class Step:
 
 
 class Steps:
-    """One conversation.
+    """Steps of one conversation.
 
     Args:
         model: shared weights.
-        talk: how is drawn.
-        window: positions that are attended to.
-        silence: what the bot says when it must not speak: a text token, and codes, int64, (codebooks,).
-        is_stopped: asked before each transformer runs.
+        talk: sampling settings.
+        window: number of positions that are attended to.
+        silence: output when the bot must not speak: a text token, and codes, int64, (codebooks,).
+        is_stopped: called before each transformer runs.
     """
 
     def __init__(
@@ -78,29 +81,29 @@ class Steps:
 
     @property
     def window(self) -> Window:
-        """What is remembered."""
+        """Cache of the positions that are attended to."""
         return self._window
 
     def begin(self) -> Step | None:
-        """Position 0. None: stopped.
+        """Compute position 0; return None when stopped.
 
         Raises:
-            EngineError: the model gives values that are not finite.
+            EngineError: the model returns values that are not finite.
         """
         step = self._take(self._nothing, is_silent=False)
-        # The rest of a frame before the first one: there is none.
+        # There is no frame before the first one, so its rest is empty.
         self._bot = torch.cat((self._bot[:1], self._nothing[1:]))
         return step
 
     def step(self, caller: Tensor, *, is_silent: bool = False) -> Step | None:
-        """A frame of the caller's. None: stopped.
+        """Compute the step for a frame of the caller's; return None when stopped.
 
         Args:
             caller: codes, int64, (codebooks,).
-            is_silent: the bot says nothing, and knows it.
+            is_silent: make the bot silent, and record silence in its context.
 
         Raises:
-            EngineError: the model gives values that are not finite.
+            EngineError: the model returns values that are not finite.
         """
         heard = torch.cat((caller[:1], self._caller[1:]))
         self._caller = caller
@@ -135,7 +138,7 @@ class Steps:
         return draw(logits, temperature=talk.text_temperature, top_k=talk.text_top_k, random=self._random)
 
     def _codes(self, token: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Codes, (codebooks,), and their logits, (codebooks, codes)."""
+        """Return codes, (codebooks,), and their logits, (codebooks, codes); None when stopped."""
         talk, depth = self._talk, self._model.depth_decoder
         cache = DynamicCache(config=depth.config)
         codes: list[Tensor] = []
@@ -158,10 +161,10 @@ class Steps:
 
 
 def draw(logits: Tensor, *, temperature: float, top_k: int, random: torch.Generator) -> Tensor:
-    """A token, int64, (), of logits, float32, (vocabulary,); a valid one whatever they are.
+    """Return a token, int64, (), drawn from logits, float32, (vocabulary,); always a valid one.
 
-    The largest of logits with Gumbel noise: a draw from their softmax that needs no check of the
-    probabilities, which would have the CUDA device fail for all conversations, or wait.
+    It is the largest of the logits with Gumbel noise, which equals a draw from their softmax. This avoids a
+    check of the probabilities, which would make the CUDA device fail for all conversations, or wait.
     """
     if temperature == 0:
         return logits.argmax()
@@ -171,7 +174,7 @@ def draw(logits: Tensor, *, temperature: float, top_k: int, random: torch.Genera
 
 
 def _finite(logits: Tensor, what: str) -> Tensor:
-    """Raises EngineError when they are not finite."""
+    """Return ``logits``; raise EngineError when they are not finite."""
     if not bool(torch.isfinite(logits).all()):
         raise EngineError(f"the model gives {what} that is not finite", engine=ENGINE)
     return logits

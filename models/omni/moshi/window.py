@@ -1,19 +1,19 @@
-"""What the large transformer remembers: the last so many positions, in memory that does not grow beyond them.
+"""Cache of the large transformer: the last positions, in memory that does not grow beyond them.
 
-The library's own sliding cache makes a copy of the whole window at each step. Here a new position takes the
-place of the oldest. Keys carry their absolute position in them before they are kept, and a single query
-attends to all that is kept, so their order does not matter.
+The library's own sliding cache copies the whole window at each step. Here a new position replaces the oldest.
+Keys contain their absolute position before they are kept, and a single query attends to all kept positions,
+so their order does not matter.
 """
 
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-# Memory is taken for so many positions, then for twice as many, up to the window.
+# Memory is allocated for this many positions, then for twice as many, up to the window.
 FIRST_POSITIONS = 64
 
 
 class _RingLayer(CacheLayerMixin):
-    """Keys and values of one layer; one position at a time."""
+    """Keys and values of one layer; takes one position at a time."""
 
     is_sliding = True
 
@@ -52,7 +52,7 @@ class _RingLayer(CacheLayerMixin):
         return kept, seen - kept
 
     def get_seq_length(self) -> int:
-        """Positions so far, those that are forgotten included: the next one's number."""
+        """Return the number of positions so far, including dropped ones: the number of the next one."""
         return self._seen
 
     def get_max_length(self) -> int:
@@ -60,11 +60,11 @@ class _RingLayer(CacheLayerMixin):
 
 
 class Window(Cache):
-    """The cache of one conversation.
+    """Cache of one conversation.
 
     Args:
-        layers: of the transformer.
-        positions: so many are kept.
+        layers: number of layers of the transformer.
+        positions: number of positions that are kept.
     """
 
     def __init__(self, layers: int, positions: int) -> None:
@@ -73,12 +73,12 @@ class Window(Cache):
 
     @property
     def kept(self) -> int:
-        """Positions that are remembered."""
+        """Number of positions that are kept."""
         return min(self.get_seq_length(), self._positions)
 
     @property
     def size_bytes(self) -> int:
-        """Memory that is taken."""
+        """Allocated memory in bytes."""
         return sum(
             part.numel() * part.element_size()
             for layer in self.layers

@@ -1,15 +1,16 @@
-"""The large tier: what is to be said, made while nobody waits for it, taken a unit at a time.
+"""Large tier: makes speech in the background, to be taken a unit at a time.
 
-In: the dialogue so far, or a text. Out: ``Content``, which fills with audio and words as the language model
-writes and the voice speaks, clause by clause, the first one as soon as the splitter lets it go. Whoever ticks
-takes what a unit needs and never waits: what is not there yet is not said in this unit. A content that is not
-wanted is cancelled, and its model and voice stop at their next piece.
+Input: the dialogue so far, or a text. Output: ``Content``, which fills with audio and words as the language
+model writes and the voice speaks. It is made clause by clause, the first one as soon as the splitter
+completes it. The engine takes the audio of a unit on each tick and never waits: audio that is late is not
+part of this unit. A content that is no longer wanted is cancelled, and its model and voice stop at their next
+piece.
 
-Language models are asynchronous and belong to one event loop: a thread of the maker's own runs it. Voices
-block and share an executor, in which nothing waits. No clause is spoken while ``lead_ms`` of audio wait to be
-taken, and a content from which nobody takes anything for ``unwanted_s`` ends itself.
+Language models are asynchronous and belong to one event loop, which a thread of the maker runs. Voices block
+and share an executor, in which no job waits. No clause is spoken while ``lead_ms`` of audio wait to be taken.
+A content from which no audio is taken for ``unwanted_s`` ends itself.
 
-Slow: the unit is silent, and ``waited_ms`` grows. Dead: ``error`` says so, behind what was made before.
+Slow: the unit is silent. Dead: ``error`` holds the reason, after the audio that was made before.
 """
 
 import asyncio
@@ -30,19 +31,20 @@ from models.tts import SpeechPiece, TextToSpeech
 from models.tts.clauses import ClauseSettings, ClauseSplitter
 
 ENGINE = "two_tier"
-# An interruption for nothing is known as one after a second or two, and goes back by a word.
+# How far ``rewind`` can go back. A false interruption is detected after a second or two, and goes back by a
+# word.
 BEHIND_S = 3
 BEHIND_WORDS = 16
-# What a model that is asked has to end in, when the process does.
+# Time in which a model must end its stream when the process ends.
 LEAVING_S = 1.0
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """No-op default callback."""
 
 
 class ContentSettings(StrictModel):
-    """How far ahead of what is said something is made."""
+    """Bounds on how far content is made ahead."""
 
     lead_ms: int = Field(4_000, ge=100, le=60_000, description="audio that waits to be taken, at most about")
     unwanted_s: float = Field(30.0, ge=1, le=600, description="content that nobody takes from is given up")
@@ -50,11 +52,11 @@ class ContentSettings(StrictModel):
 
 
 class Content:
-    """One answer. Thread-safe: one side makes it, the other takes from it.
+    """Speech of one answer. Thread-safe: one side makes it, the other takes from it.
 
     Args:
-        rate_hz: of its audio.
-        is_aside: it is no part of the conversation, as a phrase that covers a silence.
+        rate_hz: rate of its audio.
+        is_aside: it is not part of the conversation, such as a phrase that covers a silence.
         is_protected: only a stop word interrupts it.
     """
 
@@ -62,19 +64,20 @@ class Content:
         self._rate_hz = rate_hz
         self.is_aside, self.is_protected = is_aside, is_protected
         self._lock = threading.Lock()
-        # Told from the taking side that there is room again, and that nobody wants any more.
+        # Called by the taking side when there is room again, and when the content is cancelled.
         self.on_room: Callable[[], None] = _nothing
         self.on_cancel: Callable[[], object] = _nothing
         self._audio: deque[np.ndarray] = deque()
         self._held = self._taken = self._made = 0
-        # What was taken last, as far back as ``rewind`` goes.
+        # Audio that was taken last, as far back as ``rewind`` goes.
         self._behind: deque[np.ndarray] = deque()
         self._behind_samples = 0
-        # Words with the samples of the whole at which each begins and ends, and the newest that were taken.
+        # Words with the samples of the whole at which each begins and ends, and the newest words that were
+        # taken.
         self._words: deque[tuple[str, int, int | None]] = deque()
         self._begun: deque[tuple[str, int, int | None]] = deque(maxlen=BEHIND_WORDS)
         self._text = ""
-        # Where the voice failed, and whether that was in what was taken last.
+        # Places where the voice failed, and whether the last ``take`` contained one.
         self._breaks: deque[int] = deque()
         self._took_break = False
         self._is_made = self._is_cancelled = False
@@ -82,37 +85,37 @@ class Content:
 
     @property
     def text(self) -> str:
-        """What was written so far."""
+        """Text written so far."""
         return self._text
 
     @property
     def is_ready(self) -> bool:
-        """Whether something of it can be said now."""
+        """True when audio of it can be taken now."""
         return self._held > 0
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more of it will be said."""
+        """True when no more of it will be spoken."""
         with self._lock:
             return self._is_cancelled or (self._is_made and not self._held)
 
     @property
     def took_break(self) -> bool:
-        """Whether words are missing behind what was taken last: the voice failed."""
+        """True when words are missing after the last take, because the voice failed."""
         return self._took_break
 
     @property
     def error(self) -> Exception | None:
-        """Why it broke off; None while it did not."""
+        """Reason for which it broke off; None while it has not."""
         return self._error
 
     @property
     def taken_ms(self) -> int:
-        """How much of it was taken."""
+        """Duration that was taken."""
         return self._taken * 1000 // self._rate_hz
 
     def take(self, samples: int) -> tuple[np.ndarray, str]:
-        """So much of it, or what there is: (float32, (samples,), the words that begin in it)."""
+        """Take at most ``samples``: (float32, (samples,), the words that begin in it)."""
         with self._lock:
             parts, left = [], samples
             while left and self._audio:
@@ -126,12 +129,12 @@ class Content:
             self._held -= taken
             self._taken += taken
             words = []
-            # Behind its end there are words that a voice placed behind its last sample.
+            # At the end also take words that a voice placed after its last sample.
             is_end = self._is_made and not self._held
             until = self._break_at(is_end)
             while self._words and (is_end or self._words[0][1] < self._taken):
                 if not is_end and until is not None and self._words[0][1] >= until:
-                    # Behind what is missing: with the next.
+                    # Words after the gap come with the next take.
                     break
                 self._begun.append(self._words.popleft())
                 words.append(self._begun[-1][0])
@@ -141,7 +144,7 @@ class Content:
         return audio, "".join(f" {word}" for word in words)
 
     def _break_at(self, is_end: bool) -> int | None:
-        """Where the voice failed in what is taken now; None: nowhere."""
+        """Return the place of a failure of the voice in this take; None without one."""
         until = None
         while self._breaks and (is_end or self._breaks[0] <= self._taken):
             until = self._breaks.popleft()
@@ -149,10 +152,10 @@ class Content:
         return until
 
     def rewind(self, unheard: int) -> int:
-        """Go back to the beginning of the word that was being heard; how many words come again.
+        """Go back to the beginning of the word that was being heard; return the number of words to repeat.
 
         Args:
-            unheard: so many samples that were taken last were not heard.
+            unheard: number of samples taken last that were not heard.
         """
         with self._lock:
             if self._is_cancelled:
@@ -160,7 +163,7 @@ class Content:
             heard = self._taken - unheard
             again = 0
             for _, began, ended in reversed(self._begun):
-                # A word that was heard to its end stays heard; one whose end nobody knows comes again.
+                # A word that was heard in full is not repeated; one with an unknown end is.
                 if began < heard and ended is not None and ended <= heard:
                     break
                 if self._taken - began > self._behind_samples:
@@ -192,7 +195,7 @@ class Content:
             self._behind_samples -= len(self._behind.popleft())
 
     def cancel(self) -> None:
-        """Nobody wants it any more."""
+        """Drop the rest of the content and stop its making."""
         with self._lock:
             self._is_cancelled = True
             self._audio.clear()
@@ -202,19 +205,19 @@ class Content:
             self._held = self._behind_samples = 0
         self.on_cancel()
 
-    # For the maker.
+    # Used by the maker.
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it was not cancelled."""
+        """True unless it was cancelled."""
         return not self._is_cancelled
 
     def wrote(self, text: str) -> None:
-        """The model wrote this."""
+        """Append text that the model wrote."""
         self._text += text
 
     def add(self, piece: SpeechPiece, clause_began: int) -> bool:
-        """A piece of a clause that begins at this sample; False when nobody wants more."""
+        """Append a piece of a clause that begins at this sample; return False after a cancellation."""
         samples_per_ms = self._rate_hz / 1000
         for word in piece.words:
             began, ended = (clause_began + round(at * samples_per_ms) for at in (word.start_ms, word.end_ms))
@@ -222,7 +225,7 @@ class Content:
         return self.add_audio(pcm16_to_float(piece.pcm))
 
     def add_audio(self, audio: np.ndarray) -> bool:
-        """More of it: float32, (samples,); False when nobody wants more."""
+        """Append audio: float32, (samples,); return False after a cancellation."""
         with self._lock:
             if self._is_cancelled:
                 return False
@@ -233,47 +236,47 @@ class Content:
         return True
 
     def add_word(self, text: str, began: int, ended: int | None = None) -> None:
-        """A word lies between these samples; words come in their order."""
+        """Append a word that lies between these samples; words come in order."""
         with self._lock:
             if not self._is_cancelled:
                 self._words.append((text, began, ended))
 
     def broke_off(self) -> None:
-        """The voice failed: what was to follow what is made so far is not said."""
+        """Record that the voice failed: the speech that was to follow the present end is missing."""
         with self._lock:
             if not self._is_cancelled:
                 self._breaks.append(self._made)
 
     @property
     def made_samples(self) -> int:
-        """How much of it was made."""
+        """Number of samples that were made."""
         return self._made
 
     @property
     def held_samples(self) -> int:
-        """What waits to be taken."""
+        """Number of samples that wait to be taken."""
         return self._held
 
     @property
     def taken_samples(self) -> int:
-        """What was taken."""
+        """Number of samples that were taken."""
         return self._taken
 
     def end(self, error: Exception | None = None) -> None:
-        """Nothing more is made."""
+        """Record that no more is made."""
         with self._lock:
             self._error = error
             self._is_made = True
 
 
 class ContentMaker:
-    """Makes contents for all conversations of a process.
+    """Maker of contents for all conversations of a process.
 
     Args:
-        llm: what answers.
-        tts: what speaks.
-        executor: threads for the voice, of whoever made them.
-        settings: see the model.
+        llm: language model that answers.
+        tts: voice.
+        executor: threads for the voice; owned by their creator.
+        settings: bounds.
     """
 
     def __init__(
@@ -293,11 +296,11 @@ class ContentMaker:
         self._thread.start()
 
     def answer(self, messages: Sequence[Message]) -> Content:
-        """What the model says to this dialogue. Returns at once."""
+        """Return the model's answer to this dialogue. Returns at once."""
         return self._make(self._llm.reply(tuple(messages)))
 
     def say(self, text: str) -> Content:
-        """This text."""
+        """Return this text as speech. Returns at once."""
 
         async def written() -> AsyncIterator[str]:
             yield text
@@ -305,7 +308,7 @@ class ContentMaker:
         return self._make(written())
 
     def close(self) -> None:
-        """End the thread; contents that are being made end with it."""
+        """End the thread, and the contents that are being made."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(5)
@@ -319,7 +322,7 @@ class ContentMaker:
             for task in tasks:
                 task.cancel()
             if tasks:
-                # A model that is asked in the middle of its stream takes more than a step to end.
+                # A model takes more than one step to end in the middle of its stream.
                 self._loop.run_until_complete(asyncio.wait(tasks, timeout=LEAVING_S))
             self._loop.close()
 
@@ -342,7 +345,7 @@ class ContentMaker:
 
     async def _fill(self, content: Content, pieces: AsyncIterator[str]) -> None:
         splitter = ClauseSplitter(self._settings.clauses)
-        # A generator that is left in the middle is closed, which stops its model.
+        # Closing the generator early stops its model.
         async with aclosing(pieces) as written:  # type: ignore[type-var]  # an async generator
             async for piece in written:
                 if not content.is_wanted:
@@ -356,7 +359,7 @@ class ContentMaker:
             await self._speak(content, rest)
 
     async def _speak(self, content: Content, clause: str) -> bool:
-        """Whether more is wanted behind it."""
+        """Speak a clause; return whether more is wanted after it."""
         if not clause.strip():
             return True
         if not await self._has_room(content):
@@ -367,7 +370,7 @@ class ContentMaker:
         )
 
     async def _has_room(self, content: Content) -> bool:
-        """Return when less than the lead waits to be taken; False when nobody takes or wants anything."""
+        """Wait until less than the lead waits to be taken; return False when no audio is taken or wanted."""
         room, lead = asyncio.Event(), self.rate_hz * self._settings.lead_ms // 1000
         content.on_room = lambda: self._tell(room)
         while content.is_wanted and content.held_samples >= lead:
@@ -381,6 +384,6 @@ class ContentMaker:
         return content.is_wanted
 
     def _tell(self, room: asyncio.Event) -> None:
-        # The process is ending when the loop is closed.
+        # The loop is closed when the process is ending.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(room.set)

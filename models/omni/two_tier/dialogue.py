@@ -1,13 +1,13 @@
-"""What the large tier is asked for, and what it gives: the seam between who decides and who finds words.
+"""Interface between the small tier, which decides, and the large tier, which makes the content.
 
-The engine's thread calls ``foresee``, ``ask``, ``say``, ``drop`` and ``hum``; each returns at once. What is
-to be said comes back through ``take``, from any thread, as contents in the order in which they are to be
-said: an answer, a phrase that covers a silence, an apology. A guess costs its making and comes back only when
-it is asked with the same words.
+The engine's thread calls ``foresee``, ``ask``, ``say``, ``drop`` and ``hum``; each returns at once. Content
+comes back through ``take``, from any thread, in the order in which it is to be spoken: an answer, a phrase
+that covers a silence, an apology. A guess is made in advance and comes back only when it is asked with the
+same words.
 
 ``SpokenDialogue`` keeps the dialogue itself and makes contents with a model and a voice. A call of Parley has
-another one, for which a whole pipeline of a session, a model with tools and a voice makes them
-(``processors.duplex.dialogue``).
+another implementation (``processors.duplex.dialogue``): a pipeline of a session, a model with tools and a
+voice.
 """
 
 from collections import deque
@@ -24,12 +24,12 @@ Take = Callable[[Content], None]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A turn of the caller that is over.
+    """Completed turn of the caller.
 
     Attributes:
-        text: what was understood of it.
-        silence_ms: quiet that had passed by then.
-        completeness: how complete it sounded; None when nobody said.
+        text: transcript of the turn.
+        silence_ms: silence that had passed by then.
+        completeness: probability that the turn is complete; None when unknown.
     """
 
     text: str
@@ -38,65 +38,67 @@ class Asked:
 
 
 class Dialogue(Protocol):
-    """The large tier of one conversation.
+    """Large tier of one conversation.
 
     Attributes:
-        rate_hz: of what is said.
+        rate_hz: rate of its speech.
     """
 
     rate_hz: int
 
     def open(self, preparation: Preparation, take: Take) -> None:
-        """The conversation begins; contents go to ``take`` from here on."""
+        """Begin the conversation; contents go to ``take`` from here on."""
         ...
 
     def foresee(self, text: str | None) -> None:
-        """The turn may be over with these words; None: it goes on."""
+        """Prepare for a turn that may end with these words; None when it continues."""
         ...
 
     def ask(self, asked: Asked) -> None:
-        """The turn is over. What was being made for another is not wanted any more."""
+        """Answer a completed turn. Content that is being made for another turn is dropped."""
         ...
 
     def say(self, text: str) -> None:
-        """Have this said; it answers nothing."""
+        """Speak a text that answers no turn."""
         ...
 
     def hum(self, text: str) -> Content | None:
-        """A sound of who listens, at once; None where there is none."""
+        """Return a backchannel, at once; None where there is none."""
         ...
 
     def drop(self) -> None:
-        """Nothing of what is being made is wanted any more."""
+        """Cancel all content that is being made."""
         ...
 
     def cut(self, text: str) -> None:
-        """The caller cut in when so much had been said; empty: for nothing, it is said on."""
+        """Record an interruption after ``text`` had been spoken; empty when unintended: the reply
+        continues.
+        """
         ...
 
     def said(self, text: str) -> None:
-        """So much of a content was said; it is over."""
+        """Record the spoken text of a content that is over."""
         ...
 
     def turn(self, *, is_open: bool) -> None:
-        """The caller takes the floor, or gives it back without a word."""
+        """Record that the caller takes the floor, or gives it back without a word."""
         ...
 
     def forget(self) -> None:
-        """What was understood last was not meant."""
+        """Discard the last transcript, which was not meant for the bot."""
         ...
 
     def close(self) -> None:
-        """The conversation is over."""
+        """End the conversation."""
         ...
 
 
 class SpokenDialogue:
-    """A model, a voice and the dialogue as it was said; see ``Dialogue``.
+    """Dialogue with a model and a voice, which keeps the spoken history; implements ``Dialogue``.
 
     Args:
-        maker: of contents.
-        messages: of the dialogue that the model is given at most.
+        maker: maker of contents.
+        messages: greatest number of messages that the model gets.
     """
 
     def __init__(self, maker: ContentMaker, *, messages: int = 40) -> None:
@@ -109,14 +111,14 @@ class SpokenDialogue:
         self._wanted: list[Content] = []
 
     def open(self, preparation: Preparation, take: Take) -> None:
-        """See ``Dialogue``."""
+        """Begin the conversation with the prompt and history of ``preparation``."""
         self._system, self._take = preparation.system_prompt, take
         self._said.clear()
         for role, text in preparation.history:
             self._said.append(Message("assistant" if role == "assistant" else "user", text))
 
     def foresee(self, text: str | None) -> None:
-        """See ``Dialogue``."""
+        """Make the answer to a possible turn; cancel the guess for other words."""
         if self._guess is not None and self._guess[0] != text:
             self._guess[1].cancel()
             self._guess = None
@@ -124,7 +126,7 @@ class SpokenDialogue:
             self._guess = text, self._maker.answer(self._messages(text))
 
     def ask(self, asked: Asked) -> None:
-        """See ``Dialogue``."""
+        """Give the answer to a turn, from the guess if it had the same words."""
         self.foresee(asked.text)
         guess, self._guess = self._guess, None
         self.drop()
@@ -133,37 +135,37 @@ class SpokenDialogue:
             self._give(guess[1])
 
     def say(self, text: str) -> None:
-        """See ``Dialogue``."""
+        """Give a text to be spoken."""
         self._give(self._maker.say(text))
 
     def hum(self, text: str) -> Content | None:
-        """See ``Dialogue``."""
+        """Return the text as content."""
         return self._maker.say(text)
 
     def drop(self) -> None:
-        """See ``Dialogue``."""
+        """Cancel all content that was given."""
         wanted, self._wanted = self._wanted, []
         for content in wanted:
             content.cancel()
 
     def cut(self, text: str) -> None:
-        """See ``Dialogue``."""
+        """Record the text spoken before an interruption."""
         self._cut = text.strip()
 
     def said(self, text: str) -> None:
-        """See ``Dialogue``."""
+        """Append the spoken text to the history."""
         self._cut = ""
         if text.strip():
             self._said.append(Message("assistant", text.strip()))
 
     def turn(self, *, is_open: bool) -> None:
-        """See ``Dialogue``."""
+        """Do nothing: the history has no open turns."""
 
     def forget(self) -> None:
-        """See ``Dialogue``."""
+        """Do nothing: the history keeps the transcript."""
 
     def close(self) -> None:
-        """See ``Dialogue``."""
+        """Cancel the guess and all content."""
         self.foresee(None)
         self.drop()
         self._take = None

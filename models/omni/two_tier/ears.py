@@ -1,12 +1,12 @@
-"""What the small tier hears of a unit: voices and their ends, how complete a pause sounds, words.
+"""Input side of the small tier: detects voices and their ends, completeness of pauses, and words.
 
-In: units of the caller's audio, and words of a recogniser that listens beside, from any thread. Out: calls of
-``DuplexPolicy``, with times that are counted in samples. Voice activity runs at once, on the engine's thread
-(1 ms for 32 ms of audio); completeness is asked in an executor when a voice may have ended, and told with
-whatever unit it is there by.
+Inputs: units of the caller's audio, and transcripts of a separate recogniser, from any thread. Output: calls
+of ``DuplexPolicy``, with times that are counted in samples. Voice activity runs at once, on the engine's
+thread (1 ms for 32 ms of audio). Completeness is computed in an executor when a voice may have ended, and
+reported with the first unit after its result.
 
-Words are those of a specialist: an engine that speaks does not transcribe. Without one a turn has no words,
-and is not answered.
+Words come from a recogniser, because an engine that speaks does not transcribe. Without one a turn has no
+words and is not answered.
 """
 
 import threading
@@ -25,14 +25,14 @@ from turn_taking.duplex_policy import DuplexPolicy
 from turn_taking.usual_level import UsualLevel
 from turn_taking.voice_gate import GateEvent, GateState, VoiceGate
 
-# Finals and partials that wait for the next unit; a recogniser is slower than that.
+# Greatest number of transcripts that wait for the next unit; a recogniser makes fewer.
 WAITING_WORDS = 64
-# Audio before a voice was detected that the completeness model hears too, as in a cascade.
+# Audio before a voice was detected that the completeness model gets too, as in a cascade.
 PRE_SPEECH_MS = 500
 
 
 class EarSettings(StrictModel):
-    """When a voice begins and ends."""
+    """Thresholds for the beginning and end of a voice."""
 
     confidence: float = Field(0.7, gt=0, lt=1, description="from here on a window holds a voice")
     start_ms: int = Field(128, ge=32, le=2_000, description="voice before speech has begun")
@@ -43,12 +43,12 @@ class EarSettings(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a recogniser understood.
+    """Transcript of a recogniser.
 
     Attributes:
         text: the words, of the present voice so far or of the one that ended last.
-        is_final: no later ones of that voice come.
-        confidences: see ``Utterance``.
+        is_final: no later transcript of that voice comes.
+        confidences: confidences of the words, as in ``Utterance``.
     """
 
     text: str
@@ -58,10 +58,10 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Spotting:
-    """A voice over the bot that just ended is listened to once more, for commands; ``Spotted`` follows.
+    """Notice that a voice over the bot, which just ended, is checked for commands; ``Spotted`` follows.
 
     Attributes:
-        number: of both.
+        number: shared with the ``Spotted`` that follows.
     """
 
     number: int
@@ -69,12 +69,12 @@ class Spotting:
 
 @dataclass(frozen=True, slots=True)
 class Spotted:
-    """What that was.
+    """Result of a check for commands.
 
     Attributes:
-        number: see there.
+        number: number of the ``Spotting`` before.
         text: the command; empty when it was none.
-        floor_log_odds: that the voice wants the floor, by how it sounds; None when nobody says.
+        floor_log_odds: log odds that the voice claims the floor, by its sound; None when unknown.
     """
 
     number: int
@@ -84,28 +84,28 @@ class Spotted:
 
 @dataclass(frozen=True, slots=True)
 class OwnVoice:
-    """By its level the voice that is on is the bot's own, or surely is not."""
+    """Notice that the present voice, by its level, is the bot's own, or certainly is not."""
 
     is_own: bool
 
 
-# What a specialist beside the engine tells of the caller.
+# Messages of a specialist about the caller.
 Told = Words | Spotting | Spotted | OwnVoice
 
 
 class Ears:
-    """One caller. Used from the engine's thread but for ``on_words``.
+    """Input side of one caller. Used from the engine's thread except for ``on_words``.
 
     Args:
-        policy: told what is heard.
+        policy: notified of voices, pauses and words.
         vad: shared weights.
-        turn: shared weights; None: nobody says how complete a pause sounds.
-        executor: where that is asked.
-        settings: see the model.
+        turn: shared weights; None for no completeness.
+        executor: runs the completeness model.
+        settings: thresholds.
 
     Attributes:
         policy: as given.
-        rate_hz: of what is heard.
+        rate_hz: rate of the audio.
     """
 
     def __init__(
@@ -135,27 +135,27 @@ class Ears:
         self._usual = UsualLevel()
         self._over_bot = False
         self._words: deque[Told] = deque(maxlen=WAITING_WORDS)
-        # The voice, as the policy counts them, that is being listened to once more.
+        # Number of the voice, as the policy counts, that is being checked for commands.
         self._spotting: dict[int, int] = {}
         self._lock = threading.Lock()
 
     @property
     def now_ms(self) -> int:
-        """End of what was judged."""
+        """End of the audio that was processed, in ms."""
         return self._gate.position * 1000 // self._vad.rate_hz
 
     @property
     def is_voiced(self) -> bool:
-        """Whether somebody speaks."""
+        """True while a voice is on."""
         return self._gate.state in (GateState.SPEAKING, GateState.STOPPING)
 
     def on_words(self, words: Told) -> None:
-        """From any thread; heard with the next unit."""
+        """Queue a message for the next unit. Callable from any thread."""
         with self._lock:
             self._words.append(words)
 
     def hear(self, audio: np.ndarray, *, bot_speaks: bool) -> None:
-        """A unit of the caller's audio: float32, (samples,), at the detector's rate."""
+        """Process a unit of the caller's audio: float32, (samples,), at the detector's rate."""
         self._over_bot = self._over_bot or bot_speaks
         self._keep(audio)
         self._pending = np.concatenate((self._pending, audio))
@@ -172,7 +172,7 @@ class Ears:
         self._tell_estimate()
 
     def close(self) -> None:
-        """Nobody waits for an estimate any more."""
+        """Cancel the completeness estimate."""
         if self._estimate is not None:
             self._estimate.cancel()
 
@@ -206,12 +206,12 @@ class Ears:
             self._usual.learn(level_db, voiced_ms=(ended - began) * 1000 // self._vad.rate_hz)
 
     def turn_over(self) -> None:
-        """What was heard belongs to a turn that is over: the next pause is judged without it."""
+        """Discard audio of a turn that is over: the next pause is judged without it."""
         self._heard.clear()
         self._heard_samples = 0
 
     def _keep(self, audio: np.ndarray) -> None:
-        """The turn so far; between turns no more than a soft first sound."""
+        """Keep the audio of the turn so far; between turns only enough for a soft first sound."""
         if self._turn is None:
             return
         is_turn = self._gate.state is not GateState.QUIET or self.policy.awaits_end
@@ -233,7 +233,7 @@ class Ears:
             self._estimate = None
 
     def _tell_estimate(self) -> None:
-        """It counts for the pause that it was asked in, once the voice has ended."""
+        """Report an estimate, which applies to the pause for which it was made, once the voice has ended."""
         estimate = self._estimate
         if estimate is None or not estimate.done() or self._gate.state is not GateState.QUIET:
             return

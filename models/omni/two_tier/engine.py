@@ -1,14 +1,15 @@
-"""The two-tier engine: a policy that costs nothing decides every 80 ms, and a model is woken for content.
+"""Two-tier engine: a cheap policy decides every 80 ms, and a model is woken for content.
 
-In: units of the caller's audio, words of a recogniser beside. Out: a vote for each unit, and a unit of speech
-where there is something to say. The ears tell the policy what is heard; what follows is carried out here: a
-guess is foreseen by the large tier (``dialogue``), the end of the turn is asked, a hum is said from what is
-kept, a yield falls silent in the middle of a word, and a false alarm goes on from the beginning of that word.
+Inputs: units of the caller's audio, transcripts of a separate recogniser. Outputs: a vote for each unit, and
+a unit of speech when there is some. ``Ears`` reports events to the policy, and this engine carries out the
+decisions. A guess is passed to the large tier (``dialogue``) in advance, and the end of a turn is a question
+to it. A backchannel is taken from a cache. A yield stops in the middle of a word, and after a false alarm the
+reply continues from the beginning of that word.
 
-What the large tier gives is said in the order in which it comes. What was cut is kept, and made on, until it
-is known whether the caller meant it: the next turn that has words drops it.
+Contents of the large tier are spoken in the order in which they come. A reply that was cut is kept, and its
+making continues, until it is known whether the caller meant to interrupt: the next turn with words drops it.
 
-Silence of the engine is no audio: it is voted on every unit, and not sent.
+Silence of the engine is not sent as audio: it is a vote on every unit.
 """
 
 import threading
@@ -47,12 +48,12 @@ from turn_taking.duplex_policy import (
 
 ENGINE = "two_tier"
 UNIT_MS = 80
-# From the first word of an answer to its first sound, and more.
+# Longer than the time from the first word of an answer to its first sound.
 SETTLED_MS = 3_000
 
 
 class TwoTierSettings(StrictModel):
-    """Phrases that are said besides the answers of the large tier."""
+    """Phrases in addition to the answers of the large tier."""
 
     apology: str = Field(
         "Sorry, something went wrong. Please say that again.", description="in place of an answer that fails"
@@ -80,14 +81,14 @@ class TwoTierTuning(TwoTierSettings):
 
 
 class TwoTierHost:
-    """What all conversations share.
+    """Host of the parts that all conversations share.
 
     Args:
-        settings: see the model; a conversation's own override them.
+        settings: a conversation's own settings override them.
         vad: weights.
         turn: weights, or None.
-        maker: the large tier of conversations that bring none of their own.
-        executor: where completeness is asked.
+        maker: large tier of conversations that do not bring their own.
+        executor: runs the completeness model.
     """
 
     sessions: int | None = None
@@ -107,20 +108,20 @@ class TwoTierHost:
 
     @property
     def settings(self) -> TwoTierTuning:
-        """Of conversations that bring none of their own."""
+        """Settings of conversations that do not bring their own."""
         return self._settings
 
     def open_engine(
         self, dialogue: Dialogue | None = None, settings: TwoTierTuning | None = None
     ) -> "TwoTierEngine":
-        """An engine for one conversation.
+        """Return an engine for one conversation.
 
         Args:
-            dialogue: its large tier; None: the shared model and voice.
-            settings: its own; None: those of all.
+            dialogue: its large tier; None for the shared model and voice.
+            settings: its settings; None for the shared ones.
 
         Raises:
-            ConfigError: there is neither.
+            ConfigError: there is neither a dialogue nor a maker.
         """
         if dialogue is None:
             if self._maker is None:
@@ -136,7 +137,7 @@ class TwoTierHost:
 
 
 class _Reply:
-    """Something that is to be said, or is being said."""
+    """Content that is to be spoken or is being spoken."""
 
     def __init__(self, content: Content) -> None:
         self.content = content
@@ -145,7 +146,7 @@ class _Reply:
 
 
 class TwoTierEngine:
-    """One conversation; see ``OmniEngine``."""
+    """Engine of one conversation; implements ``OmniEngine``."""
 
     unit_ms = first_unit_ms = UNIT_MS
     context_units: int | None = None
@@ -164,7 +165,7 @@ class TwoTierEngine:
         self._vad, self._turn, self._dialogue, self._executor = vad, turn, dialogue, executor
         self._defaults = settings
         self._phases = Phases()
-        # Contents that have come and were not looked at yet; from any thread.
+        # Contents that have arrived, from any thread, and were not processed yet.
         self._arrived: deque[Content] = deque()
         self._ends_turn = threading.Event()
         self._is_settled = threading.Event()
@@ -175,21 +176,21 @@ class TwoTierEngine:
         self._policy = DuplexPolicy()
         self._settings = self._defaults
         self._arrived.clear()
-        # In the order in which they are said; the first one is being said.
+        # Replies in the order in which they are spoken; the first one is under way.
         self._replies: deque[_Reply] = deque()
-        # What was cut, while nobody knows whether that was meant.
+        # Replies that were cut, while it is unknown whether the interruption was meant.
         self._lost: deque[_Reply] | None = None
         self._hum: Content | None = None
         self._gain = self._gain_to = 1.0
         self._yields = self._is_owed = self._has_reprompted = False
-        # The open turn cut something off: a reply, or one that was owed.
+        # True when the open turn cut off a reply, or one that was owed.
         self._has_cut = False
-        # No answer is owed any more, as whoever makes them knows; since when.
+        # Time from which the maker of answers reports that none is owed.
         self._settled_ms: int | None = None
         self._is_settled.clear()
 
     def prepare(self, preparation: Preparation) -> None:
-        """See ``OmniEngine``; the settings are those of ``TwoTierTuning``."""
+        """Begin a conversation, as ``OmniEngine.prepare``; the settings are those of ``TwoTierTuning``."""
         try:
             settings = TwoTierTuning.model_validate(self._defaults.model_dump() | preparation.settings)
         except ValidationError as error:
@@ -206,28 +207,28 @@ class TwoTierEngine:
             self._dialogue.say(settings.greeting)
 
     def on_words(self, words: Told) -> None:
-        """What a recogniser or a spotter beside understood; from any thread."""
+        """Receive a message of a recogniser or command spotter. Callable from any thread."""
         ears = self._ears
         if ears is not None:
             ears.on_words(words)
 
     def on_settled(self) -> None:
-        """The answer that was owed begins, or does not come; from any thread."""
+        """Receive the notice that the owed answer begins, or does not come. Callable from any thread."""
         self._is_settled.set()
 
     def end_turn(self) -> None:
-        """The caller's turn is over with what was understood; from any thread."""
+        """End the caller's turn with the present transcript. Callable from any thread."""
         self._ends_turn.set()
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
-        """See ``OmniEngine``; it sees nothing."""
+        """Process a unit of audio, as ``OmniEngine.prefill``; frames are refused."""
         samples = UNIT_MS * self.input_rate_hz // 1000
         unit = self._phases.enter_prefill(audio, frames, samples, engine="two_tier")
         if unit is not None and self._ears is not None:
             self._ears.hear(unit[0], bot_speaks=self._speaks)
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
-        """See ``OmniEngine``."""
+        """Decide on the unit, as ``OmniEngine.generate``."""
         if not self._phases.enter(Call.GENERATE) or self._ears is None:
             return UnitResult(Vote.LISTEN, end_of_turn=bool(self._replies))
         self._yields = False
@@ -250,15 +251,15 @@ class TwoTierEngine:
         return self._spoken() or self._hummed() or UnitResult(Vote.LISTEN)
 
     def finalize(self) -> None:
-        """See ``OmniEngine``: nothing is left to do."""
+        """End the unit, as ``OmniEngine.finalize``; no work is left to do."""
         self._phases.enter(Call.FINALIZE)
 
     def stop(self) -> None:
-        """See ``OmniEngine``."""
+        """Stop the conversation, as ``OmniEngine.stop``."""
         self._phases.enter(Call.STOP)
 
     def cleanup(self) -> None:
-        """See ``OmniEngine``."""
+        """Release the conversation, as ``OmniEngine.cleanup``."""
         self._phases.enter(Call.CLEANUP)
         self._dialogue.close()
         if self._hum is not None:
@@ -275,13 +276,13 @@ class TwoTierEngine:
     def _now_ms(self) -> int:
         return self._ears.now_ms if self._ears is not None else 0
 
-    # What follows from what was heard.
+    # Actions of the policy.
 
     def _follow(self, act: Act) -> None:
         if isinstance(act, Guess):
             if self._lost is not None and not self._policy.weighs_cut:
                 self._lose()
-            # While the rest may still be said on, it is not given up for a guess.
+            # While the cut reply may still continue, it is not given up for a guess.
             self._dialogue.foresee(act.text if self._lost is None else None)
         elif isinstance(act, Open):
             self._dialogue.turn(is_open=True)
@@ -314,7 +315,7 @@ class TwoTierEngine:
         if self._lost is not None:
             self._lose()
         if self._replies or self._is_owed:
-            # A turn that began under a reply, without an interruption: that is one now.
+            # The turn began during a reply without interrupting it, and interrupts it now.
             self._yields = self._speaks
             self._dialogue.drop()
         self._drop()
@@ -325,7 +326,9 @@ class TwoTierEngine:
         self._policy.on_reply_coming(self._now_ms)
 
     def _close(self, act: Close) -> None:
-        """Nobody answers a cough, but a bot that fell silent over it says so. Once: a room may be noisy."""
+        """Close a turn without words. A bot that was cut off by it speaks the reprompt, once, because a room
+        may be noisy.
+        """
         self._dialogue.turn(is_open=False)
         has_cut, self._has_cut = self._has_cut and act.cut, False
         if has_cut and self._settings.reprompt and not self._has_reprompted:
@@ -335,7 +338,7 @@ class TwoTierEngine:
             self._dialogue.say(self._settings.reprompt)
 
     def _go_on(self) -> None:
-        """What was cut for nothing is said on, from the beginning of the word that was cut."""
+        """Continue the replies that were cut in error, from the beginning of the word that was cut."""
         lost, self._lost = self._lost, None
         self._has_cut = False
         self._dialogue.cut("")
@@ -352,7 +355,7 @@ class TwoTierEngine:
         self._announce()
 
     def _lose(self) -> None:
-        """The caller meant it: what was cut is given up, and what is made of it."""
+        """Drop the replies that were cut, because the caller meant it."""
         for reply in self._lost or ():
             self._over(reply)
         self._lost = None
@@ -360,7 +363,7 @@ class TwoTierEngine:
         self._dialogue.drop()
 
     def _drop(self) -> None:
-        """What is said, waits or was cut is not said any more."""
+        """Drop all replies that are spoken, wait or were cut."""
         for reply in (*(self._lost or ()), *self._replies):
             self._over(reply)
         self._lost = None
@@ -369,7 +372,7 @@ class TwoTierEngine:
         self._end_hum()
 
     def _give_up(self) -> None:
-        """Somebody else decides that the bot is silent."""
+        """Fall silent by ``force_listen``: drop all replies and their making."""
         self._drop()
         self._dialogue.drop()
         self._policy.on_bot_stopped(self._now_ms, "")
@@ -383,10 +386,10 @@ class TwoTierEngine:
             self._hum.cancel()
             self._hum = None
 
-    # What is said.
+    # Speech.
 
     def _take_in(self) -> None:
-        """What the large tier has given since the last unit."""
+        """Queue the contents that the large tier has given since the last unit."""
         while self._arrived:
             content = self._arrived.popleft()
             if not content.is_wanted:
@@ -394,7 +397,7 @@ class TwoTierEngine:
             reply = _Reply(content)
             self._is_owed = self._is_owed and content.is_aside
             if self._lost is not None:
-                # It belongs to what was cut, or covers the silence behind it.
+                # The content belongs to the reply that was cut, or covers the silence after it.
                 self._lost.append(reply)
                 continue
             self._replies.append(reply)
@@ -402,12 +405,12 @@ class TwoTierEngine:
                 self._announce()
 
     def _announce(self) -> None:
-        """The first one that waits is coming."""
+        """Notify the policy of the first reply that waits."""
         if self._replies:
             self._policy.on_reply_coming(self._now_ms, protected=self._replies[0].content.is_protected)
 
     def _give_up_waiting(self) -> None:
-        """An answer that does not come is not waited for: what is said now is said to a silent bot."""
+        """Stop waiting for an answer that does not come: the bot then counts as silent."""
         if self._is_settled.is_set() and self._settled_ms is None:
             self._settled_ms = self._now_ms
         if not self._is_owed or self._replies or self._lost is not None or self._settled_ms is None:
@@ -418,7 +421,7 @@ class TwoTierEngine:
 
     def _spoken(self) -> UnitResult | None:
         while self._replies and not self._replies[0].content.is_wanted:
-            # The large tier took it back: somebody wrote, or the call is ending.
+            # The large tier cancelled it: the caller typed a message, or the call is ending.
             gone = self._replies.popleft()
             self._policy.on_bot_stopped(self._now_ms, gone.said)
             self._announce()
@@ -437,8 +440,8 @@ class TwoTierEngine:
             policy.on_saying(words)
             policy.on_heard(len(reply.said.split()) - 1)
         if not content.is_over:
-            # A model that has stopped to think in the middle keeps the floor; one that has not begun has
-            # none.
+            # A model that pauses in the middle of its answer keeps the floor. One that has not begun does not
+            # have it.
             return self._result(reply, audio, words) if reply.is_begun else None
         self._replies.popleft()
         self._dialogue.said("" if content.is_aside else reply.said)
@@ -473,7 +476,7 @@ class TwoTierEngine:
         return UnitResult(Vote.BACKCHANNEL, audio=audio) if len(audio) else None
 
     def _at_volume(self, audio: np.ndarray) -> np.ndarray:
-        """A change is spread over a unit, so that it does not click."""
+        """Return the audio at the present gain; a change is spread over a unit, to avoid a click."""
         if self._gain == self._gain_to == 1.0:
             return audio
         ramp = np.linspace(self._gain, self._gain_to, len(audio), dtype=np.float32)

@@ -1,1 +1,1 @@
-"""A recogniser in a worker of this deployment, by the worker link."""
+"""Recogniser in a worker of this deployment, reached through the worker link."""

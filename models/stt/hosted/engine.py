@@ -1,13 +1,14 @@
-"""The recogniser that runs in a worker: this side of the worker link.
+"""Client of a recogniser that runs in a worker.
 
-In: audio of one caller at a time in each stream. Out: partials and final transcripts, as the worker's engine
-makes them. The worker has the engine, of whatever kind, with its weights and its Python environment. A stream
-is a conversation with the worker, with a lease of its own, from ``open_stream`` to ``close``: what the engine
-learns of a caller's channel stays with the caller.
+Input: audio of one caller at a time in each stream. Output: partials and final transcripts, as the worker's
+engine makes them. The worker has the engine, of whatever kind, with its weights and its Python environment. A
+stream is a conversation with the worker, with a lease of its own, from ``open_stream`` to ``close``. An
+adaptation of the engine to a caller's channel stays with the caller.
 
-Every call waits for the worker's answer, at most ``request_timeout_s``: streams that the loop uses have a
-thread each (``runtime.stream_threads``). Full: ``EngineBusyError``. Dead, hung or wrong: ``EngineError``, and
-the stream is over; another one goes to another worker, or to the same when it is there again.
+Every call waits for the worker's answer, at most ``request_timeout_s``; streams that the loop uses have a
+thread each (``runtime.stream_threads``). Full: ``EngineBusyError``. Dead, hung or in violation of the
+protocol: ``EngineError``, and the stream is over. The next stream goes to another worker, or to the same one
+when it is available again.
 """
 
 from contextlib import suppress
@@ -26,16 +27,16 @@ ENGINE = "worker"
 
 
 class WorkerSttSettings(WorkerAddress, StreamLimits):
-    """One worker with a recogniser."""
+    """Worker with a recogniser, and deadlines for it."""
 
 
 class HostedStt:
-    """A recogniser in workers. Thread-safe; one stream is not.
+    """Recogniser in workers. Thread-safe; one stream is not.
 
     Args:
-        leasing: says which worker.
+        leasing: chooses the worker.
         limits: deadlines.
-        rate_hz: of the workers' engines.
+        rate_hz: rate of the workers' engines.
     """
 
     def __init__(self, leasing: StreamLeasing, limits: StreamLimits, rate_hz: int) -> None:
@@ -44,24 +45,24 @@ class HostedStt:
         self._limits = limits
 
     def open_stream(self) -> "HostedStream":
-        """A new caller. Blocks until a worker has taken the stream.
+        """Return a stream for a new caller. Blocks until a worker has accepted it.
 
         Raises:
             EngineBusyError: every worker is full.
-            EngineError: none is reached.
+            EngineError: no worker is reached.
         """
         return HostedStream(open_link(self._leasing, self._limits, ENGINE), self._limits)
 
 
 class WorkerStt(HostedStt):
-    """The recogniser of one worker.
+    """Recogniser of one worker.
 
     Args:
-        settings: see the model.
+        settings: address and deadlines.
 
     Raises:
-        ConfigError: there is no secret, or the worker has no recogniser.
-        EngineError: it is not reached, or its model does not load, or not in time.
+        ConfigError: the secret is not set, or the worker has no recogniser.
+        EngineError: the worker is not reached, or its model does not load, or not in time.
     """
 
     def __init__(self, settings: WorkerSttSettings) -> None:
@@ -72,7 +73,7 @@ class WorkerStt(HostedStt):
 
 
 class HostedStream:
-    """One caller; see ``SpeechStream``."""
+    """Stream of one caller; implements ``SpeechStream``."""
 
     def __init__(self, link: ConversationLink, limits: StreamLimits) -> None:
         self._link = link
@@ -80,7 +81,7 @@ class HostedStream:
         self._is_open = False
 
     def start(self) -> None:
-        """See ``SpeechStream``.
+        """Begin an utterance, as ``SpeechStream.start``.
 
         Raises:
             EngineBusyError: the worker's engine has no room for an utterance.
@@ -91,7 +92,7 @@ class HostedStream:
         self._is_open = True
 
     def feed(self, pcm: bytes) -> Transcript | None:
-        """See ``SpeechStream``.
+        """Send audio, as ``SpeechStream.feed``.
 
         Raises:
             EngineError: outside an utterance, or the worker fails.
@@ -106,7 +107,7 @@ class HostedStream:
         return self._read(facts["partial"]) if facts.get("partial") is not None else None
 
     def finish(self) -> Transcript:
-        """See ``SpeechStream``.
+        """Return the final transcript, as ``SpeechStream.finish``.
 
         Raises:
             EngineError: outside an utterance, or the worker fails.
@@ -116,13 +117,13 @@ class HostedStream:
         return self._read(self._ask(MessageType.FINISH).facts.get("transcript"))
 
     def discard(self) -> None:
-        """See ``SpeechStream``."""
+        """End the utterance without a transcript, as ``SpeechStream.discard``."""
         if self._is_open:
             self._is_open = False
             self._ask(MessageType.DISCARD)
 
     def close(self) -> None:
-        """See ``SpeechStream``: returns when the worker has what the stream held, or does not answer."""
+        """Release the stream; return when the worker has released it, or does not answer in time."""
         self._is_open = False
         with suppress(AgentError):
             self._ask(MessageType.RELEASE)
@@ -134,7 +135,7 @@ class HostedStream:
 
     def _ask(self, type_: MessageType, payload: bytes = b"") -> EngineMessage:
         answer = self._link.ask(type_, payload=payload, within_s=self._within_s)
-        # Nothing of it is stopped.
+        # None would mean a stop, which this stream never requests.
         assert answer is not None
         return answer
 

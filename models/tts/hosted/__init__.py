@@ -1,1 +1,1 @@
-"""A voice in a worker of this deployment, by the worker link."""
+"""Voice in a worker of this deployment, reached through the worker link."""

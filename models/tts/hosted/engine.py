@@ -1,15 +1,17 @@
-"""The voice that runs in a worker: this side of the worker link.
+"""Client of a voice that runs in a worker.
 
-In: clauses. Out: pieces of audio with word times, as the worker's engine makes them. A clause has a stream of
-a worker to itself, with a lease of its own; a stream that is free again is kept for the next clause for
-``keep_s``, because opening one takes as long as flite's first audio.
+Input: clauses. Output: pieces of audio with word times, as the worker's engine makes them. Each clause has a
+stream of a worker to itself, with a lease of its own. A stream that is free again is kept for the next clause
+for ``keep_s``, because opening one takes as long as flite's first audio.
 
-The sink's False is told to the worker at once, with the number of the clause: its engine stops at its next
-piece, and what was on its way is dropped here by that number. A worker whose next piece takes long is no
-reason to wait for a listener who has gone: the sink is asked (``TextToSpeech``). Slow, dead, hung or wrong:
-``EngineError`` behind ``request_timeout_s`` at the latest; a clause of which nothing was heard is tried once
-more with another stream, unless the time is up. A worker that cannot be had is not asked again for
-``rest_ms``, doubling: each clause would wait for it before the voice behind this one speaks.
+When the sink returns False, the worker is notified at once, with the number of the clause. Its engine stops
+at its next piece, and messages under way are dropped here by that number. While no piece comes, the sink is
+called with an empty piece (``TextToSpeech``), so that a slow worker does not delay a stop.
+
+Slow, dead, hung or in violation of the protocol: ``EngineError`` after ``request_timeout_s`` at the latest. A
+clause without any audio yet is tried once more with another stream, unless the time is up. A worker that is
+not available is not requested again for ``rest_ms``, doubling: otherwise each clause would wait for it before
+the fallback voice speaks.
 """
 
 import threading
@@ -29,13 +31,13 @@ from models.tts import SpeechPiece
 from runtime.engine_hosting.messages import MessageType
 
 ENGINE = "worker"
-# A sink is asked so often whether anybody listens, while no piece comes.
+# Interval at which the sink is called while no piece comes.
 PROBE_S = 0.05
 NOBODY_SPEAKS = SpeechPiece(b"")
 
 
 class VoiceLimits(StreamLimits):
-    """How long a worker is waited for, and how many clauses it has at a time."""
+    """Deadlines for a worker, and number of simultaneous clauses."""
 
     clauses: int = Field(
         8, ge=1, le=256, description="clauses of this process at a time, each a stream of a worker"
@@ -51,20 +53,20 @@ class VoiceLimits(StreamLimits):
 
 
 class WorkerTtsSettings(WorkerAddress, VoiceLimits):
-    """One worker with a voice."""
+    """Worker with a voice, and deadlines for it."""
 
 
 class _Late(Exception):
-    """The worker has had its time."""
+    """Raised when the worker gave no piece within its deadline."""
 
 
 class HostedTts:
-    """A voice in workers. Thread-safe.
+    """Voice in workers. Thread-safe.
 
     Args:
-        leasing: says which worker.
+        leasing: chooses the worker.
         limits: deadlines.
-        rate_hz: of the workers' engines.
+        rate_hz: rate of the workers' engines.
     """
 
     def __init__(self, leasing: StreamLeasing, limits: VoiceLimits, rate_hz: int) -> None:
@@ -72,7 +74,7 @@ class HostedTts:
         self.limits = limits
         self._leasing = leasing
         self._lock = threading.Lock()
-        # Streams that no clause has, with the time until which they are kept; the newest last.
+        # Unused streams, with the time until which they are kept; the newest last.
         self._kept: list[tuple[float, ConversationLink]] = []
         self._sweeper: threading.Timer | None = None
         self._is_closed = False
@@ -80,10 +82,10 @@ class HostedTts:
         self._rest_ms = 0
 
     def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
-        """See ``TextToSpeech``.
+        """Speak ``text`` into ``sink``, as ``TextToSpeech.synthesize``.
 
         Raises:
-            EngineError: no worker takes the clause, or the one that did fails.
+            EngineError: no worker accepts the clause, or the worker fails.
         """
         begun = False
 
@@ -101,14 +103,14 @@ class HostedTts:
             if begun or not error.retryable:
                 raise
             logger.warning(f"{ENGINE}: a clause is begun again with another stream: {error}")
-        # What was kept may be of a process that is gone: a new one this time.
+        # A kept stream may belong to a process that has ended, so a new one is opened.
         try:
             return self._speak(self._opened(), text, sink)
         except _Late as late:
             raise EngineError(f"{ENGINE}: no speech in time", engine=ENGINE) from late
 
     def close(self) -> None:
-        """Give back the streams that are kept. Clauses that are being made are not kept any more."""
+        """Close the kept streams. Streams of clauses that are being spoken are closed after them."""
         with self._lock:
             self._is_closed = True
             kept, self._kept = self._kept, []
@@ -128,11 +130,11 @@ class HostedTts:
             self._rest()
             raise
         except AgentError:
-            # The worker's word, or the end of the link: which of both is known when it is used next.
+            # The worker reported an error, or the link ended; its next use shows which.
             self._keep(link)
             raise
         except BaseException:
-            # The sink's own.
+            # The sink raised.
             self._stop(link, number)
             raise
         if spoken is None:
@@ -144,7 +146,7 @@ class HostedTts:
     def _listen(
         self, link: ConversationLink, number: int, sink: Callable[[SpeechPiece], bool]
     ) -> bool | None:
-        """Whether all was spoken; None: nobody listens."""
+        """Return whether all was spoken; None when the sink stopped it."""
         due_s = time.monotonic() + self.limits.request_timeout_s
         while True:
             message = link.heard(number, within_s=PROBE_S)
@@ -202,7 +204,7 @@ class HostedTts:
         link.close()
 
     def _sweep_later(self) -> None:
-        """Of those that are kept and not used; the lock is held."""
+        """Schedule the closing of kept streams that stay unused. The caller holds the lock."""
         if self._sweeper is None and self._kept:
             due_s = max(0.0, self._kept[0][0] - time.monotonic())
             sweeper = self._sweeper = threading.Timer(due_s, self._sweep)
@@ -221,14 +223,14 @@ class HostedTts:
 
 
 class WorkerTts(HostedTts):
-    """The voice of one worker.
+    """Voice of one worker.
 
     Args:
-        settings: see the model.
+        settings: address and deadlines.
 
     Raises:
-        ConfigError: there is no secret, or the worker has no voice.
-        EngineError: it is not reached, or its model does not load, or not in time.
+        ConfigError: the secret is not set, or the worker has no voice.
+        EngineError: the worker is not reached, or its model does not load, or not in time.
     """
 
     def __init__(self, settings: WorkerTtsSettings) -> None:
