@@ -1,1 +1,1 @@
-"""One deployment is one YAML file: what is served, by which engines, within which bounds."""
+"""Deployments: one YAML file each, with what is served, the engines that serve it and the bounds."""

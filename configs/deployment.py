@@ -1,4 +1,4 @@
-"""The root of the configuration: composes the parts' own settings and nothing else.
+"""Root model of the configuration: composes the settings of the parts and defines little of its own.
 
 Every part has a frozen model beside it with units, bounds and ``extra="forbid"``; an engine's own settings
 are checked by its row when it is loaded (``pipelines.engine_plan``), because importing every engine
@@ -43,14 +43,14 @@ DEFAULT_PROMPT = (
 
 
 class Choice(StrictModel):
-    """A row of a registry and its settings."""
+    """Name of a row in a registry, and the settings of that row."""
 
     name: str
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
 class Bot(StrictModel):
-    """Who answers."""
+    """The bot: its name, its instructions and its fixed phrases."""
 
     name: str = Field("Parley", description="what the bot calls itself")
     greeting: str = Field(DEFAULT_GREETING, description="said when a call begins; empty for none")
@@ -84,7 +84,7 @@ EchoMode = Literal["auto", "on", "off"]
 
 
 class Hearing(StrictModel):
-    """From audio to turns."""
+    """Input side: from audio to turns."""
 
     echo: Choice | None = Field(Choice(name="webrtc"), description="echo canceller; null: none")
     echo_mode: EchoMode = Field(
@@ -140,7 +140,7 @@ class Hearing(StrictModel):
 
 
 class Thinking(StrictModel):
-    """What answers, and what answers when that fails."""
+    """The language model, its tools, and the model that takes over when it fails."""
 
     llm: Choice = Field(Choice(name="documents"), description="language model, or a service")
     fallback: Choice | None = Field(
@@ -159,7 +159,7 @@ def _fallback_voices(tts: Choice | None) -> tuple[Choice, ...]:
 
 
 class Speaking(StrictModel):
-    """The voice."""
+    """Output side: the voice and its fallbacks."""
 
     tts: Choice = Field(Choice(name=DEFAULT_VOICE), description="voice, or a service")
     fallback: tuple[Choice, ...] = Field(
@@ -189,7 +189,7 @@ class Speaking(StrictModel):
 
 
 class DuplexTurns(StrictModel):
-    """Settings of turn taking that only full-duplex calls have; the rest is the cascade's (``hearing``)."""
+    """Turn-taking settings of full-duplex calls only; the others are those of the cascade (``hearing``)."""
 
     kind: Literal["timer", "adaptive", "predictive"] = Field(
         "adaptive", description="as ``hearing.endpoint.kind``, with longer waits where the turn sounds open"
@@ -209,8 +209,8 @@ class DuplexTurns(StrictModel):
 class Duplex(StrictModel):
     """Full duplex (``--mode duplex``): an engine in place of ``thinking`` and ``speaking``.
 
-    The ``two_tier`` engine wakes those for what it says; another one has only its greeting, its prompts and
-    its apologies said by them.
+    The ``two_tier`` engine requests its content from those two. Any other engine uses them only for its
+    greeting, its prompts and its apologies.
     """
 
     engine: Choice = Field(
@@ -262,7 +262,7 @@ class Duplex(StrictModel):
 
 
 class Remembering(StrictModel):
-    """What is kept of a conversation, and where."""
+    """Storage of conversations: what is kept, and where."""
 
     store: StoreSettings = StoreSettings()
     conversation: ConversationSettings = ConversationSettings()
@@ -285,13 +285,20 @@ class Phone(PhoneRoutesSettings):
         return self
 
     def check_mode(self, default: str) -> None:
-        """Raises ValueError: a server of this mode holds calls in a way that does not do what is wanted."""
+        """Check that a server of this mode supports the settings.
+
+        Args:
+            default: mode of the server, used where ``mode`` is not set.
+
+        Raises:
+            ValueError: voicemail detection is set, and full duplex has none.
+        """
         if self.voicemail is not None and (self.mode or default) == "duplex":
             raise ValueError("voicemail: full duplex does not find out who answered; set mode: cascade")
 
 
 class Deployment(StrictModel):
-    """One deployment."""
+    """Root of all settings."""
 
     name: str = Field("embedded", description="of this deployment, in logs and records")
     models_dir: Path = Field(Path("models-cache"), description="where 'make models' puts weights")
@@ -308,7 +315,7 @@ class Deployment(StrictModel):
     workers: PoolSettings = Field(PoolSettings(), description="processes that host engines for this one")
 
     def duplex_policy(self) -> DuplexPolicySettings:
-        """Return the policies of a full-duplex call: the cascade's, with what a call of this kind changes."""
+        """Return the policies of a full-duplex call: those of the cascade, with some changes."""
         own, hums = self.duplex.turns, self.speaking.backchannel
         heard = tuned(EndpointTuning, self.hearing.endpoint)
         barge_in = tuned(BargeInTuning, self.hearing.barge_in)
@@ -326,7 +333,7 @@ class Deployment(StrictModel):
                     "early_ms": BARGE_IN.early_ms,
                     "early_confirm_ms": BARGE_IN.early_confirm_ms,
                     "confirm_ms": barge_in.confirm_ms if own.confirm_ms is None else own.confirm_ms,
-                    # Of a recogniser that a cascade listens with.
+                    # Only a recogniser of a cascade supports it.
                     "looks": False,
                 }
             ),

@@ -1,7 +1,7 @@
-"""The settings of a deployment as data: what each is called, holds and means, read from the models.
+"""Settings of a deployment as data: name, type, default, bounds and description, read from the models.
 
-``print_config``, ``docs/settings.md`` and the schema for editors all go by this, so that a description is
-written once, in the field that it describes.
+``print_config``, ``docs/settings.md`` and the schema for editors are all made from this. A description is
+therefore written once, in the field that it describes.
 """
 
 import re
@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from configs.deployment import Choice
 
-# What a name ends on to the unit of its value; the first that fits.
+# Ending of a setting's name to the unit of its value; the first match counts.
 UNITS: Mapping[str, str] = types.MappingProxyType(
     {
         "bytes_per_s": "bytes per second",
@@ -39,7 +39,7 @@ UNITS: Mapping[str, str] = types.MappingProxyType(
         "_s": "s",
     }
 )
-# What stands for a value of a type.
+# Type of a value to its description in words.
 TYPE_WORDS: Mapping[object, str] = types.MappingProxyType(
     {
         bool: "true or false",
@@ -51,24 +51,24 @@ TYPE_WORDS: Mapping[object, str] = types.MappingProxyType(
     }
 )
 
-# In place of a default that follows from other settings.
+# Stands for a default that follows from other settings.
 DEPENDS = "depends"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value that a deployment can give, or a group of them.
+    """A value that a deployment can set, or a group of such values.
 
     Attributes:
-        path: its names from the root, with dots; ``[]`` after a name whose value is a list of groups.
-        kind: what a value looks like, in words.
-        default: the value where it is left out; None also where ``is_required``, and ``DEPENDS`` where it
-            follows from others.
-        is_required: whether its group cannot be given without it.
+        path: names from the root, joined by dots; ``[]`` follows a name whose value is a list of groups.
+        kind: description of the type, in words.
+        default: value where the setting is left out. None where ``is_required``; ``DEPENDS`` where it follows
+            from other settings.
+        is_required: true when its group cannot be given without it.
         unit: of the value; empty where it has none.
-        bounds: what values are accepted, in words; empty where the kind says it all.
-        description: what it does, in markdown.
-        group: the model of its fields; None for a single value.
+        bounds: accepted values, in words; empty where the kind says it all.
+        description: its meaning, in markdown.
+        group: model of its fields; None for a single value.
     """
 
     path: str
@@ -82,19 +82,19 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Last part of the path."""
+        """Last part of the path, without ``[]``."""
         return self.path.removesuffix("[]").rpartition(".")[2]
 
 
 def settings_of(
     model: type[BaseModel], path: str = "", defaults: BaseModel | None = None
 ) -> Iterator[Setting]:
-    """Yield the fields of a model in its order, without those of groups below.
+    """Yield the fields of a model in the model's order, without the fields of nested groups.
 
     Args:
         model: of a group.
         path: of the group.
-        defaults: the group as it is where it is left out; None: as the model says.
+        defaults: the group as it is where it is left out; None for the defaults of the model.
     """
     for name, field in model.model_fields.items():
         setting = _setting(f"{path}.{name}" if path else name, name, field)
@@ -102,14 +102,14 @@ def settings_of(
 
 
 def below(setting: Setting) -> Iterator[Setting]:
-    """Yield the fields of a group."""
+    """Yield the fields of a group; nothing for a single value."""
     if setting.group is not None:
         defaults = setting.default if isinstance(setting.default, setting.group) else None
         yield from settings_of(setting.group, setting.path, defaults)
 
 
 def leaves(settings: Iterable[Setting]) -> Iterator[Setting]:
-    """Yield every single value that can be given, groups opened, in the order of the models."""
+    """Yield every single value that can be set, with groups expanded, in the order of the models."""
     for setting in settings:
         if setting.group is None:
             yield setting
@@ -128,7 +128,7 @@ def as_markdown(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as YAML and JSON know it."""
+    """Return a value converted to the types of YAML and JSON."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, Enum):
@@ -162,7 +162,7 @@ def _setting(path: str, name: str, field: FieldInfo) -> Setting:
 
 
 def _group_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
-    """Return the model that a value, or each value of a list, is made of, and whether it is a list."""
+    """Return the model of a value, or of each item of a list, and whether it is a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return (None if annotation is Choice else annotation), False
     for part in get_args(annotation):

@@ -1,5 +1,6 @@
-"""A name and settings to the checked settings of an engine in a registry. Imports no deployment: a worker has
-one engine, and a Python environment without Pipecat.
+"""Check the settings of an engine against the model that its constructor takes.
+
+Imports no deployment: a worker has one engine, and a Python environment without Pipecat.
 """
 
 import typing
@@ -16,16 +17,16 @@ from core.registry import Registry
 def checked_settings(
     engines: Registry[Any], name: str, settings: Mapping[str, Any], *, where: str
 ) -> BaseModel:
-    """The settings of an engine, checked.
+    """Return the checked settings of an engine.
 
     Args:
-        engines: the stage's registry.
+        engines: registry of the stage.
         name: of the engine.
-        settings: its own, by name.
-        where: the place that they come from, for messages.
+        settings: values by name.
+        where: origin of the settings, for messages.
 
     Raises:
-        ConfigError: an unknown name or field, a wrong value, a missing file or package.
+        ConfigError: an unknown name or field, a wrong value, or a missing file or package.
     """
     checked = parse_settings(settings_model(engines.factory(name)), dict(settings), where=f"{where} ({name})")
     if isinstance(checked, Checked):
@@ -34,7 +35,7 @@ def checked_settings(
 
 
 def settings_model(factory: Callable[..., Any]) -> type[BaseModel]:
-    """The pydantic model that an engine's constructor takes as ``settings``."""
+    """Return the pydantic model that an engine's constructor takes as ``settings``."""
     constructor = vars(factory)["__init__"] if isinstance(factory, type) else factory
     hint = typing.get_type_hints(constructor)["settings"]
     return next(

@@ -1,9 +1,9 @@
-"""YAML to a checked ``Deployment``; a fault is a ``ConfigError``: where it is and what would be right.
+"""Read YAML into a checked ``Deployment``. A ``ConfigError`` says where a fault is and what would be right.
 
 Decides what a relative folder means (``bot.knowledge``, ``models_dir``, the file of the session store), so
-that the working directory does not. What a user's file says counts from the folder of that file; what it
-leaves out, and everything in a shipped deployment, counts from the project: its ``knowledge`` and the
-``models-cache`` of ``make models``.
+that the working directory does not matter. A path in a user's file is relative to the folder of that file.
+Defaults, and everything in a shipped deployment, are relative to the project, which holds ``knowledge`` and
+the ``models-cache`` of ``make models``.
 """
 
 import os
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from configs.deployment import Deployment
 
 Settings = TypeVar("Settings", bound=BaseModel)
-# The address of the session store, over what the deployment says: it may hold a password.
+# Overrides the store's address in the deployment, because the address may hold a password.
 STORE_URL_ENV = "PARLEY_STORE_URL"
-# sqlite:///folder/file.db, and not sqlite:////folder/file.db.
+# Matches sqlite:///folder/file.db, and not sqlite:////folder/file.db.
 RELATIVE_FILE = re.compile(r"sqlite:///(?!/)")
 CONFIG_DIR = Path(__file__).resolve().parent
 PROJECT_DIR = CONFIG_DIR.parent
 
 
 def known_deployments() -> tuple[str, ...]:
-    """Names of the shipped deployments."""
+    """Return the names of the shipped deployments, sorted."""
     return tuple(sorted(path.stem for path in CONFIG_DIR.glob("*.yaml")))
 
 
 def parse_yaml(text: str, *, where: str) -> dict[str, Any]:
-    """Return the mapping that a text in YAML holds; empty for an empty text. Booleans are those of YAML 1.2.
+    """Return the mapping that a YAML text holds; empty for an empty text. Booleans are those of YAML 1.2.
 
     Raises:
-        ConfigError: not YAML, or not a mapping; names ``where``.
+        ConfigError: not YAML, or not a mapping; the message names ``where``.
     """
     data = parse_yaml_value(text, where=where)
     if data is None:
@@ -49,7 +49,11 @@ def parse_yaml(text: str, *, where: str) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a file as ``parse_yaml``. Raises ConfigError, also for a file that cannot be read."""
+    """Read a file as ``parse_yaml`` does.
+
+    Raises:
+        ConfigError: the file cannot be read, is not YAML, or holds no mapping.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -60,13 +64,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def load_deployment(source: str | Path) -> "Deployment":
     """Read a deployment from a path or, without a folder and suffix, by the name of a shipped one.
 
-    Its folders (``bot.knowledge``, ``models_dir``) are absolute: the module says how.
+    Its folders (``bot.knowledge``, ``models_dir``) become absolute; the module docstring describes how.
 
     Raises:
-        ConfigError: missing or unreadable file, not YAML, unknown field (the known ones are listed), wrong
-            value; names what is written in place of a setting that is no more.
+        ConfigError: a missing or unreadable file, no YAML, an unknown field (the known ones are listed) or a
+            wrong value. For a setting that was removed, the message names its replacement.
     """
-    # Imports Pipecat, which logs at once: not before somebody decided what is shown.
+    # Imports Pipecat, which logs at once. The log level must have been set before.
     from configs.deployment import Deployment
 
     path = Path(source)
@@ -124,7 +128,7 @@ def parse_settings(model: type[Settings], data: dict[str, Any], *, where: str) -
     """Validate ``data`` as ``model``.
 
     Raises:
-        ConfigError: one line with every fault, its place, and for an unknown field the known ones.
+        ConfigError: one line with every fault and its place; for an unknown field, with the known ones.
     """
     try:
         return model.model_validate(data)
@@ -145,7 +149,7 @@ def _fields_at(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str
     current: Any = model
     for part in place:
         if isinstance(part, int):
-            # Which one of a list: all of them are of one kind.
+            # An index of a list: all its items are of one kind.
             continue
         annotation = current.model_fields[part].annotation
         candidates = [annotation, *get_args(annotation)]

@@ -1,8 +1,9 @@
-"""The effective deployment as YAML that explains itself and can be loaded again.
+"""Print the effective deployment as YAML that is explained by comments and can be loaded again.
 
-What the deployment gives is a line; what it leaves out is a line with ``#`` in front of the name, with the
-value that is in effect. So a file that was printed means what the deployment means: to leave a setting out
-can mean more than to give its default (a recogniser has its own figures for some), and a default may change.
+A value that the deployment gives is a line. A default is a line with ``#`` before the name and the effective
+value after it. A printed file therefore means the same as the deployment. The difference matters: leaving a
+setting out can mean more than giving its default (a recogniser has its own figures for some), and a default
+may change.
 """
 
 import json
@@ -21,13 +22,12 @@ HEAD = (
     "# The effective deployment. Lines with # in front of a name are defaults, which it leaves out: to",
     "# change one, remove the # there and in the line of its group.",
 )
-# Of an address: what stands between the user and the host.
+# The password in an address, between the user and the host.
 PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):[^@\s]*@")
-# Words that YAML 1.1 and 1.2 take for something other than text.
+# Words that YAML 1.1 or 1.2 reads as something other than text.
 NOT_TEXT = re.compile(r"^(true|false|null|yes|no|on|off|y|n|~)$|^[-+.]?[0-9]", re.IGNORECASE)
 BARE = re.compile(r"^[A-Za-z0-9_/][A-Za-z0-9_./:-]*(?<!:)$")
-# The settings of an engine that a deployment names, by the place and the choice, or what keeps them from
-# being known.
+# Finds the settings of an engine by its place and choice; returns a message where they cannot be determined.
 EngineSettings = Callable[[str, Choice], BaseModel | str]
 
 
@@ -36,7 +36,7 @@ def as_yaml(deployment: Deployment, *, engine_settings: EngineSettings | None = 
 
     Args:
         deployment: as it was loaded; its folders are absolute.
-        engine_settings: finds the settings of each engine with their defaults; None: those that the
+        engine_settings: finds the settings of each engine with their defaults. None: only those that the
             deployment gives are written.
     """
     return (

@@ -1,4 +1,4 @@
-"""Replacements of settings that a deployment once had, for the message that refuses them."""
+"""Replacements of settings that were removed, for the message that refuses them."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,7 +11,7 @@ def _variable(name: str) -> str:
     return f"the variable {name} of the environment, by this name"
 
 
-# A path that is not here went without a successor: its value is what its default was.
+# A removed setting without an entry has no successor: its value is fixed at its former default.
 REPLACED: Mapping[str, str] = MappingProxyType(
     {
         "bot.idle.enabled": "bot.idle: null, or nothing",
@@ -44,11 +44,11 @@ REPLACED: Mapping[str, str] = MappingProxyType(
 
 
 def instead_of(path: str, *, where: str) -> str:
-    """Return a clause that says what to write in place of a setting; empty where nothing is to be.
+    """Return a clause that names the replacement of a setting; empty where there is none.
 
     Args:
         path: of the setting.
-        where: what the path counts from, as in the message.
+        where: start of the path, as in the message.
     """
     instead = REPLACED.get(path) or REPLACED.get(f"{where}.{path}")
     return f", write {instead}" if instead else ""

@@ -1,4 +1,4 @@
-"""Words shared by every part of Parley: time, media, errors, registries.
+"""Types shared by every part of Parley: time, media, errors, registries.
 
-Imports nothing of ours, does no input or output and reads no clock.
+Imports nothing else of the project, does no input or output and reads no clock.
 """

@@ -1,12 +1,13 @@
-"""The list of what happens in a call.
+"""Events of a call.
 
-Frames carry media and text through the pipeline; what *happens* is one of these events, published on the
-stream of the call (``runtime.event_stream``). A stage publishes what it decides or notices and subscribes to
-what it needs; it does not know its neighbours. ``docs/events.md`` lists who publishes and who subscribes.
+Frames carry media and text through the pipeline; everything that *happens* is one of these events, published
+on the stream of the call (``runtime.event_stream``). A stage publishes its decisions and observations and
+subscribes to the events that it needs; it has no reference to its neighbours. ``docs/events.md`` lists
+publishers and subscribers.
 
-Every event is stamped by its publisher on one clock, the one of the event loop (``at_ms``): it does not jump,
-and a simulation moves it. Where an event carries a record of what was heard, the moments inside of that
-record (``_us``) are on the session clock, because the record goes into the session.
+The publisher stamps every event on one clock, that of the event loop (``at_ms``): it does not jump, and a
+simulation moves it. An event may carry a record of what was heard. The moments inside such a record (``_us``)
+are on the session clock, because the record goes into the session.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class CallEvent:
     """Something that happened in a call. Subscribe to this class to receive every event.
 
     Attributes:
-        at_ms: when, on the clock of the event loop.
+        at_ms: moment on the clock of the event loop.
     """
 
     at_ms: int
@@ -31,22 +32,22 @@ class CallEvent:
 
 @dataclass(frozen=True, slots=True)
 class CallerJoined(CallEvent):
-    """The caller is connected; again when a client reconnects in the middle of the call."""
+    """The caller is connected; published again when a client reconnects during the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceSuspected(CallEvent):
-    """A voice may have begun; voice activity is making sure."""
+    """A voice may have begun; voice activity detection is not yet certain."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoicePaused(CallEvent):
-    """The voice has paused and may have ended; voice activity is making sure."""
+    """The voice has paused and may have ended; voice activity detection is not yet certain."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceResumed(CallEvent):
-    """The voice goes on after such a pause."""
+    """The voice continues after such a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class VoiceStarted(CallEvent):
     """A voice has begun.
 
     Attributes:
-        voiced_ms: how long it has been heard by now.
+        voiced_ms: duration of the voice so far.
     """
 
     voiced_ms: int
@@ -65,7 +66,7 @@ class VoiceEnded(CallEvent):
     """The voice has ended.
 
     Attributes:
-        silence_ms: how long it has been quiet by now.
+        silence_ms: duration of the silence so far.
     """
 
     silence_ms: int
@@ -73,17 +74,17 @@ class VoiceEnded(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class PartialWords(CallEvent):
-    """The recogniser understands this so far; it may still change."""
+    """The recogniser reports these words so far; they may still change."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class FinalWords(CallEvent):
-    """The recogniser has understood this.
+    """The recogniser reports its final words.
 
     Attributes:
-        confidences: 0..1, one for each word; None when the recogniser does not say.
+        confidences: 0..1, one per word; None when the recogniser reports none.
     """
 
     text: str
@@ -97,7 +98,7 @@ class WordsAccepted(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class WordsDiscarded(CallEvent):
-    """The words since the last turn were not meant: no turn has them."""
+    """The words since the last turn were not meant for the bot and belong to no turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,10 @@ class TurnStarted(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class PauseJudged(CallEvent):
-    """It is known how complete the turn sounds in the present pause.
+    """The completeness of the turn in the present pause has been estimated.
 
     Attributes:
-        completeness: probability, 0..1.
+        completeness: probability that the turn is complete, 0..1.
     """
 
     completeness: float
@@ -128,10 +129,10 @@ class PauseJudged(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class TurnEndDue(CallEvent):
-    """It is known when the turn ends if the caller stays silent.
+    """The moment at which the turn ends, if the caller stays silent, has been decided or withdrawn.
 
     Attributes:
-        due_ms: on the clock of the event; None while it is not known.
+        due_ms: on the clock of the event; None while it is undecided.
     """
 
     due_ms: int | None
@@ -146,12 +147,12 @@ class TurnGuessed(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class GuessWithdrawn(CallEvent):
-    """The turn goes on: the last guess is void."""
+    """The turn continues; the last guess is void."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnContinued(CallEvent):
-    """The open turn has these words so far, and goes on."""
+    """The open turn has these words so far and continues."""
 
     text: str
 
@@ -161,9 +162,9 @@ class TurnEndDecided(CallEvent):
     """The caller's turn is over; its words may still be on their way.
 
     Attributes:
-        silence_ms: the silence on which that was decided.
-        completeness: how complete the turn sounded; None when that is not known.
-        rule: which rule decided; empty where the stage has none.
+        silence_ms: silence after which the end was decided.
+        completeness: estimated completeness of the turn; None when there is no estimate.
+        rule: name of the rule that decided; empty where the stage has none.
     """
 
     silence_ms: int
@@ -173,10 +174,10 @@ class TurnEndDecided(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class TurnEndRequested(CallEvent):
-    """The caller's turn is to end now: its voice does not end, or the client says so.
+    """The caller's turn is to end now: the voice does not end, or the client requests it.
 
     Attributes:
-        waits_for_words: the words that are on their way belong to it.
+        waits_for_words: true when words that are still on their way belong to the turn.
     """
 
     waits_for_words: bool
@@ -184,29 +185,29 @@ class TurnEndRequested(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded(CallEvent):
-    """The caller's turn is over, with these words; without any it was none."""
+    """The caller's turn is over, with these words; without words there was no turn."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class TurnTranscribed(CallEvent):
-    """A realtime service has written down a turn, which may have ended before."""
+    """A realtime service has transcribed a turn, which may have ended earlier."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionDropped(CallEvent):
-    """A turn is not asked, whatever was guessed about it."""
+    """The turn is not sent to the model, whatever was guessed about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionReopened(CallEvent):
-    """A turn whose wait was interrupted is still to be asked: the caller waits again."""
+    """A turn whose wait was interrupted is still to be answered; the caller waits again."""
 
 
-# What the caller waits for.
+# Waits of the caller.
 
 
 class Wait(StrEnum):
@@ -220,14 +221,14 @@ class Wait(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WaitBegan(CallEvent):
-    """The caller waits: an answer is owed, every line is taken, a person's telephone rings."""
+    """The caller begins to wait: for an answer, for a free line, or for a person who is being rung."""
 
     reason: Wait
 
 
 @dataclass(frozen=True, slots=True)
 class WaitEnded(CallEvent):
-    """The caller waits no longer: it is there, or does not come."""
+    """The caller no longer waits: the wait was fulfilled or given up."""
 
     reason: Wait
 
@@ -237,29 +238,29 @@ class WaitMasked(CallEvent):
     """A phrase covers the silence before the answer."""
 
 
-# What the model answers.
+# Responses of the model.
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseStarted(CallEvent):
-    """The model begins a response, which may be spoken, or only call tools."""
+    """The model begins a response, which may be spoken or may only call tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseText(CallEvent):
-    """The next piece of a response."""
+    """The next piece of a response has arrived."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseEnded(CallEvent):
-    """A response of the model is over."""
+    """A response of the model is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolsRenewed(CallEvent):
-    """A client has named other tools of its own, or its text has changed what its rules permit."""
+    """A client has declared other tools of its own, or its text has changed the tools that it may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +270,12 @@ class ToolsCalled(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class PhraseInserted(CallEvent):
-    """A phrase that no model wrote goes to the voice."""
+    """A phrase that no model wrote is sent to the voice."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredAhead(CallEvent):
-    """The answer of the turn had been begun before the turn was over."""
+    """The answer of the turn was begun before the turn was over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +283,7 @@ class AnswerHeard(CallEvent):
     """The first sound of an answer has left.
 
     Attributes:
-        latency_ms: since the last sound of the caller.
+        latency_ms: time since the last sound of the caller.
     """
 
     latency_ms: int
@@ -310,7 +311,7 @@ class ReplyAnnounced(CallEvent):
     """The voice begins to synthesize a reply. Published again when the reply turns out to be protected.
 
     Attributes:
-        protected: the reply may not be interrupted.
+        protected: true when the reply may not be interrupted.
     """
 
     reply_id: str
@@ -332,19 +333,19 @@ class SpeechStarted(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class SpeechMade(CallEvent):
-    """A piece of speech is on its way to the output."""
+    """A piece of synthesized speech is on its way to the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyStarted(CallEvent):
-    """The first sound of a reply leaves. A reply may start that was never announced."""
+    """The first sound of a reply leaves. A reply that was never announced may also start."""
 
     reply_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class WordsSpoken(CallEvent):
-    """Words of the bot have passed the output; a voice without word times gives a sentence at a time."""
+    """Words of the bot have passed the output; a voice without word times reports a sentence at a time."""
 
     text: str
 
@@ -365,14 +366,14 @@ class ReplyFinished(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class ReplyCorrected(CallEvent):
-    """A client has said how much of a finished reply it played."""
+    """A client has reported how much of a finished reply it played."""
 
     heard: HeardReply
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyBrought(CallEvent):
-    """A client says that the bot said this before."""
+    """A client reports earlier speech of the bot."""
 
     text: str
 
@@ -411,32 +412,32 @@ class FloorLeft(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class BotTurnEnded(CallEvent):
-    """The bot's turn is over and in the context, as far as it was heard."""
+    """The bot's turn is over and has been added to the context, as far as it was heard."""
 
     text: str
     interrupted: bool
 
 
-# A voice over the bot.
+# Voices that overlap the bot's speech.
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyDucked(CallEvent):
-    """A voice over the bot is weighed: the bot speaks lower."""
+    """A voice over the bot is being judged; the bot speaks at a lower level meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyRestored(CallEvent):
-    """The voice was not meant: the bot speaks as loud as before."""
+    """The voice was not an interruption; the bot speaks at its former level again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyCut(CallEvent):
-    """The caller means it: the reply is flushed.
+    """The caller interrupts on purpose: the reply is flushed.
 
     Attributes:
-        reason: what it was decided on.
-        voice_ms: how long the voice has been heard; None where an engine decided.
+        reason: basis of the decision.
+        voice_ms: duration of the voice so far; None where an engine decided.
     """
 
     reason: str
@@ -445,17 +446,17 @@ class ReplyCut(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class ReplyResumed(CallEvent):
-    """The cut was for nothing: the rest of the reply is said."""
+    """The interruption was unintended: the rest of the reply is spoken."""
 
     from_word: int
 
 
-# The call.
+# The call as a whole.
 
 
 @dataclass(frozen=True, slots=True)
 class CallAnswered(CallEvent):
-    """It is known who answered a call that was placed.
+    """The party that answered an outbound call has been identified.
 
     Attributes:
         by: "person", "voicemail", or "nobody" where no word was said.
@@ -466,10 +467,10 @@ class CallAnswered(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class EnginesGivenUp(CallEvent):
-    """Every speech model of the call has given up.
+    """Every speech model of the call has failed for good.
 
     Attributes:
-        error: what the last one failed of.
+        error: failure of the last one.
     """
 
     error: Exception
@@ -482,10 +483,10 @@ class PauseExpired(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class CallEnding(CallEvent):
-    """The call ends for this reason, which is not that the caller left.
+    """The call ends for a reason other than the caller leaving.
 
     Attributes:
-        reason: a word.
+        reason: one word.
         message: a sentence for people.
     """
 

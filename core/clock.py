@@ -1,8 +1,8 @@
-"""The one clock of a session.
+"""Clock of a session.
 
-Decides nothing: it names what time means. Every pure core takes times as arguments; every edge asks a
-``Clock``. ``runtime.loop_clock.LoopClock`` reads the running event loop, so that a loop whose selector jumps
-to the next timer (``tests.virtual_time``) makes a whole call run on virtual time.
+Defines what time means and decides nothing. Every pure core takes times as arguments; every edge reads a
+``Clock``. ``runtime.loop_clock.LoopClock`` reads the running event loop. A loop whose selector jumps to the
+next timer (``tests.virtual_time``) therefore runs a whole call on virtual time.
 """
 
 from typing import Protocol
@@ -15,13 +15,13 @@ class Clock(Protocol):
     """
 
     def now_us(self) -> int:
-        """Microseconds since an arbitrary origin that does not move."""
+        """Return microseconds since an arbitrary, fixed origin."""
         ...
 
     def now_ms(self) -> int:
-        """Milliseconds since the same origin, rounded down."""
+        """Return milliseconds since the same origin, rounded down."""
         ...
 
     async def sleep_until_ms(self, deadline_ms: int) -> None:
-        """Return at ``deadline_ms`` or, when that has passed, at the next turn of the loop."""
+        """Return at ``deadline_ms`` or, when that has passed, at the next iteration of the loop."""
         ...

@@ -1,17 +1,17 @@
-"""The errors of Parley, by what the caller can do about them.
+"""Errors of Parley, classified by what the code that catches them can do.
 
-A class carries its facts as fields, the message is for people. Outside exceptions are translated where they
-enter. Transcripts and audio stay out of messages.
+An error carries its facts as fields; the message is for people. Exceptions of other libraries are translated
+where they enter. Messages hold no transcripts and no audio.
 """
 
 from typing import Any
 
 
 class AgentError(Exception):
-    """Root of every error that Parley raises on purpose. It leaves a process of a pool as it was raised."""
+    """Root of every error that Parley raises on purpose. It survives pickling with its facts."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default the class would be called with the message alone, which misses the facts.
+        # By default the class would be called with the message alone, which lacks the facts.
         return _unpickled, (type(self), self.args), self.__dict__
 
 
@@ -20,10 +20,10 @@ def _unpickled(kind: type[AgentError], arguments: tuple[Any, ...]) -> AgentError
 
 
 class ConfigError(AgentError):
-    """The deployment is wrong: fix it and start again.
+    """The deployment is wrong: correct it and start again.
 
     Attributes:
-        known: what would have been accepted, where that is a closed list.
+        known: accepted values, where they are a closed list.
     """
 
     def __init__(self, message: str, *, known: tuple[str, ...] = ()) -> None:
@@ -36,7 +36,7 @@ class ModelFileError(ConfigError):
 
 
 class PeerError(AgentError):
-    """Somebody on the other side of a connection misbehaved or vanished: retry or hang up."""
+    """The other side of a connection misbehaved or vanished: retry or hang up."""
 
 
 class EngineError(AgentError):
@@ -44,7 +44,7 @@ class EngineError(AgentError):
 
     Attributes:
         engine: registry name of the engine.
-        retryable: whether the same call may succeed later.
+        retryable: true when the same call may succeed later.
     """
 
     def __init__(self, message: str, *, engine: str, retryable: bool = True) -> None:
@@ -54,11 +54,11 @@ class EngineError(AgentError):
 
 
 class EngineBusyError(EngineError):
-    """An engine is full at this moment and took nothing: wait, then ask again."""
+    """An engine is full at the moment and took nothing: wait, then try again."""
 
 
 class CapacityError(AgentError):
-    """No room: queue or refuse.
+    """A limit was reached: queue or refuse.
 
     Attributes:
         limit: the bound that was reached.
@@ -70,23 +70,23 @@ class CapacityError(AgentError):
 
 
 class StoreError(AgentError):
-    """The session store refused: say so and change what was asked."""
+    """The session store refused the request: report it, and change the request."""
 
 
 class UnknownSessionError(StoreError):
-    """There is no such session, or it was deleted."""
+    """The session does not exist, or it was deleted."""
 
 
 class SessionExistsError(StoreError):
-    """A session of that id is there already, and is not written over."""
+    """A session with this id exists already and is not overwritten."""
 
 
 class FencedError(StoreError):
-    """Another process has claimed the session since: stop, nothing of this was written."""
+    """Another process has claimed the session since: stop; none of this was written."""
 
 
 class KeyReusedError(StoreError):
-    """An idempotency key belongs to other words already: nothing of this was written, now or later."""
+    """The idempotency key already belongs to other words: none of this was or will be written."""
 
 
 class StoreUnavailableError(StoreError):
@@ -102,15 +102,15 @@ class MediaError(AgentError):
 
 
 class ShapeError(AgentError):
-    """An array has another dtype, shape or range than the function states. A bug of the caller."""
+    """An array has another dtype, shape or range than the function states: a bug of the calling code."""
 
 
 class IllegalTransition(AgentError):
-    """A state machine was given an event that its state does not know. A bug.
+    """A state machine received an event that its state does not accept: a bug.
 
     Attributes:
-        state: where it was.
-        event: what came.
+        state: state at that moment.
+        event: event that was received.
     """
 
     def __init__(self, state: object, event: object) -> None:

@@ -1,8 +1,8 @@
-"""Files of local models: there, or a configuration error that says how to get them.
+"""Check that the files of local models exist, and report how to get those that do not.
 
-Decides what a missing or altered file means; loads nothing. Models are never fetched at run time, so a file
-that is not there is for the person who starts the server: settings of engines and rows of services ask here
-before it says that it is ready.
+Decides what a missing or altered file means; loads nothing. Models are never fetched at run time, so a
+missing file is a matter for the person who starts the server. The settings of engines and the rows of
+services run these checks before the server reports that it is ready.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ MODELS_DIR = Path("models-cache")
 
 @runtime_checkable
 class Checked(Protocol):
-    """Settings that know what they need on this machine."""
+    """Settings that can check their own requirements on this machine."""
 
     def check(self) -> None:
-        """Find out whether the engine can be loaded, without loading it.
+        """Check whether the engine can be loaded, without loading it.
 
         Raises:
             ModelFileError: a file is missing; names it and the command that fetches it.
@@ -29,10 +29,10 @@ class Checked(Protocol):
 
 
 def require_files(engine: str, *paths: Path) -> None:
-    """Make sure that local model files are there.
+    """Check that local model files exist.
 
     Args:
-        engine: who needs them, by the name that ``make models`` knows.
+        engine: name of the engine that needs them, as ``make models`` takes it.
         *paths: the files.
 
     Raises:
@@ -46,10 +46,10 @@ def require_files(engine: str, *paths: Path) -> None:
 
 
 def require_hashes(engine: str, folder: Path, sha256: Mapping[str, str]) -> None:
-    """Make sure that the files of a model are there and are those that were tested.
+    """Check that the files of a model exist and are the tested ones.
 
     Args:
-        engine: who needs them, by the name that ``make models`` knows.
+        engine: name of the engine that needs them, as ``make models`` takes it.
         folder: holds the files.
         sha256: name of each file to the SHA-256 of its content, in hexadecimal digits.
 

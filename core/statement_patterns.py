@@ -1,4 +1,4 @@
-"""The words by which ``statements`` knows what a person states, asks and wants. Tables only. English."""
+"""Patterns by which ``statements`` recognises statements, questions and requests. Tables only. English."""
 
 import re
 
@@ -11,7 +11,7 @@ BORN = "born"
 AGE = "age"
 CALL_BACK = "call back"
 
-# "Mr. Smith" is one sentence.
+# "Mr. Smith" does not end a sentence.
 SENTENCE = re.compile(r"(?<!\bMr)(?<!\bMs)(?<!\bDr)(?<!\bSt)(?<!\bMrs)(?<=[.!?;])\s+|\n+")
 OPENING = re.compile(
     r"(?:(?:hello|hi|hey|good (?:morning|afternoon|evening|day)|there|okay|ok|um|uh|uhm|er|erm|well|"
@@ -33,7 +33,7 @@ QUESTION_INSIDE = re.compile(
     r"|\b(?:is|are) (?:it|there|you|that|this)\b|\btell me\b|\bwhat's\b",
     re.I,
 )
-# What stands behind one of these is not claimed.
+# A statement that follows one of these is not asserted.
 CONDITION = re.compile(
     r"\b(?:when|what|where|why|how|who|which|(?:he|she|it|they|who|somebody|someone) (?:says?|said|"
     r"thinks?))\s*$"
@@ -73,7 +73,7 @@ FAMILY = frozenset(
     "friend boss "
     "girlfriend boyfriend doctor neighbour neighbor".split()
 )
-# "my question is whether", "my guess is": nothing about the person.
+# Subjects that state nothing about the person: "my question is whether", "my guess is".
 NO_FACT = frozenset(
     "question questions problem problems issue issues point guess idea opinion concern concerns "
     "understanding "

@@ -1,12 +1,12 @@
-"""What a person states about themselves: "my name is Ada", "my account number is four one seven two".
+"""Extract the facts that a person states about themselves: "my name is Ada", "my account number is 4172".
 
-Decides which words of an utterance are a statement worth remembering, under which name, and what it is that
-the person wants. Leaves to others where it is kept (``session_store.memory``) and how it is answered
-(``models.llm.remembered``). Pure. English.
+Decides which words of an utterance are a fact worth remembering, the name of the fact, and the purpose of the
+call. Other modules store facts (``session_store.memory``) and answer from them (``models.llm.remembered``).
+Pure. English.
 
-Conservative: a question states nothing, nor does what stands behind "if" or "whether"; "my card is stolen" is
-a state of things that somebody has to deal with, not a fact to keep. A recogniser gives words without case
-and punctuation, a keyboard gives both; either way is read.
+The rules are conservative. A question states nothing, nor does a clause after "if" or "whether". "My card is
+stolen" describes a problem to be handled, not a fact to keep. Input may come from a recogniser, without case
+and punctuation, or from a keyboard, with both.
 """
 
 import re
@@ -19,10 +19,10 @@ from core.spoken_digits import spoken_digits
 from core.statement_patterns import AGE, BORN, CALL_BACK, HOME, NAME, NOTE, ORIGIN, WORK
 
 _FIX_WORDS = 6
-# A paste of pages is read as far as this; what somebody says of themselves stands in the first sentences.
-# Read whole, 8,000 characters take 25 ms.
+# Only this much of a text is read: people introduce themselves in their first sentences, and a paste of 8,000
+# characters would take 25 ms.
 _READ_CHARS = 2_000
-# A conversation is read again at every turn, by the session and by what answers.
+# The session and the model both read the conversation again at every turn.
 _KNOWN_TEXTS = 1_024
 _CORRECTION_CHARS = 200
 _VALUE_WORDS = 8
@@ -32,13 +32,13 @@ _NOTE_WORDS = 40
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One thing that a person said about themselves.
+    """Fact that a person stated about themselves.
 
     Attributes:
-        name: what of them: "name", "account number", "dog".
-        value: digits together, names with capitals, else as it was said.
-        sure: nobody would say it for another reason than to be remembered; "my dog is sick" is not.
-        words: the part of the utterance that says it.
+        name: attribute of the person: "name", "account number", "dog".
+        value: digits joined, names capitalised, otherwise as it was said.
+        sure: true when such a sentence is only said in order to be remembered; false for "my dog is sick".
+        words: part of the utterance that states it.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What an utterance adds to what is known.
+    """Facts and purpose that an utterance adds to what is known.
 
     Attributes:
         facts: name -> value, new or changed; "note 2" is the second thing to remember.
         intent: "a lost card", "to close my account", "because I lost my card"; or None.
-        sure: see ``Statement``; for all facts together.
+        sure: true when any of the statements is sure, and for a correction.
         rest: the utterance without its statements.
     """
 
@@ -65,12 +65,13 @@ class Learnt:
 
 
 def learnt(text: str, facts: Mapping[str, str], recent: Sequence[str] = ()) -> Learnt:
-    """What ``text`` adds to ``facts``.
+    """Return what ``text`` adds to ``facts``.
 
     Args:
         text: one turn of the person.
-        facts: what was known before, name -> value.
-        recent: names of what was stated a moment ago, the newest first: a correction means one of them.
+        facts: known before, name -> value.
+        recent: names of the facts that were stated last, the newest first; a correction refers to one of
+            them.
     """
     found = statements(text)
     new: dict[str, str] = {}
@@ -92,7 +93,7 @@ def learnt(text: str, facts: Mapping[str, str], recent: Sequence[str] = ()) -> L
 
 
 def statements(text: str) -> tuple[Statement, ...]:
-    """What ``text`` states, in order; of two about the same thing the later one only."""
+    """Return the statements of ``text`` in order; of several about the same fact, only the last."""
     return _statements(text[:_READ_CHARS])
 
 
@@ -108,7 +109,10 @@ def _statements(text: str) -> tuple[Statement, ...]:
 
 
 def intent(text: str) -> str | None:
-    """What the person wants, in their words: "a lost card", "to close my account"; None when unsaid."""
+    """Return the purpose of the person in their words, or None when they state none.
+
+    Examples are "a lost card" and "to close my account".
+    """
     return _intent(text[:_READ_CHARS])
 
 
@@ -122,7 +126,7 @@ def _intent(text: str) -> str | None:
                 continue
             lead = (match["lead"] or "").lower()
             before = match[0][: match.start("rest") - match.start()]
-            # "I am to", "I was about to" are no calls.
+            # "I am to" and "I was about to" state no purpose.
             if pattern is patterns.INTENTS[0] and not patterns.CALLING.search(before):
                 continue
             value = _cut(match["rest"], _LONG_WORDS, commas=True, owned=True)
@@ -138,17 +142,21 @@ def _intent(text: str) -> str | None:
 
 
 def asks(text: str) -> bool:
-    """Whether ``text`` holds a question."""
+    """Return whether ``text`` holds a question."""
     return any(_is_question(_open(sentence), inside=True) for sentence in _sentences(text))
 
 
 def is_note(name: str) -> bool:
-    """Whether ``name`` is one of "note", "note 2", ..."""
+    """Return whether ``name`` is one of "note", "note 2", ..."""
     return name.partition(" ")[0] == NOTE
 
 
 def find_fact(names: Iterable[str], asked: str) -> str | None:
-    """The one of ``names`` that "my ``asked``" means: the same words, or the only one that holds them all."""
+    """Return the name among ``names`` that "my ``asked``" refers to, or None.
+
+    A name matches when its words are the same, or when it is the only one that contains all of them or is
+    contained in them.
+    """
     wanted = _fact_words(asked)
     known = {name: _fact_words(name) for name in names if not is_note(name)}
     for name, words in known.items():
@@ -161,7 +169,7 @@ def find_fact(names: Iterable[str], asked: str) -> str | None:
 
 
 def is_own(name: str) -> bool:
-    """Whether ``name`` is an attribute that only the person can know: "phone number", "favourite colour"."""
+    """Return whether ``name`` is an attribute that only the person can state, such as "phone number"."""
     words = name.lower().split()
     return bool(words) and (words[-1] in patterns.OWN or bool(patterns.FAVOURITE.intersection(words)))
 
@@ -172,13 +180,13 @@ def _sentences(text: str) -> list[str]:
 
 
 def _open(sentence: str) -> str:
-    """Without "hello", "um", "and so" at the front."""
+    """Return the sentence without an opening such as "hello", "um" or "and so"."""
     match = patterns.OPENING.match(sentence)
     return sentence[match.end() :] if match else sentence
 
 
 def _claims(text: str) -> list[str]:
-    """The sentences that are no questions, without what opens them; a request to remember is a claim."""
+    """Return the sentences that are not questions, without openings. A request to remember is a claim."""
     claims = []
     for sentence in _sentences(text):
         bare = _open(sentence)
@@ -188,7 +196,7 @@ def _claims(text: str) -> list[str]:
 
 
 def _is_question(sentence: str, *, inside: bool) -> bool:
-    """Whether a sentence asks; with ``inside``, also whether a clause of it does."""
+    """Return whether a sentence is a question; with ``inside``, also whether a clause of it is."""
     request = patterns.REQUEST.fullmatch(sentence.rstrip("?"))
     if request is not None and (request["that"] or not sentence.endswith("?")):
         return False
@@ -219,7 +227,7 @@ def _note(request: re.Match[str], sentence: str) -> list[Statement]:
 def _of_claim(sentence: str) -> list[Statement]:
     found: list[Statement] = []
     rest = sentence
-    # One sentence of a recogniser may hold several: "my name is ada and i live in berlin".
+    # A sentence of a recogniser may hold several statements: "my name is ada and i live in berlin".
     while (match := patterns.MY.search(rest)) is not None:
         statement = None
         if not patterns.CONDITION.search(rest[: match.start()]):
@@ -268,7 +276,7 @@ def _of_person(sentence: str) -> list[Statement]:
 
 
 def _place(value: str) -> str:
-    """A recogniser writes "new york"."""
+    """Return a place with capitals, because a recogniser writes "new york"."""
     if value != value.lower():
         return value
     small = ("of", "the", "de", "la", "am", "upon", "and", "a", "near")
@@ -320,7 +328,7 @@ def _valued(name: str, match: re.Match[str]) -> list[Statement]:
 
 
 def _fitting(name: str, rest: str) -> str | None:
-    """The value that ``rest`` gives for ``name``, or None when it gives none."""
+    """Return the value that ``rest`` gives for ``name``, or None when it gives none."""
     head = name.split()[-1]
     rest = patterns.FILLER.sub("", f"{rest.strip()} ").strip()
     contrast = re.match(r"not .+?(?:,? but |,? it's |,? it is )(?P<right>.+)", rest, re.I)
@@ -355,7 +363,7 @@ def _number(rest: str) -> str | None:
     following = words[count] if count < len(words) else ""
     if digits and not re.fullmatch(r"[A-Za-z]|[A-Za-z]*\d\w*", following):
         return digits
-    # "AB 12 34", "a b one two".
+    # Letters and digits: "AB 12 34", "a b one two".
     taken: list[str] = []
     for at, word in enumerate(words):
         spoken, _ = spoken_digits([word])
@@ -403,9 +411,9 @@ def _name(rest: str) -> str | None:
 
 
 def _cut(rest: str, max_words: int, *, commas: bool, owned: bool = False) -> str:
-    """The value at the front of ``rest``: up to where something else begins; empty when it is too long."""
+    """Return the value at the front of ``rest``, up to the next clause; empty when it is too long."""
     if owned:
-        # "to close my account": what belongs to the person is a part of the wish.
+        # In "to close my account", the possession of the person is part of the purpose.
         kept = re.split(
             r"[\s,]+(?:please|thanks|thank you|can you|could you|what|how|do you)\b"
             r"|[\s,]+(?:and|but|so) (?=(?:my|i|i'm|you|can|could|what|how)\b)",
@@ -420,7 +428,7 @@ def _cut(rest: str, max_words: int, *, commas: bool, owned: bool = False) -> str
 
 
 def _said(match: re.Match[str], value: str) -> str:
-    """The words that state the value: from the match to the value's end, where that can be seen."""
+    """Return the words that state the value: from the match to the value's end, where that can be located."""
     whole = match[0]
     front = match.start("rest") - match.start() if "rest" in match.groupdict() else 0
     at = whole.lower().find(value.lower(), front)
@@ -438,7 +446,7 @@ def _free_note(known: Mapping[str, str]) -> str:
 
 
 def _corrected(text: str, facts: Mapping[str, str], recent: Sequence[str]) -> tuple[str, str] | None:
-    """The fact that ``text`` corrects, with its new value."""
+    """Return the name of the fact that ``text`` corrects, with its new value; None when it corrects none."""
     if not recent or len(text) > _CORRECTION_CHARS:
         return None
     bare = _open(" ".join(text.replace("\u2019", "'").split())).strip(" .!")
@@ -473,7 +481,7 @@ def _fix(name: str, value: str, *, told: bool) -> str | None:
     if fitting is None:
         return None
     if head in patterns.NUMBERED:
-        # "No, one": too little to be a number again.
+        # In "no, one", the digit alone is too little to be a corrected number.
         return fitting if told or len(fitting) > 2 else None
     first = fitting.split()[0].lower()
     if (

@@ -1,9 +1,9 @@
-"""What happened, when, and how surely: the types that cross from perception to memory.
+"""Types that cross from perception to memory: events with their time and confidence.
 
-Specialists report ``Annotation``s, the sequencer orders them, fusion bundles them into ``EnrichedToken``s,
-and playout states in ``HeardMark``s what the person heard of a reply. All moments are integer microseconds on
-the session clock: ``event_us`` is when something happened at the edge, ``arrival_us`` when this process
-learnt of it. They are never one field.
+Specialists report ``Annotation``s, the sequencer orders them, and fusion combines them into
+``EnrichedToken``s. Playout reports in ``HeardMark``s how much of a reply the person heard. All moments are
+integer microseconds on the session clock. ``event_us`` is when something happened at the edge, ``arrival_us``
+when this process received it; the two are always separate fields.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Source(StrEnum):
-    """Who reports."""
+    """Specialist that reports an annotation."""
 
     STT = "stt"
     PROSODY = "prosody"
@@ -22,7 +22,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpokenWord:
-    """A word on the session clock."""
+    """Word with its times on the session clock."""
 
     text: str
     start_us: int
@@ -31,10 +31,10 @@ class SpokenWord:
 
 @dataclass(frozen=True, slots=True)
 class SpeechPayload:
-    """What was said.
+    """Words of an utterance.
 
     Attributes:
-        text: the words in order, one space between them.
+        text: the words in order, separated by single spaces.
         words: with their times; empty when the recogniser gives none.
     """
 
@@ -44,10 +44,10 @@ class SpeechPayload:
 
 @dataclass(frozen=True, slots=True)
 class ProsodyPayload:
-    """How it was said; each 0..1, or None where the specialist does not know.
+    """Manner of speaking; each value 0..1, or None where the specialist reports none.
 
     Attributes:
-        start_us, end_us: the stretch of speech that was judged.
+        start_us, end_us: stretch of speech that was judged.
         pitch_hz: median fundamental frequency of the stretch.
     """
 
@@ -62,11 +62,11 @@ class ProsodyPayload:
 
 @dataclass(frozen=True, slots=True)
 class VisionPayload:
-    """What was shown.
+    """Visible behaviour.
 
     Attributes:
-        start_us, end_us: how long it was seen.
-        ref: what is pointed at or held up, in words.
+        start_us, end_us: interval in which it was seen.
+        ref: object that is pointed at or held up, in words.
         gesture: one word.
         facial_affect: one word.
     """
@@ -80,14 +80,14 @@ class VisionPayload:
 
 @dataclass(frozen=True, slots=True)
 class TextPayload:
-    """What was typed."""
+    """Typed text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class DiarPayload:
-    """Who spoke.
+    """Speaker of a stretch of speech.
 
     Attributes:
         start_us, end_us: the stretch of speech.
@@ -106,16 +106,16 @@ Payload = SpeechPayload | ProsodyPayload | VisionPayload | TextPayload | DiarPay
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """One report of one specialist.
+    """Report of one specialist.
 
     Attributes:
-        event_us: when it happened at the edge, the specialist's latency subtracted.
-        arrival_us: when it came in.
-        source: who reports.
-        payload: what.
-        speaker_id: whose it is, where that is known.
+        event_us: when it happened at the edge, with the specialist's latency subtracted.
+        arrival_us: when this process received it.
+        source: the specialist that reports.
+        payload: content of the report.
+        speaker_id: person it is about, where that is known.
         confidence: 0..1.
-        final: a partial may be revised, a final may not.
+        final: true when the report cannot be revised; a partial may be.
     """
 
     event_us: int
@@ -134,10 +134,10 @@ class EnrichedToken:
     Attributes:
         event_us: of the first word.
         text: one or more words.
-        speaker_id: who said or typed them.
-        prosody: how; None when nobody judged it.
-        visual: what was shown meanwhile; None when nothing was seen.
-        truncated: the speaker was cut off in it.
+        speaker_id: person who said or typed them.
+        prosody: manner of speaking; None when it was not judged.
+        visual: visible behaviour meanwhile; None when nothing was seen.
+        truncated: true when the speaker was cut off in it.
     """
 
     event_us: int
@@ -149,7 +149,7 @@ class EnrichedToken:
 
 
 class HeardSource(StrEnum):
-    """Who says what was heard, the surest last."""
+    """Origin of the information about what was heard, the most reliable last."""
 
     ESTIMATED = "estimated"
     PLAYOUT_CLOCK = "playout_clock"
@@ -158,13 +158,13 @@ class HeardSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeardMark:
-    """How much of a reply reached the person's ear.
+    """Extent of a reply that the person heard.
 
     Attributes:
-        reply_id: which reply.
-        audio_ms: audio of it that was played.
+        reply_id: of the reply.
+        audio_ms: duration of the audio that was played.
         last_word: index of the last word heard, counted from 0; -1 before the first.
-        source: who says so.
+        source: origin of this information.
     """
 
     reply_id: str
@@ -175,14 +175,14 @@ class HeardMark:
 
 @dataclass(frozen=True, slots=True)
 class HeardSoFar:
-    """Progress of a reply that still plays.
+    """Progress of a reply that is still playing.
 
     Attributes:
-        reply_id: which reply.
-        text: what was heard of it.
+        reply_id: of the reply.
+        text: part that was heard.
         mark: the same as a position.
-        at_us: when, on the session clock.
-        in_context: whether it is part of the conversation; a filler is not.
+        at_us: moment on the session clock.
+        in_context: true when it is part of the conversation; false for a filler.
     """
 
     reply_id: str
@@ -194,19 +194,19 @@ class HeardSoFar:
 
 @dataclass(frozen=True, slots=True)
 class HeardReply:
-    """A reply that is over.
+    """Outcome of a reply that is over.
 
     Attributes:
-        reply_id: which reply.
-        text: what was heard, as the conversation remembers it.
-        unheard: the rest of what is known of the reply: what the model wrote, as far as it came.
+        reply_id: of the reply.
+        text: part that was heard, as the conversation records it.
+        unheard: the rest of the reply as far as the model had written it.
         truncated: words of it were not heard, or it was cut off before all of it was written.
-        mark: how far it was heard.
-        in_context: whether it is part of the conversation; a filler is not.
-        started_us: when its first sound reached the ear, None when none did.
-        ended_us: when its last sound did, or when it was cut off without any.
-        delay_ms: what was believed of the client's delay when the reply was over.
-        delay_reported: the client or the transport said so; otherwise it is the setting.
+        mark: position up to which it was heard.
+        in_context: true when it is part of the conversation; false for a filler.
+        started_us: when its first sound was played to the person; None when none was.
+        ended_us: when its last sound was, or when it was cut off without any.
+        delay_ms: assumed delay of the client when the reply ended.
+        delay_reported: true when the client or the transport reported it; otherwise it is the setting.
     """
 
     reply_id: str
@@ -222,11 +222,11 @@ class HeardReply:
 
     @property
     def is_known(self) -> bool:
-        """Return whether there is anything to record: a response that only calls tools leaves nothing."""
+        """True when there is anything to record; a response that only calls tools leaves nothing."""
         return bool(self.text or self.unheard or self.mark.audio_ms)
 
     def as_message(self) -> dict[str, object]:
-        """For the client and for files."""
+        """Return the record as JSON values, for the client and for files."""
         return {
             "kind": "heard",
             "reply_id": self.reply_id,

@@ -1,17 +1,17 @@
-"""Tokens that come back at a steady rate: how fast one client may go, in messages, bytes or time.
+"""Token bucket: limits the rate of one client in messages, bytes or time.
 
-Pure: times come in, in microseconds on any clock that does not go back.
+Pure: the caller of each method passes the time, in microseconds on any clock that does not go back.
 """
 
 _US_PER_S = 1_000_000
 
 
 class TokenBucket:
-    """Tokens that come back at a steady rate; may be overdrawn.
+    """Token bucket that refills at a steady rate and may be overdrawn.
 
     Args:
-        per_s: so many come back in a second.
-        burst: so many are there at most, and at first.
+        per_s: tokens added per second.
+        burst: capacity, and the number of tokens at first.
     """
 
     def __init__(self, per_s: float, burst: float) -> None:
@@ -21,7 +21,7 @@ class TokenBucket:
         self._counted_us: int | None = None
 
     def take(self, count: float, now_us: int) -> bool:
-        """Take tokens when there are so many; return whether there were."""
+        """Take ``count`` tokens if there are enough; return whether there were."""
         self._refill(now_us)
         if self._left < count:
             return False
@@ -29,18 +29,18 @@ class TokenBucket:
         return True
 
     def take_or_wait_us(self, count: float, now_us: int) -> int:
-        """Take tokens when there are so many and return 0; otherwise return when there will be."""
+        """Take ``count`` tokens and return 0, or return the wait in microseconds when there are too few."""
         if self.take(count, now_us):
             return 0
         return max(1, round((count - self._left) * _US_PER_S / self._per_s))
 
     def overdraw(self, count: float, now_us: int) -> None:
-        """Take tokens, there or not."""
+        """Take ``count`` tokens, even when there are too few."""
         self._refill(now_us)
         self._left -= count
 
     def owed_us(self, now_us: int) -> int:
-        """Return how long it takes until nothing is owed; 0 when nothing is."""
+        """Return the time until the balance is no longer negative; 0 when it is not."""
         self._refill(now_us)
         return max(0, round(-self._left * _US_PER_S / self._per_s))
 

@@ -1,4 +1,4 @@
-"""YAML to plain values: the one loader of everything that users write."""
+"""YAML to plain values: the single loader of all files that users write."""
 
 import re
 from typing import Any
@@ -23,14 +23,14 @@ _Yaml.add_implicit_resolver(
 
 
 def parse_yaml_value(text: str, *, where: str) -> Any:
-    """Return the value that a text in YAML holds; None for an empty text. Booleans are those of YAML 1.2.
+    """Return the value that a YAML text holds; None for an empty text. Booleans are those of YAML 1.2.
 
     Raises:
-        ConfigError: not YAML; names ``where``.
+        ConfigError: not YAML; the message names ``where``.
     """
     try:
-        # A safe loader: it makes plain values and nothing else.
+        # A safe loader: it creates plain values and nothing else.
         return yaml.load(text, Loader=_Yaml)  # noqa: S506
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # ValueError: a date that is none. RecursionError: brackets without end.
+        # ValueError: an impossible date. RecursionError: brackets nested too deeply.
         raise ConfigError(f"{where} is not YAML: {' '.join(str(error).split())}") from error

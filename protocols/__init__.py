@@ -1,1 +1,1 @@
-"""What crosses a wire: bytes and JSON on one side, typed messages on the other. Pure."""
+"""Wire formats: conversion between bytes or JSON and typed messages. Pure."""

@@ -1,9 +1,9 @@
-"""The MiniCPM-o server's turn-based sockets (``/ws/chat``, ``/ws/streaming``): JSON to typed requests.
+"""Turn-based sockets of the MiniCPM-o server (``/ws/chat``, ``/ws/streaming``): JSON to typed requests.
 
-By the field names of that server's code and pages, which send more than is read: unknown fields are passed
-over. What would change the answer and cannot be done here is a ``Refusal`` that names the item, or stands in
-``Given.unused`` where a page sends it whatever it is asked. Pure: base64 stays what it is, whoever needs the
-bytes decodes them where nobody waits.
+Field names are those of that server's code and pages. They send more than is read here, so unknown fields are
+ignored. A field that would change the answer and is not supported raises a ``Refusal`` that names the item.
+It is listed in ``Given.unused`` instead where a page sends it in every request. Pure: base64 is not decoded
+here, so that the decoding can happen off the event loop.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from protocols.surface import Message, Refusal, json_object
 AUDIO_RATE_HZ = 16_000
 VOICE_RATE_HZ = 24_000
 MOST_MESSAGES, MOST_ITEMS, MOST_CHARS = 512, 64, 32_768
-# Of base64: the size of a whole message is bounded before it is read.
+# Characters of base64. The size of a whole message is bounded before it is parsed.
 MOST_DATA_CHARS = 200_000_000
 
 Role = Literal["system", "user", "assistant"]
@@ -28,21 +28,21 @@ class _Given(BaseModel):
 
 
 class TextItem(_Given):
-    """Words."""
+    """Text."""
 
     type: Literal["text"]
     text: str = Field(max_length=MOST_CHARS)
 
 
 class ImageItem(_Given):
-    """A picture's file in base64."""
+    """Image file in base64."""
 
     type: Literal["image"]
     data: str = Field(max_length=MOST_DATA_CHARS)
 
 
 class AudioItem(_Given):
-    """Raw float32 PCM in base64, mono."""
+    """Raw mono float32 PCM in base64."""
 
     type: Literal["audio"]
     data: str = Field(max_length=MOST_DATA_CHARS)
@@ -50,7 +50,7 @@ class AudioItem(_Given):
 
 
 class VideoItem(_Given):
-    """A video's file in base64."""
+    """Video file in base64."""
 
     type: Literal["video"]
     data: str = Field(max_length=MOST_DATA_CHARS)
@@ -61,7 +61,7 @@ Item = Annotated[TextItem | ImageItem | AudioItem | VideoItem, Field(discriminat
 
 
 class ChatMessage(_Given):
-    """One entry of the dialogue."""
+    """Entry of the dialogue."""
 
     role: Role
     content: (
@@ -71,34 +71,34 @@ class ChatMessage(_Given):
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """The content as items."""
+        """Content as items."""
         if isinstance(self.content, str):
             return (TextItem(type="text", text=self.content),)
         return self.content
 
 
 class GenerationConfig(_Given):
-    """Checked; the deployment's model has its own settings."""
+    """Generation settings. They are validated and have no effect: the deployment's model has its own."""
 
     max_new_tokens: int | None = Field(None, ge=1, le=1_000_000)
     length_penalty: float | None = Field(None, ge=0, le=100)
 
 
 class ImageConfig(_Given):
-    """Checked; there is nothing here that looks at pictures."""
+    """Image settings. They are validated and have no effect: no engine here takes images."""
 
     max_slice_nums: int | None = Field(None, ge=1, le=16)
 
 
 class TtsConfig(_Given):
-    """Whether the answer is spoken."""
+    """Speech output of the answer."""
 
     enabled: bool = False
     ref_audio_data: str | None = Field(None, max_length=MOST_DATA_CHARS)
 
 
 class ChatRequest(_Given):
-    """``/ws/chat``: all of a conversation, and what is wanted of its answer."""
+    """Request of ``/ws/chat``: a conversation, and the form of its answer."""
 
     messages: tuple[ChatMessage, ...] = Field(min_length=1, max_length=MOST_MESSAGES)
     streaming: bool = True
@@ -114,19 +114,19 @@ class ChatRequest(_Given):
 
     @property
     def speaks(self) -> bool:
-        """Whether the answer is wanted in sound too."""
+        """True when the answer is requested as audio too."""
         return self.tts is not None and self.tts.enabled
 
 
 class Prefill(ChatRequest):
-    """``prefill`` of ``/ws/streaming``: the same; what is wanted of the answer may come with ``generate``."""
+    """Message ``prefill`` of ``/ws/streaming``: a request; ``generate`` may add output options."""
 
     type: Literal["prefill"]
     ref_audio_base64: str | None = Field(None, max_length=MOST_DATA_CHARS)
 
 
 class Generate(_Given):
-    """``generate``: answer what was prefilled. None: as ``prefill`` said, without sound where it did not."""
+    """Message ``generate``: answer the prefilled messages. A field that is None is taken from ``prefill``."""
 
     type: Literal["generate"]
     generate_audio: bool | None = None
@@ -135,26 +135,26 @@ class Generate(_Given):
 
     @property
     def speaks(self) -> bool | None:
-        """Whether the answer is wanted in sound too; None where it is not said here."""
+        """True when the answer is requested as audio too; None where the message leaves it open."""
         if self.tts is not None:
             return self.tts.enabled
         return self.generate_audio
 
 
 class CompleteTurn(_Given):
-    """``complete_turn``: nothing is left to do for it, every turn is whole when it is done."""
+    """Message ``complete_turn``. It has no effect, because every turn is complete when its answer ends."""
 
     type: Literal["complete_turn"]
 
 
 class Stop(_Given):
-    """``stop``: no more of the answer."""
+    """Message ``stop``: end the answer."""
 
     type: Literal["stop"]
 
 
 class Close(_Given):
-    """``close``: the conversation is over."""
+    """Message ``close``: end the conversation."""
 
     type: Literal["close"]
 
@@ -168,11 +168,12 @@ _CHAT: TypeAdapter[ChatRequest] = TypeAdapter(ChatRequest)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one message says: words, and recordings that are to be understood, in order.
+    """Content of one message: texts, and recordings to be transcribed, in order.
 
     Attributes:
-        where: of the message, for people: ``messages[1]``.
-        pieces: texts, and recordings as (where, base64).
+        where: position of the message, for error texts: ``messages[1]``.
+        role: author of the message.
+        pieces: texts, and recordings as (position, base64).
     """
 
     where: str
@@ -182,16 +183,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A request, sorted.
+    """Request, divided into its parts.
 
     Attributes:
-        instruction: who the bot is; None where the client does not say.
-        parts: of the dialogue; the last one is the user's.
-        is_whole: the parts are all of the conversation as the client shows it, and the session is to follow;
-            otherwise they come behind what it has.
-        speaks: the answer is wanted in sound too.
-        streaming: piece by piece.
-        unused: what has no effect here, by name.
+        instruction: system prompt of the client; None where it sends none.
+        parts: messages of the dialogue; the last one is the user's.
+        is_whole: true when the parts are the whole conversation as the client shows it, and the session is to
+            follow them. Otherwise they are appended to the session.
+        speaks: the answer is requested as audio too.
+        streaming: the answer is sent piece by piece.
+        unused: fields without effect, with the reason.
     """
 
     instruction: str | None
@@ -203,10 +204,10 @@ class Given:
 
 
 def chat_request(text: str) -> ChatRequest | Stop:
-    """A message of ``/ws/chat``.
+    """Parse a message of ``/ws/chat``.
 
     Raises:
-        Refusal: it is none.
+        Refusal: not a valid message.
     """
     message = json_object(text)
     if message.get("type") == "stop":
@@ -215,19 +216,19 @@ def chat_request(text: str) -> ChatRequest | Stop:
 
 
 def streaming_message(text: str) -> StreamingMessage:
-    """A message of ``/ws/streaming``.
+    """Parse a message of ``/ws/streaming``.
 
     Raises:
-        Refusal: it is none.
+        Refusal: not a valid message.
     """
     return _checked(_STREAMING, json_object(text))
 
 
 def given(request: ChatRequest) -> Given:
-    """What is asked for.
+    """Divide a request into its parts.
 
     Raises:
-        Refusal: an item that no engine of a cascade understands, or nothing to answer.
+        Refusal: an item that no engine of a cascade supports, or no user message at the end.
     """
     told: list[str] = []
     parts: list[Part] = []
@@ -257,7 +258,7 @@ def _system(message: ChatMessage, where: str, unused: list[str]) -> list[str]:
         if isinstance(item, TextItem):
             told.append(item.text)
         elif isinstance(item, AudioItem):
-            # Its pages always send one.
+            # Pages of that server always send one.
             unused.append(f"{where}.content[{place}]: the bot speaks with the deployment's voice")
         else:
             raise _not_understood(f"{where}.content[{place}]", item)
@@ -306,14 +307,20 @@ def _place(loc: Sequence[int | str]) -> str:
     return f"{'.'.join(map(str, loc))}: " if loc else ""
 
 
-# What the server says.
+# Messages of the server.
 
 
 def prefill_done(cached: int | None, read: int | None, **more: Any) -> Message:
-    """The question was read: so many tokens in the cache, so many anew; None: the model does not say."""
+    """Return the message that the question has been processed.
+
+    Args:
+        cached: number of its tokens that were in the cache; None: unknown.
+        read: number of tokens that were read anew; None: unknown.
+        **more: further fields.
+    """
     return {"type": "prefill_done", "cached_tokens": cached, "input_tokens": read, **more}
 
 
 def error(text: str, code: str = "") -> Message:
-    """Something was not taken, or failed."""
+    """Return the message for a request that was refused or failed."""
     return {"type": "error", "error": text, **({"code": code} if code else {})}

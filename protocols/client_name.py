@@ -1,7 +1,7 @@
-"""The name that a client of the MiniCPM-o server gives its conversation, in the path of the socket.
+"""Name that a client of the MiniCPM-o server gives its conversation, in the path of the socket.
 
-It is the client's own: it is checked, and then nothing is opened, stored or found by it. Sessions have ids of
-the server's making, which are told.
+The client chooses the name. It is validated, and nothing is opened, stored or looked up by it. The server
+generates the ids of sessions and sends them to the client.
 """
 
 import re
@@ -12,6 +12,10 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 def check_name(name: str) -> None:
-    """Raises PeerError for one that no such client makes."""
+    """Check the name in the path of a socket.
+
+    Raises:
+        PeerError: a name that no such client sends.
+    """
     if not NAME.fullmatch(name) or set(name) == {"."}:
         raise PeerError("the name in the path: 1 to 64 letters, digits, '_', '-' and '.'")

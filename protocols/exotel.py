@@ -1,7 +1,7 @@
-"""Exotel's answer to a call, and how its requests are known. Pure.
+"""Exotel's answer to a call, and the authentication of its requests. Pure.
 
-Exotel signs nothing. Its Voicebot applet asks an HTTPS address for the socket of a call, and sends the name
-and the password that stand in that address by HTTP's basic authentication (RFC 7617).
+Exotel signs nothing. Its Voicebot applet requests the socket of a call from an HTTPS address. It sends the
+user name and the password of that address by HTTP basic authentication (RFC 7617).
 
 Source: developer.exotel.com, "Working with the Stream and Voicebot Applet".
 """
@@ -19,7 +19,7 @@ def connect(address: str) -> str:
 
 
 def is_known(user: str, password: str, authorization: str) -> bool:
-    """Return whether a request brings the name and the password."""
+    """Return whether a request carries the user name and the password."""
     scheme, _, given = authorization.partition(" ")
     if scheme.lower() != "basic":
         return False

@@ -1,8 +1,8 @@
-"""A dataclass as facts of a message and back, checked by the types of its fields.
+"""Convert a dataclass to the facts of a message and back, checked by the types of its fields.
 
-Each field is a fact of its name; a dataclass in a tuple is a row of its values. Numbers of numpy are written
-as numbers. An ``int`` is a count and never negative, a ``float`` is finite. Facts of other types are refused:
-neither side of a link trusts the other. Pure; standard library only.
+Each field becomes a fact of its name; a dataclass in a tuple becomes a row of its values. Numbers of numpy
+are written as plain numbers. An ``int`` is a count and never negative; a ``float`` is finite. Facts of other
+types are refused, because neither side of a link trusts the other. Pure; standard library only.
 """
 
 import math
@@ -15,13 +15,13 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from core.errors import PeerError
 
 T = TypeVar("T")
-# To a fact, and from one.
+# Pair of functions: to a fact, and from a fact.
 _Converters = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 _KNOWN: dict[type[Any], dict[str, _Converters]] = {}
 
 
 def to_facts(value: object, *, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields of a dataclass as facts, but those that cross as bytes."""
+    """Return the fields of a dataclass as facts, except ``without``, which cross as bytes."""
     converters = _of_fields(type(value))
     return {
         name: write(getattr(value, name)) for name, (write, _) in converters.items() if name not in without
@@ -29,10 +29,15 @@ def to_facts(value: object, *, without: Collection[str] = ()) -> dict[str, Any]:
 
 
 def from_facts(kind: type[T], facts: object, **given: Any) -> T:
-    """Return a dataclass of facts that were received; ``given`` are the fields that cross as bytes.
+    """Return a dataclass made from received facts.
+
+    Args:
+        kind: the dataclass.
+        facts: as received.
+        **given: fields that crossed as bytes.
 
     Raises:
-        PeerError: the facts are not those of such a dataclass.
+        PeerError: the facts do not fit the dataclass.
     """
     try:
         if not isinstance(facts, Mapping):
@@ -45,15 +50,15 @@ def from_facts(kind: type[T], facts: object, **given: Any) -> T:
 
 
 def to_rows(values: Iterable[object]) -> list[list[Any]]:
-    """Return dataclasses as rows."""
+    """Return dataclasses as rows of values."""
     return [list(to_facts(value).values()) for value in values]
 
 
 def from_rows(kind: type[T], rows: object) -> tuple[T, ...]:
-    """Return dataclasses of rows that were received.
+    """Return dataclasses made from received rows.
 
     Raises:
-        PeerError: the rows are not those of such dataclasses.
+        PeerError: the rows do not fit the dataclass.
     """
     if not isinstance(rows, list):
         raise PeerError(f"rows of {kind.__name__} that cannot be read")

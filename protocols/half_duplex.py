@@ -1,17 +1,19 @@
-"""The MiniCPM-o server's half duplex (``/ws/half_duplex``): the caller speaks, the bot answers, in turns.
+"""Half duplex of the MiniCPM-o server (``/ws/half_duplex``): the caller and the bot speak in turns.
 
-By the field names of that server's code and page. What it does otherwise, on purpose:
+Field names are those of that server's code and page. The following differences are intended:
 
-* ``stop`` ends the conversation at any moment, also while the bot thinks or speaks;
-* ``timeout_s`` counts from ``prepare`` and is bounded by the deployment; ``prepared`` says what counts;
-* a message that cannot be read is answered with ``error`` and ends nothing.
+* ``stop`` ends the conversation at any moment, also while the bot generates or speaks.
+* ``timeout_s`` counts from ``prepare`` and is bounded by the deployment; ``prepared`` reports the effective
+  value.
+* A message that cannot be read is answered with ``error`` and does not end the conversation.
 
-While the bot speaks nothing of the caller is heard: such a client mutes its microphone, and one that does not
-would have its own loudspeaker understood. ``generating`` mutes that page until ``turn_done``, so it is told
-only when something was understood, or something is said; every one has its ``turn_done``.
+While the bot speaks, audio of the caller is discarded. Such a client mutes its microphone; the audio of a
+client that does not would contain its own loudspeaker. ``generating`` mutes that page until ``turn_done``. It
+is therefore sent only when words were recognised or the bot speaks, and every one is followed by its
+``turn_done``.
 
-Voice activity, sampling and the reference voice of ``prepare`` are the deployment's: they are checked, and
-``unused`` of ``prepared`` names what has no effect here.
+Voice activity, sampling and the reference voice of ``prepare`` are set by the deployment. They are validated,
+and ``unused`` of ``prepared`` names the fields without effect.
 """
 
 from collections.abc import Sequence
@@ -53,10 +55,10 @@ from protocols.surface import (
 INPUT = Format(Codec.FLOAT32, 16_000)
 OUTPUT = Format(Codec.FLOAT32, 24_000)
 DEFAULT_TIMEOUT_S = 300
-# Its page sends half a second at a time. Ten seconds are parsed and decoded in under 3 ms, so on the loop.
+# The page sends half a second at a time. Ten seconds are parsed and decoded in under 3 ms, hence on the loop.
 MOST_AUDIO_BYTES = 640_000
-# JSON of many small parts takes 25 ms for a million characters; half a minute of a reference voice has more,
-# in one part.
+# JSON of many small parts takes 25 ms for a million characters. Half a minute of a reference voice is longer,
+# but a single part.
 MOST_MESSAGE_CHARS = 2_600_000
 MOST_CHARS, MOST_ITEMS = 32_768, 64
 # A reference voice is not decoded: it has no effect here.
@@ -64,12 +66,12 @@ MOST_VOICE_CHARS = 2_560_000
 
 
 class _Given(BaseModel):
-    # Its pages send more than its server reads, and null where a field of a form is empty.
+    # The pages send more than the server reads, and null where a field of a form is empty.
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class ContentItem(_Given):
-    """Of the system's content: what the bot is told, or how it is to sound."""
+    """Item of the system content: instructions for the bot, or a reference voice."""
 
     type: str
     text: str | None = Field(None, max_length=MOST_CHARS)
@@ -77,7 +79,7 @@ class ContentItem(_Given):
 
 
 class VadConfig(_Given):
-    """See the module."""
+    """Voice activity settings. They are validated and have no effect."""
 
     threshold: float | None = Field(None, ge=0, le=1)
     min_speech_duration_ms: int | None = Field(None, ge=0, le=60_000)
@@ -86,7 +88,7 @@ class VadConfig(_Given):
 
 
 class GenerationConfig(_Given):
-    """See the module."""
+    """Generation settings. They are validated and have no effect."""
 
     max_new_tokens: int | None = Field(None, ge=1, le=1_000_000)
     length_penalty: float | None = Field(None, ge=0, le=100)
@@ -94,19 +96,19 @@ class GenerationConfig(_Given):
 
 
 class TtsConfig(_Given):
-    """Without a voice the words are told as they would have been said."""
+    """Speech output. When it is disabled, the words are sent as they would have been spoken."""
 
     enabled: bool | None = True
 
 
 class SessionConfig(_Given):
-    """How long the conversation may take in all."""
+    """Time limit of the whole conversation."""
 
     timeout_s: float | None = Field(None, gt=0, le=1e9)
 
 
 class HalfDuplexConfig(_Given):
-    """``config`` of ``prepare``."""
+    """Field ``config`` of ``prepare``."""
 
     vad: VadConfig | None = None
     generation: GenerationConfig | None = None
@@ -115,17 +117,17 @@ class HalfDuplexConfig(_Given):
 
 
 class Prepare(_Given):
-    """``prepare``."""
+    """Message ``prepare``."""
 
     system_content: tuple[ContentItem, ...] | None = Field(None, max_length=MOST_ITEMS)
     config: HalfDuplexConfig | None = None
 
 
 class HalfDuplex:
-    """See ``Dialect``, and the module.
+    """Half duplex of the MiniCPM-o server, as a ``Dialect``.
 
     Args:
-        longest_s: what ``timeout_s`` may be at most.
+        longest_s: upper bound of ``timeout_s``.
     """
 
     name = "half_duplex"
@@ -143,19 +145,20 @@ class HalfDuplex:
         self._prepared_ms = 0
         self._speaks = self._takes_instructions = True
         self._waits = self._was_let_in = False
-        # The caller's turn: since when there is a voice, how much there was, whether it is over, understood.
+        # The caller's turn: start of the present voice, milliseconds of speech, whether the turn is over and
+        # has words.
         self._voice_ms: int | None = None
         self._speech_ms = 0
         self._turn_is_over = self._has_words = False
-        # The bot's: told that it is on; being said.
+        # The bot's turn: whether it was announced to the client, and whether it is being spoken.
         self._was_announced = self._is_speaking = False
         self._chunks = self._turns = 0
         self._delta = self._text = ""
 
-    # What the client says.
+    # Messages of the client.
 
     def read(self, text: str, at_ms: int) -> Sequence[Action]:
-        """See ``Dialect``."""
+        """Return the actions of a message (``Dialect.read``)."""
         if len(text) > MOST_MESSAGE_CHARS:
             raise Refusal(f"the message is over {MOST_MESSAGE_CHARS} characters", code="too_large")
         message = parsed(text)
@@ -217,13 +220,13 @@ class HalfDuplex:
         return [] if self._is_speaking else [Speech(data)]
 
     def refused(self, refusal: Refusal) -> Sequence[Message]:
-        """See ``Dialect``."""
+        """Return the message for a refusal (``Dialect.refused``)."""
         return [{"type": "error", "error": str(refusal), "code": refusal.code}]
 
-    # What the client is told.
+    # Messages to the client.
 
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """See ``Dialect``."""
+        """Return the messages for an event of the call (``Dialect.tell``)."""
         match happening:
             case Began(session_id):
                 return self._begun(session_id)
@@ -347,11 +350,11 @@ class HalfDuplex:
         return messages
 
     def permit(self, *, instructions: bool) -> None:
-        """See ``Dialect``."""
+        """Set whether the client's instructions are followed (``Dialect.permit``)."""
         self._takes_instructions = instructions
 
     def goodbye(self, reason: str) -> tuple[int, str]:
-        """See ``Dialect``."""
+        """Return code and reason of the close frame (``Dialect.goodbye``)."""
         if reason == SHUTDOWN:
             return STOPPING
         if reason in NO_ROOM:
@@ -360,7 +363,7 @@ class HalfDuplex:
 
 
 def refusal_of(error: ValidationError) -> Refusal:
-    """What a client is told of a message that is not as it should be; without what it sent."""
+    """Return the refusal of a message that failed validation. Its text holds no input of the client."""
     faults = [
         (".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors(include_input=False)[:5]
     ]

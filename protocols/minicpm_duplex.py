@@ -1,17 +1,24 @@
-"""Full duplex as clients of the MiniCPM-o demo server speak it: ``/ws/duplex/{id}``.
+"""Full duplex of the MiniCPM-o demo server: ``/ws/duplex/{id}``.
 
-Field names are those of its code. The client prepares the conversation once and then sends a chunk of audio
-(and pictures) after the other; each chunk is answered by one ``result`` with what the bot decided and says.
-Where the engine's unit is as long as the client's chunk, the result leaves when the unit has been made. An
-engine of shorter units is ticked by the clock, and the result of a chunk holds all that was said while it
-was: a client that wants to hear sooner sends shorter chunks. Between the end of a chunk and its result
-nothing is held back longer than that.
+Field names are those of its code. The client prepares the conversation once and then sends chunks of audio
+(and pictures). Each chunk is answered by one ``result`` with the decision and the speech of the bot.
 
-What that server does and this does not: it drops the session for a message that is no JSON, takes a path of
-its own disk for a voice, lets a client pause for ever, queues chunks without a bound, says nothing when its
-worker dies, and sends a second of zeros with every decision to listen. Here silence is an empty
-``audio_data``. ``interrupted`` in a result is new: the bot fell silent in the middle, drop what is not
-played yet.
+Where the engine's unit is as long as the client's chunk, the result leaves when the unit has been generated.
+An engine of shorter units is ticked by the clock, and the result of a chunk holds all speech of its duration.
+A client that needs lower latency sends shorter chunks. No output is held back longer than from the end of a
+chunk to its result.
+
+This server deliberately differs from that one, which does the following:
+
+* drops the session for a message that is not JSON;
+* takes a path of its own disk for a voice;
+* lets a client pause without a limit;
+* queues chunks without a bound;
+* sends nothing when its worker dies;
+* sends a second of zeros with every decision to listen.
+
+Here silence is an empty ``audio_data``. ``interrupted`` in a result is an addition: the bot stopped before
+its end, and the client drops the audio that it has not played yet.
 """
 
 from collections import deque
@@ -63,7 +70,7 @@ MOST_CHUNK_MS, MOST_VOICE_S = 5_000, 60
 MOST_PICTURES, MOST_PICTURE_BYTES = 4, 2_000_000
 MOST_PROMPT_CHARS = 32_768
 MOST_SLICES = 9
-# Reasons for which it may be tried again later.
+# Reasons after which a client may try again later.
 NO_ROOM = (
     "queue_full",
     "no_worker",
@@ -73,9 +80,9 @@ NO_ROOM = (
     "stopping",
     "service_unavailable",
 )
-# Chunks whose result is owed; a client that sends more has not read for long.
+# Maximum number of unanswered chunks. A client that sends more has not read for a long time.
 MOST_OWED = 256
-# Of that server's DuplexConfig, what reaches its model, with the bounds that make sense.
+# Fields of that server's DuplexConfig that reach its model, with sensible bounds.
 SAMPLING: Mapping[str, tuple[float, float]] = {
     "temperature": (0.0, 2.0),
     "top_k": (0, 1_000),
@@ -88,35 +95,35 @@ SAMPLING: Mapping[str, tuple[float, float]] = {
 }
 
 
-# The answer to a chunk in which no unit ended.
+# Result of a chunk in which no unit ended.
 NOTHING: Mapping[str, Any] = {"is_listen": True, "text": "", "audio": b""}
 
 
 class ChunkBook:
-    """Which unit answers which chunk.
+    """Assignment of the engine's units to the client's chunks.
 
     Args:
-        unit_ms: of the engine.
-        by_arrival: its units are taken when they have been heard.
+        unit_ms: unit length of the engine.
+        by_arrival: its units are processed as soon as their audio has arrived; otherwise by the clock.
     """
 
     def __init__(self, unit_ms: int, *, by_arrival: bool) -> None:
         self._unit_ms = unit_ms
         self._by_arrival = by_arrival
         self._owed: deque[float] = deque(maxlen=MOST_OWED)
-        # Units that chunks still wait for, taken as they come.
+        # Units that each pending chunk still waits for, where units are processed on arrival.
         self._units_owed: deque[int] = deque(maxlen=MOST_OWED)
         self._last_ms = float(unit_ms)
-        # Heard and not in a unit yet; passed and not in a result yet.
+        # Audio that has arrived and is in no unit yet; time of units that is in no result yet.
         self._heard_ms = self._passed_ms = 0.0
         self._audio: list[bytes] = []
-        # Of it that was there when the last unit was over.
+        # Number of pieces in ``_audio`` when the last unit ended.
         self._of_before = 0
         self._texts: list[str] = []
         self._ends = self._was_cut = False
 
     def chunk(self, long_ms: float) -> bool:
-        """A chunk has come: whether it is answered at once, because it fills no unit."""
+        """Register a chunk; return whether it is answered at once, because it completes no unit."""
         self._last_ms = long_ms
         if not self._by_arrival:
             self._owed.append(long_ms)
@@ -130,22 +137,22 @@ class ChunkBook:
         return False
 
     def paused(self) -> None:
-        """What was heard and is in no unit yet is heard no more."""
+        """Discard the audio that is in no unit yet."""
         self._heard_ms = 0.0
         self._units_owed.clear()
 
     def audio(self, data: bytes) -> None:
-        """More of what is said."""
+        """Add a piece of the bot's audio."""
         self._audio.append(data)
 
     def cut(self) -> None:
-        """What was said and not told is said no more."""
+        """Drop the audio that has not been sent, and mark the next result as interrupted."""
         self._audio.clear()
         self._of_before = 0
         self._was_cut = True
 
     def lost(self, units: int) -> list[Message]:
-        """Units were heard and never taken: the answers to chunks that no other unit ends."""
+        """Return the results of chunks that end with units which were lost: heard, but never processed."""
         answers: list[Message] = []
         while units and self._units_owed:
             taken = min(units, self._units_owed[0])
@@ -153,7 +160,8 @@ class ChunkBook:
             self._units_owed[0] -= taken
             if not self._units_owed[0]:
                 self._units_owed.popleft()
-                # What its first units said; what came since then is of the unit behind the lost ones.
+                # The result holds the output of its first units. Later output belongs to the unit after the
+                # lost ones.
                 newer = self._audio[self._of_before :]
                 del self._audio[self._of_before :]
                 answers.append(self._answer("listen"))
@@ -161,7 +169,9 @@ class ChunkBook:
         return answers
 
     def unit(self, unit: UnitOver) -> Message | None:
-        """A unit is over: what its chunk is answered; None where there is more of that to come."""
+        """Register a unit that has ended; return the result of its chunk, or None before the chunk's last
+        unit.
+        """
         self._texts.append(unit.text)
         self._ends = self._ends or unit.end_of_turn
         if self._by_arrival:
@@ -174,15 +184,15 @@ class ChunkBook:
         else:
             self._passed_ms += self._unit_ms
             due_ms = self._owed[0] if self._owed else self._last_ms
-            # Whole units: a chunk may end in the middle of one.
+            # Only whole units count: a chunk may end in the middle of one.
             if self._passed_ms + self._unit_ms / 2 < due_ms:
                 return None
-            # What whole units are too short or too long is made up for in the next one.
+            # The difference between the whole units and the chunk is carried over to the next one.
             self._passed_ms -= due_ms
             if self._owed:
                 self._owed.popleft()
             elif not self._audio and not self._was_cut:
-                # Nobody has asked, and there is nothing to say.
+                # No chunk is pending, and there is nothing to send.
                 self._texts, self._ends = [], False
                 return None
         return self._answer(unit.vote)
@@ -203,10 +213,10 @@ class ChunkBook:
 
 
 class MiniCpmDuplex:
-    """See ``Dialect``.
+    """Full duplex of the MiniCPM-o demo server, as a ``Dialect``.
 
     Args:
-        wall_s: Unix time, which results carry.
+        wall_s: returns Unix time for the results.
     """
 
     name = "duplex_ws"
@@ -225,10 +235,10 @@ class MiniCpmDuplex:
         self._is_queued = self._was_placed = self._was_ready = False
         self._chunks = 0
 
-    # What the client says.
+    # Messages of the client.
 
     def read(self, text: str, at_ms: int) -> Sequence[Action]:
-        """See ``Dialect``."""
+        """Return the actions of a message (``Dialect.read``)."""
         message = parsed(text)
         handler = _HANDLERS.get(message["type"])
         if handler is None:
@@ -236,7 +246,7 @@ class MiniCpmDuplex:
         return handler(self, message)
 
     def refused(self, refusal: Refusal) -> Sequence[Message]:
-        """See ``Dialect``."""
+        """Return the message for a refusal (``Dialect.refused``)."""
         return [{"type": "error", "error": str(refusal), "code": refusal.code, "param": refusal.param}]
 
     def _prepare(self, message: Message) -> list[Action]:
@@ -279,13 +289,13 @@ class MiniCpmDuplex:
         return [Hush(), Send({"type": "interrupted"})]
 
     def _diagnostic(self, message: Message) -> list[Action]:
-        """That server writes it down; here it is nobody's."""
+        """Ignore a diagnostic message; that server logs it."""
         return []
 
-    # What the client is told.
+    # Messages to the client.
 
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """See ``Dialect``."""
+        """Return the messages for an event of the call (``Dialect.tell``)."""
         match happening:
             case Began(session_id, facts):
                 self._session_id = session_id
@@ -306,7 +316,8 @@ class MiniCpmDuplex:
             case UnitOver():
                 return self._unit(happening)
             case Faltered(message):
-                # What was sent to it is lost, and the next one has to be ready first.
+                # Audio that was sent to the engine is lost. The next engine must be ready before more is
+                # taken.
                 self._book = None
                 return [{"type": "error", "error": message, "code": "inference_error"}]
             case Paused(pause_ms):
@@ -321,10 +332,10 @@ class MiniCpmDuplex:
                 return []
 
     def permit(self, *, instructions: bool) -> None:
-        """See ``Dialect``. No message to this client repeats its instructions."""
+        """Ignored: no message to this client repeats its instructions."""
 
     def goodbye(self, reason: str) -> tuple[int, str]:
-        """See ``Dialect``."""
+        """Return code and reason of the close frame (``Dialect.goodbye``)."""
         if reason in ("stopped", "timeout"):
             return 1000, reason
         if reason in NO_ROOM:
@@ -349,7 +360,7 @@ class MiniCpmDuplex:
 
     def _ready(self, unit_ms: int, prompt_chars: int, *, by_arrival: bool) -> list[Message]:
         is_first, self._was_ready = not self._was_ready, True
-        # An engine that goes on for one that failed has its own units.
+        # An engine that takes over from one that failed has its own units.
         self._book = ChunkBook(unit_ms, by_arrival=by_arrival)
         prepared = {
             "type": "prepared",
@@ -412,10 +423,10 @@ _HANDLERS: Mapping[str, Callable[[MiniCpmDuplex, Message], list[Action]]] = {
 
 
 def chunk_of(message: Message, *, audio: str, frames: str) -> tuple[list[Action], float]:
-    """A chunk: what it asks for, in order, and how long it is.
+    """Return the actions of a chunk, in order, and its duration in milliseconds.
 
     Raises:
-        Refusal: it cannot be read, or is longer than a chunk may be.
+        Refusal: it cannot be read, or is longer than the limit.
     """
     data = samples_of(message.get(audio), Codec.FLOAT32, param=audio, most_bytes=MOST_CHUNK_MS * BYTES_PER_MS)
     if not data:
@@ -436,10 +447,10 @@ def chunk_of(message: Message, *, audio: str, frames: str) -> tuple[list[Action]
 
 
 def wish_of(message: Message) -> Wish:
-    """What ``prepare`` asks for.
+    """Return the settings that ``prepare`` requests.
 
     Raises:
-        Refusal: it cannot be had.
+        Refusal: a setting is invalid or not supported.
     """
     if message.get("ref_audio_path"):
         raise Refusal(
@@ -487,10 +498,10 @@ def _content(message: Message) -> list[Message]:
 
 
 def voice_in(data: bytes, *, param: str) -> np.ndarray:
-    """A reference voice: raw float32 at 16 kHz.
+    """Return a reference voice from raw float32 at 16 kHz.
 
     Raises:
-        Refusal: it is none.
+        Refusal: not whole or not finite samples.
     """
     if len(data) % 4 or not data:
         raise Refusal(f"{param}: expected float32 samples at 16 kHz", code="invalid_payload", param=param)

@@ -1,8 +1,9 @@
-"""The MiniCPM-o realtime dialect: ``/v1/realtime?mode=audio|video``, three events of the client's.
+"""MiniCPM-o realtime dialect: ``/v1/realtime?mode=audio|video``, with three events of the client.
 
-The same conversation as ``minicpm_duplex`` by other names, as that project's specification has them. Its
-states are kept: a client in the queue is silent, one that is placed begins with ``session.update``, and only
-then sends audio; what comes in another state is ``not_ready`` and changes nothing.
+It is the conversation of ``minicpm_duplex`` under other names, as that project's specification defines them.
+The states of the specification are enforced. A client in the queue sends nothing. After it has been placed it
+begins with ``session.update``, and sends audio only after ``session.created``. An event in another state is
+refused as ``not_ready`` and changes nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,17 +46,17 @@ from protocols.surface import (
     written,
 )
 
-# Fewer samples are refused, as that server does.
+# Shorter chunks are refused, as by that server.
 LEAST_SAMPLES = 4_000
 REASONS = ("stopped", "timeout", "context_full", "server_shutdown", "error")
 OUR_FAULT = ("service_unavailable", "queue_full", "worker_busy", "worker_connect_failed", "inference_error")
 
 
 class MiniCpmRealtime:
-    """See ``Dialect``.
+    """MiniCPM-o realtime dialect, as a ``Dialect``.
 
     Args:
-        sees: pictures are taken (``mode=video``).
+        sees: true when pictures are accepted (``mode=video``).
     """
 
     name = "realtime_ws"
@@ -71,10 +72,10 @@ class MiniCpmRealtime:
         self._book: ChunkBook | None = None
         self._is_placed = self._is_queued = self._is_updated = self._was_created = False
 
-    # What the client says.
+    # Messages of the client.
 
     def read(self, text: str, at_ms: int) -> Sequence[Action]:
-        """See ``Dialect``."""
+        """Return the actions of an event (``Dialect.read``)."""
         event = parsed(text)
         handler = _HANDLERS.get(event["type"])
         if handler is None:
@@ -84,7 +85,7 @@ class MiniCpmRealtime:
         return handler(self, event)
 
     def refused(self, refusal: Refusal) -> Sequence[Message]:
-        """See ``Dialect``."""
+        """Return the message for a refusal (``Dialect.refused``)."""
         return [_error(refusal.code, str(refusal))]
 
     def _update(self, event: Message) -> list[Action]:
@@ -118,10 +119,10 @@ class MiniCpmRealtime:
     def _close(self, event: Message) -> list[Action]:
         return [Leave(1000, "stopped")]
 
-    # What the client is told.
+    # Messages to the client.
 
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """See ``Dialect``."""
+        """Return the messages for an event of the call (``Dialect.tell``)."""
         match happening:
             case Began(session_id):
                 self._session_id = session_id
@@ -156,10 +157,10 @@ class MiniCpmRealtime:
                 return []
 
     def permit(self, *, instructions: bool) -> None:
-        """See ``Dialect``. No message to this client repeats its instructions."""
+        """Ignored: no message to this client repeats its instructions."""
 
     def goodbye(self, reason: str) -> tuple[int, str]:
-        """See ``Dialect``."""
+        """Return code and reason of the close frame (``Dialect.goodbye``)."""
         if reason == SHUTDOWN:
             return STOPPING
         return (1013, reason) if reason in NO_ROOM or reason in OUR_FAULT else (1000, reason)
@@ -216,7 +217,10 @@ _HANDLERS: Mapping[str, Callable[[MiniCpmRealtime, Message], list[Action]]] = {
 
 
 def _voice(session: Message, name: str) -> np.ndarray | None:
-    """A voice as that server reads it, raw float32; a WAV, as its specification says, is refused by name."""
+    """Return a reference voice from raw float32, the format that that server reads; None where there is none.
+
+    Its specification says WAV instead, which is refused with a message of its own.
+    """
     if not session.get(name):
         return None
     data = decoded(session[name], param=name, most_bytes=MOST_VOICE_S * HEARD.rate_hz * 4)

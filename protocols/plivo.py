@@ -1,9 +1,9 @@
-"""Plivo's XML and signatures: what it is told to do with a call, and how its webhooks are known. Pure.
+"""Plivo's XML and signatures: instructions for a call, and verification of its webhooks. Pure.
 
-What is signed (version 3) is the address as Plivo was told it, a dot, the fields of the form, each name
-with its value, sorted, another dot and a nonce: HMAC-SHA256 under the account's auth token. A header may
-hold several signatures, of the account and of its parent. Fields of the address are sorted as well, and
-stand in it.
+Signatures are of version 3. The signed text is the address as configured at Plivo, a dot, the form's fields
+(each name with its value, sorted), another dot and a nonce. The signature is HMAC-SHA256 under the account's
+auth token. A header may hold several signatures, of the account and of its parent. Fields in the query of the
+address are sorted as well and stay in it.
 
 Source: plivo.com/docs, "Audio Streaming" and "Signature validation"; ``signature_v3`` of Plivo's Python
 library.
@@ -24,13 +24,17 @@ PLIVO = twiml.Verbs("Speak", "Wait")
 
 
 def connect(address: str) -> str:
-    """Connect the call to a media stream, both ways in mu-law; when its socket is closed the call is over."""
+    """Return the document that connects the call to a media stream, both ways in mu-law.
+
+    The call ends with its socket.
+    """
     response = ElementTree.Element("Response")
     stream = ElementTree.SubElement(
         response,
         "Stream",
         bidirectional="true",
-        # Otherwise Plivo goes on with what stands behind the stream at once: nothing, and hangs up.
+        # Otherwise Plivo continues with the elements after the stream at once: there are none, and it hangs
+        # up.
         keepCallAlive="true",
         contentType="audio/x-mulaw;rate=8000",
     )
@@ -39,17 +43,17 @@ def connect(address: str) -> str:
 
 
 def hold(words: str, pause_s: int, address: str) -> str:
-    """Say something to a caller who waits, pause, and ask again what to do."""
+    """Return the document that speaks to a waiting caller, pauses, and requests the next instructions."""
     return twiml.hold(words, pause_s, address, verbs=PLIVO)
 
 
 def end(words: str = "") -> str:
-    """Hang up after these words."""
+    """Return the document that hangs up after these words."""
     return twiml.end(words, verbs=PLIVO)
 
 
 def refuse(words: str) -> str:
-    """Say something, and hang up; without words the caller hears that the line is engaged."""
+    """Return the document that speaks and hangs up. Without words the caller hears a busy signal."""
     if words:
         return end(words)
     response = ElementTree.Element("Response")
@@ -71,19 +75,19 @@ def signature(token: str, address: str, fields: Fields, nonce: str) -> str:
 
 
 def is_signed(token: str, address: str, fields: Fields, nonce: str, given: str) -> bool:
-    """Return whether somebody who has the token posted this form.
+    """Return whether a holder of the token posted this form.
 
     Args:
         token: of the account.
-        address: configured scheme and host, with path and query as they were asked for.
+        address: configured scheme and host, with the path and query of the request.
         fields: of the form.
-        nonce, given: of the headers ``X-Plivo-Signature-V3-Nonce`` and ``X-Plivo-Signature-V3``.
+        nonce, given: headers ``X-Plivo-Signature-V3-Nonce`` and ``X-Plivo-Signature-V3``.
     """
     if not nonce:
         return False
     expected = signature(token, address, fields, nonce).encode()
     found = False
     for each in given.split(",")[:MOST_SIGNATURES]:
-        # All of them, whichever is right: how long it takes says nothing.
+        # All of them are compared, so that the time taken reveals nothing.
         found |= hmac.compare_digest(expected, each.strip().encode())
     return found

@@ -1,9 +1,9 @@
-"""What a conversation and a client's protocol say to each other, whatever the protocol.
+"""Protocol-independent messages between a session and a client protocol adapter.
 
-A dialect (``protocols.openai_realtime`` and its neighbours) stands between the two: a client's message is
-read into actions, what happens in the call is written as the client's messages. It keeps the identities and
-the order that its protocol asks for, and nothing else: it reads no clock, holds no task and knows no
-socket. What a dialect cannot read is a ``Refusal`` of that message, and the call goes on.
+A dialect (for example ``protocols.openai_realtime``) is such an adapter. It parses a message of the client
+into actions, and writes events of the call as messages for the client. It keeps the identities and the order
+that its protocol requires, and nothing else: it reads no clock, holds no task and has no socket. A message
+that a dialect cannot read raises a ``Refusal``, and the call continues.
 
 Audio is mono, as bytes in the dialect's formats; times are milliseconds since the call began.
 """
@@ -26,11 +26,11 @@ Message = dict[str, Any]
 
 
 class Refusal(PeerError):
-    """A message that is not taken, and why.
+    """Message that is not accepted, with the reason.
 
     Attributes:
         code: for programs.
-        param: the field that is at fault, where it is one.
+        param: the field at fault, where there is one.
     """
 
     def __init__(self, message: str, *, code: str, param: str | None = None) -> None:
@@ -40,7 +40,7 @@ class Refusal(PeerError):
 
 
 class Codec(Enum):
-    """How audio is written as bytes; numbers are little-endian."""
+    """Encoding of audio as bytes; numbers are little-endian."""
 
     PCM16 = "pcm16"
     FLOAT32 = "float32"
@@ -51,31 +51,32 @@ class Codec(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Of one direction."""
+    """Audio format of one direction."""
 
     codec: Codec
     rate_hz: int
 
 
-# A frame of audio is at the place where it is played already.
+# Marks a frame of audio that has already reached the place where it is played.
 TOLD = FrameFact[bool]("told")
-# Of a message that a turn of the caller's is over: the id of the frame that ended it.
+# Id of the frame that ended the caller's turn, on a message that the turn is over.
 TURN_END = FrameFact[int]("turn_end")
-# The reason for which a server that stops ends its calls, and how it closes their sockets.
+# Reason with which a stopping server ends its calls, and the close frame of their sockets.
 SHUTDOWN = "server_shutdown"
 STOPPING = (1012, "the server is stopping")
 SAMPLE_BYTES = {Codec.PCM16: 2, Codec.FLOAT32: 4, Codec.PCMU: 1, Codec.PCMA: 1}
 
 
-# What a client wants.
+# Actions: requests of the client.
 
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """More of what the caller says, in the input format.
+    """Speech of the caller, in the input format.
 
     Attributes:
-        is_whole: all that was said in a turn, after the fact: it may be heard faster than it was said.
+        data: samples.
+        is_whole: true for a whole turn, sent after the fact. It may be processed faster than real time.
     """
 
     data: bytes
@@ -84,37 +85,37 @@ class Speech:
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """What the caller's camera shows: files (JPEG, PNG), oldest first."""
+    """Pictures of the caller's camera: files (JPEG, PNG), oldest first."""
 
     files: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """Words in place of speech."""
+    """Typed text in place of speech."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Words of the bot's in an earlier conversation that the client brings along."""
+    """Earlier speech of the bot, which the client supplies as history."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Greet:
-    """The bot is to speak first, if nobody has spoken yet."""
+    """Request for the bot to speak first, if neither side has spoken yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """The bot is to speak now, whoever spoke last.
+    """Request for the bot to speak now, whichever side spoke last.
 
     Attributes:
-        instructions: for this answer, in place of those that the client has added to the prompt; None: those.
-        text: what it answers, typed; empty: what was said so far.
+        instructions: for this answer only, in place of the client's other ones; None: those apply.
+        text: typed message to answer; empty: the conversation so far.
     """
 
     instructions: str | None = None
@@ -123,10 +124,10 @@ class Respond:
 
 @dataclass(frozen=True, slots=True)
 class EndTurn:
-    """The caller's turn is over, whatever the voice says.
+    """Report that the caller's turn is over, whatever voice activity detection decides.
 
     Attributes:
-        is_quiet: no audio comes behind it by which a voice would be known to have ended.
+        is_quiet: true when no audio follows by which the end of the voice could be detected.
     """
 
     is_quiet: bool = False
@@ -134,29 +135,29 @@ class EndTurn:
 
 @dataclass(frozen=True, slots=True)
 class Hush:
-    """The bot is to be silent now."""
+    """Request for the bot to stop speaking now."""
 
 
 @dataclass(frozen=True, slots=True)
 class MustListen:
-    """The bot may not speak in the unit that holds what comes next."""
+    """Request that the bot does not speak in the unit with the next audio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Hear and say nothing, for so long at most; None for as long as is allowed."""
+    """Request to pause input and output for this time; None: as long as is allowed."""
 
     pause_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Go on."""
+    """Request to continue after a pause."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeardUntil:
-    """The client says how much of a reply was played."""
+    """Report of how much of a reply the client has played."""
 
     reply_id: str
     audio_ms: int
@@ -164,9 +165,11 @@ class HeardUntil:
 
 @dataclass(frozen=True, slots=True)
 class ClientTool:
-    """A tool that the client runs.
+    """Tool that the client runs.
 
     Attributes:
+        name: unique among the client's tools.
+        description: for the model.
         parameters: JSON schema of its arguments.
     """
 
@@ -177,7 +180,7 @@ class ClientTool:
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What came of a tool that the client ran."""
+    """Output of a tool that the client ran."""
 
     call_id: str
     output: str
@@ -185,14 +188,14 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How the client wants the conversation to be. None: as it is.
+    """Settings of the conversation that the client requests. None leaves a setting unchanged.
 
     Attributes:
-        instructions: what is added to the deployment's prompt; empty: nothing.
-        notes: what is added besides.
-        tools: that the client runs.
-        llm_ref_audio: a voice for a speech model to sound like, float32, (samples,), 16 kHz.
-        tts_ref_audio: the same for what makes its sound.
+        instructions: text added to the deployment's prompt; empty: none.
+        notes: further text added to the prompt.
+        tools: tools that the client runs.
+        llm_ref_audio: reference voice for a speech model, float32, (samples,), 16 kHz.
+        tts_ref_audio: the same for the part of the model that generates audio.
         settings: of a speech model, by name.
     """
 
@@ -206,29 +209,30 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class EndAfter:
-    """The conversation is to be over so long from now on, whatever goes on then."""
+    """Time limit of the conversation from now on, whatever its state is then."""
 
     limit_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The client has said what it wants to be known before the conversation begins."""
+    """Report that the client has sent everything that must precede the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Something for the client."""
+    """Message for the client."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The conversation is over, in good order.
+    """Regular end of the conversation.
 
     Attributes:
         code: of the close frame.
+        reason: of the close frame.
     """
 
     code: int = 1000
@@ -257,16 +261,16 @@ Action = (
 )
 
 
-# What happens in a call.
+# Happenings: events of a call.
 
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The conversation is there.
+    """The conversation has begun.
 
     Attributes:
-        session_id: by which it can be gone on with.
-        transports: names of what answers, for people.
+        session_id: id by which it can be continued.
+        facts: names of the engines, and further values such as ``next_token``.
     """
 
     session_id: str
@@ -275,10 +279,13 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class InQueue:
-    """The caller waits for a worker, or no longer: ``position`` is 0 then.
+    """The caller waits for a worker, or has stopped waiting: ``position`` is 0 then.
 
     Attributes:
-        wait_s: estimated; None when nobody knows.
+        position: in the queue, from 1.
+        wait_s: estimated wait; None when there is no estimate.
+        ticket_id: of the queued request.
+        length: of the queue.
     """
 
     position: int
@@ -292,8 +299,9 @@ class Ready:
     """A speech model has been prepared.
 
     Attributes:
-        prompt_chars: length of what it was told to be.
-        by_arrival: its units are taken when they have been heard; otherwise by the clock.
+        unit_ms: unit length of the model.
+        prompt_chars: length of its prompt.
+        by_arrival: its units are processed as soon as their audio has arrived; otherwise by the clock.
     """
 
     unit_ms: int
@@ -303,10 +311,10 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class CallerStarted:
-    """The caller has the floor: what the bot says is cut.
+    """The caller takes the floor: the bot's speech is cut.
 
     Attributes:
-        voice_ms: where the voice began, in the audio that was heard; None: not known.
+        voice_ms: start of the voice in the audio received; None: unknown.
     """
 
     voice_ms: int | None = None
@@ -317,7 +325,7 @@ class CallerStopped:
     """The caller's turn is over.
 
     Attributes:
-        voice_ms: where the voice ended, in the audio that was heard; None: not known.
+        voice_ms: end of the voice in the audio received; None: unknown.
     """
 
     voice_ms: int | None = None
@@ -325,10 +333,11 @@ class CallerStopped:
 
 @dataclass(frozen=True, slots=True)
 class CallerVoice:
-    """A voice is heard at the caller's side, or no longer; a turn may have several.
+    """Voice activity of the caller has begun or ended; a turn may have several stretches.
 
     Attributes:
-        late_ms: how long ago it began, or ended: it takes that to be sure of it.
+        is_on: true at the beginning.
+        late_ms: time since the change, which detection needs to be certain.
     """
 
     is_on: bool
@@ -337,7 +346,7 @@ class CallerVoice:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What the caller said, as it was understood."""
+    """Words of the caller, as recognised."""
 
     text: str
     is_final: bool
@@ -352,7 +361,7 @@ class ReplyBegan:
 
 @dataclass(frozen=True, slots=True)
 class ReplyAudio:
-    """More of what it says, in the output format, and how long that is."""
+    """A piece of the bot's audio in the output format, with its duration."""
 
     data: bytes
     duration_ms: float
@@ -360,14 +369,14 @@ class ReplyAudio:
 
 @dataclass(frozen=True, slots=True)
 class ReplyWords:
-    """The words of that, as they are said."""
+    """Words of the reply, sent as they are spoken."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyOver:
-    """All of it was sent, or it was cut off."""
+    """The reply was sent completely, or it was cut off."""
 
     reply_id: str
     was_cut: bool = False
@@ -375,14 +384,18 @@ class ReplyOver:
 
 @dataclass(frozen=True, slots=True)
 class UnitOver:
-    """A unit of a speech model, behind its audio.
+    """A unit of a speech model has ended; follows its audio.
 
     Attributes:
-        vote: what was decided: listen, speak, backchannel or yield.
-        end_of_turn: nothing more of what is being said comes.
-        cost_ms: by part: ``llm``, ``tts``, ``prefill``, ``all``.
-        lost: units in front of it that were heard and never taken, where units are taken as they come: the
-            model is slower than speech.
+        vote: decision of the model: listen, speak, backchannel or yield.
+        text: words of the unit.
+        end_of_turn: true when the present speech of the bot is complete.
+        took_ms: processing time.
+        cost_ms: processing time by part: ``llm``, ``tts``, ``prefill``, ``all``.
+        n_tokens, n_tts_tokens: tokens generated by the language model and for the audio.
+        kv_tokens: length of the model's cache.
+        lost: number of earlier units that were heard but never processed, because the model is slower than
+            speech. Only where units are processed on arrival.
     """
 
     vote: str
@@ -398,7 +411,7 @@ class UnitOver:
 
 @dataclass(frozen=True, slots=True)
 class ToolAsked:
-    """The model calls a tool of the client's."""
+    """The model calls a tool that the client runs."""
 
     call_id: str
     name: str
@@ -407,26 +420,26 @@ class ToolAsked:
 
 @dataclass(frozen=True, slots=True)
 class Faltered:
-    """An engine has failed in the middle; another one goes on, or the conversation is over soon."""
+    """An engine has failed during the conversation; another one takes over, or the conversation ends soon."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """The conversation is held; ``pause_ms`` is how long at most."""
+    """The conversation is paused, for ``pause_ms`` at most."""
 
     pause_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """It goes on."""
+    """The conversation continues after a pause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What the client said it heard of a reply is in the session."""
+    """The client's report of how much of a reply was played has been stored in the session."""
 
     reply_id: str
     audio_ms: int
@@ -438,7 +451,7 @@ class Over:
 
     Attributes:
         reason: stopped, timeout, context_full, server_shutdown, rate_limit_exceeded, grants_expired or error.
-        message: for people; empty when nothing is wrong.
+        message: for people; empty when there was no error.
     """
 
     reason: str
@@ -468,8 +481,9 @@ Happening = (
 
 
 class UnitMouth(Protocol):
-    """A client that is told each unit of a speech model as it is made, in front of the pipeline, which keeps
-    the books of what is said. Nothing here may block or raise.
+    """Client that receives each unit of a speech model as it is generated, before the pipeline does.
+
+    The pipeline keeps the record of what is spoken. The methods may not block or raise.
 
     Attributes:
         rate_hz: of the audio that it takes.
@@ -478,45 +492,45 @@ class UnitMouth(Protocol):
     rate_hz: int
 
     def say(self, pcm: bytes) -> None:
-        """Audio of the bot, 16-bit. It comes through the pipeline too, marked as ``TOLD``."""
+        """Send audio of the bot, 16-bit. It passes through the pipeline too, marked as ``TOLD``."""
         ...
 
     def cut(self) -> None:
-        """What was said and is not played yet is not to be played."""
+        """Drop the audio that has not been played yet."""
         ...
 
     def tell(self, happening: Happening) -> None:
-        """Something has happened, behind what was said."""
+        """Report an event of the call, in order with the audio."""
         ...
 
 
 class Dialect(Protocol):
-    """One client's protocol, for one conversation.
+    """Protocol of one client, for one conversation.
 
     Attributes:
-        name: of the surface, as the session's events have it.
-        input_format: of what the caller says; may change with a message.
-        output_format: of what the bot says; the same.
-        queues: the client gets its place in the queue for a line, and waits there; a client of another
-            protocol is refused while there is none.
-        wants_units: a speech model's units are told one by one, each with all of its audio.
+        name: of the surface, as the session's events record it.
+        input_format: of the caller's audio; a message may change it.
+        output_format: of the bot's audio; a message may change it.
+        queues: the client waits in the queue and receives its position. Where false, a client is refused
+            while no line is free.
+        wants_units: the units of a speech model are sent one by one, each with all of its audio.
         greets: the bot speaks first.
-        prompts: a caller who says nothing is spoken to.
+        prompts: a silent caller is prompted.
     """
 
     @property
     def name(self) -> str:
-        """Of the surface."""
+        """Name of the surface."""
         ...
 
     @property
     def input_format(self) -> Format:
-        """What the caller says is written so."""
+        """Format of the caller's audio."""
         ...
 
     @property
     def output_format(self) -> Format:
-        """What the bot says is written so."""
+        """Format of the bot's audio."""
         ...
 
     queues: bool
@@ -525,61 +539,63 @@ class Dialect(Protocol):
     prompts: bool
 
     def read(self, text: str, at_ms: int) -> Iterable[Action]:
-        """What a message of the client's means. Each action is taken before the next is asked for.
+        """Return the actions of a message of the client.
+
+        Each action is carried out before the next is requested.
 
         Raises:
-            Refusal: it is not taken; the call goes on.
+            Refusal: the message is not accepted; the call continues.
         """
         ...
 
     def refused(self, refusal: Refusal) -> Sequence[Message]:
-        """What the client is told of a message that was not taken."""
+        """Return the messages to the client about a message that was refused."""
         ...
 
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """What the client is told of what happens; often nothing."""
+        """Return the messages to the client about an event of the call; often none."""
         ...
 
     def permit(self, *, instructions: bool) -> None:
         """Set, before the first message, whether the client's instructions are followed.
 
-        Reports of its settings show what holds. Actions carry them all the same: the call decides by its
-        rules.
+        Reports of the client's settings show the effective ones. Actions carry the instructions in either
+        case, and the call decides by its rules.
         """
         ...
 
     def goodbye(self, reason: str) -> tuple[int, str]:
-        """Code and reason of the close frame when a conversation is over by itself (``Over.reason``)."""
+        """Return code and reason of the close frame for a conversation that has ended (``Over.reason``)."""
         ...
 
 
-# What dialects have in common.
+# Functions shared by the dialects.
 
-# Of one message: objects and lists take some 0.3 us each and 60 bytes and more, values a tenth of that, and
-# the names of an object's fields as much as a list. A whole conversation may be one message of a turn-based
-# socket; those of a realtime dialect have long audio and few values.
+# Bounds for one message. Objects and lists take some 0.3 us each and at least 60 bytes, values a tenth of
+# that, and the names of an object's fields as much as a list. A whole conversation may be one message of a
+# turn-based socket. Messages of a realtime dialect have long audio and few values.
 MOST_CONTAINERS, MOST_VALUES, MOST_REALTIME_VALUES = 20_000, 200_000, 20_000
-# From this size on parts are counted by numpy: 2 ms in 4 MB, where ``str.count`` takes 9.
+# From this size on, characters are counted by numpy: 2 ms for 4 MB, where ``str.count`` takes 9.
 LARGE_CHARS = 65_536
-# What is longer is audio or a picture, which has no surrogates.
+# A longer text is audio or a picture, which has no surrogates.
 MOST_PATIENT_CHARS = 500_000
 
 
 def json_object(text: str, *, most_values: int = MOST_VALUES) -> Message:
-    """Return a message as JSON.
+    """Parse a message into a JSON object.
 
-    Parsing in a thread would not leave the event loop free: a parser holds the interpreter from the first
-    character to the last. The bounds keep it short instead.
+    Parsing in a thread would not leave the event loop free, because a parser holds the interpreter from the
+    first character to the last. The bounds keep the parsing short instead.
 
     Args:
         text: of the message.
-        most_values: that it may have.
+        most_values: maximum number of values.
 
     Raises:
-        Refusal: it is no JSON object, or takes long to be read.
+        Refusal: not a JSON object, or too many parts to be parsed quickly.
     """
-    # Before it is parsed: a million empty objects in 3 MB take a quarter of a second and 200 MB. Base64 has
-    # none of these characters.
+    # Checked before parsing: a million empty objects in 3 MB take a quarter of a second and 200 MB. Base64
+    # has none of these characters.
     objects, lists, commas = _counted(text, "{[,")
     if objects + lists > MOST_CONTAINERS or commas > most_values:
         raise Refusal(
@@ -593,13 +609,14 @@ def json_object(text: str, *, most_values: int = MOST_VALUES) -> Message:
     else:
         fault = "" if isinstance(message, dict) else "it is no object"
     if fault:
-        # Outside of the handler: the parser's error holds the whole text, and would be held by this one.
+        # Raised outside of the handler: the parser's error holds the whole text, and this error would keep
+        # it.
         raise Refusal(f"the message is no JSON object: {fault}", code="invalid_json")
     return cast(Message, message)
 
 
 def _counted(text: str, characters: str) -> list[int]:
-    """Count ASCII characters in a text."""
+    """Return how often each ASCII character occurs in a text."""
     if len(text) < LARGE_CHARS or not text.isascii():
         return [text.count(character) for character in characters]
     data = np.frombuffer(text.encode(), np.uint8)
@@ -607,18 +624,18 @@ def _counted(text: str, characters: str) -> list[int]:
 
 
 def any_json(text: str) -> Any:
-    """What a text says; half a surrogate pair is taken, NaN is not.
+    """Parse a JSON text. Half a surrogate pair is accepted, NaN is not.
 
     Raises:
-        ValueError: it is no JSON.
-        RecursionError: too deep.
+        ValueError: not JSON.
+        RecursionError: nested too deeply.
     """
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         if len(text) > MOST_PATIENT_CHARS:
             raise
-        # Slower, and more patient.
+        # Slower, and accepts half a surrogate pair.
         return json.loads(text, parse_constant=_no_constant)
 
 
@@ -627,10 +644,10 @@ def _no_constant(name: str) -> float:
 
 
 def parsed(text: str) -> Message:
-    """Return a message of a realtime dialect as JSON, with its type.
+    """Parse a message of a realtime dialect into a JSON object with a type.
 
     Raises:
-        Refusal: it is no JSON object, or has none.
+        Refusal: not a JSON object, or without a type.
     """
     message = json_object(text, most_values=MOST_REALTIME_VALUES)
     if not isinstance(message.get("type"), str):
@@ -639,10 +656,10 @@ def parsed(text: str) -> Message:
 
 
 def decoded(value: object, *, param: str, most_bytes: int) -> bytes:
-    """Bytes that are written in base64.
+    """Decode bytes from base64.
 
     Raises:
-        Refusal: they are not, or are too many.
+        Refusal: not base64, or too long.
     """
     if not isinstance(value, str):
         raise Refusal(f"{param}: expected base64 text", code="invalid_payload", param=param)
@@ -655,10 +672,10 @@ def decoded(value: object, *, param: str, most_bytes: int) -> bytes:
 
 
 def samples_of(value: object, codec: Codec, *, param: str, most_bytes: int) -> bytes:
-    """Audio that is written in base64.
+    """Decode audio from base64.
 
     Raises:
-        Refusal: it is none: of no whole samples, or with values that are no numbers.
+        Refusal: not base64, too long, not whole samples, or values that are not finite.
     """
     data = decoded(value, param=param, most_bytes=most_bytes)
     if len(data) % SAMPLE_BYTES[codec]:
@@ -669,24 +686,24 @@ def samples_of(value: object, codec: Codec, *, param: str, most_bytes: int) -> b
 
 
 def written(data: bytes) -> str:
-    """Bytes in base64."""
+    """Return bytes in base64."""
     return pybase64.b64encode_as_string(data)
 
 
 def json_text(message: Message) -> str:
-    """A message as it is sent."""
+    """Return a message as JSON text."""
     try:
         return orjson.dumps(message).decode()
     except TypeError:
-        # Half a surrogate pair, which a model may write, is no UTF-8: in ASCII.
+        # Half a surrogate pair, which a model may write, is not valid UTF-8. ASCII can escape it.
         return json.dumps(message, separators=(",", ":"))
 
 
 def text_of(message: Mapping[str, Any], name: str, *, default: str | None = None, most_chars: int) -> str:
-    """A text field.
+    """Return a text field.
 
     Raises:
-        Refusal: it is missing, no text, or too long.
+        Refusal: missing, not text, or too long.
     """
     value = message.get(name, default)
     if value is None:

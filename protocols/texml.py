@@ -1,8 +1,8 @@
-"""TeXML and signatures of Telnyx: what it is told to do with a call, and how its webhooks are known. Pure.
+"""TeXML and signatures of Telnyx: instructions for a call, and verification of its webhooks. Pure.
 
-TeXML has the verbs of TwiML for words, pauses and the end (``protocols.twiml``); a stream has to be asked
-for both ways, and for its codec. A webhook is signed by Ed25519 over its time, a bar and its body, as it
-was sent.
+TeXML has the verbs of TwiML for words, pauses and the end (``protocols.twiml``). A stream must be requested
+explicitly for both directions, and with its codec. A webhook is signed by Ed25519 over its timestamp, a bar
+and its body as sent.
 
 Source: developers.telnyx.com, "Stream" of TeXML and "Webhook fundamentals".
 """
@@ -17,12 +17,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from core.errors import ConfigError
 from protocols.twiml import document
 
-# What Telnyx recommends: a webhook that somebody has recorded is good for so long.
+# As Telnyx recommends. A recorded webhook can be replayed for this long.
 TOLERANCE_S = 300
 
 
 def connect(address: str) -> str:
-    """Connect the call to a media stream, both ways in mu-law; when its socket is closed the call is over."""
+    """Return the document that connects the call to a media stream, both ways in mu-law.
+
+    The call ends with its socket.
+    """
     response = ElementTree.Element("Response")
     ElementTree.SubElement(
         ElementTree.SubElement(response, "Connect"),
@@ -35,10 +38,10 @@ def connect(address: str) -> str:
 
 
 def public_key(text: str) -> Ed25519PublicKey:
-    """Return the account's key, which is written in base64.
+    """Return the account's key from base64.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: not such a key.
     """
     try:
         return Ed25519PublicKey.from_public_bytes(base64.b64decode(text, validate=True))
@@ -47,13 +50,13 @@ def public_key(text: str) -> Ed25519PublicKey:
 
 
 def is_signed(key: Ed25519PublicKey, signature: str, timestamp: str, body: bytes, *, now_s: float) -> bool:
-    """Return whether Telnyx has sent this, and lately.
+    """Return whether Telnyx sent this request recently.
 
     Args:
         key: of the account.
-        signature, timestamp: of the headers ``telnyx-signature-ed25519`` and ``telnyx-timestamp``.
-        body: as it came.
-        now_s: seconds of the epoch.
+        signature, timestamp: headers ``telnyx-signature-ed25519`` and ``telnyx-timestamp``.
+        body: as received.
+        now_s: Unix time.
     """
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
         return False

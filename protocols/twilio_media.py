@@ -1,12 +1,13 @@
-"""Twilio Media Streams, the bidirectional kind (``<Connect><Stream>``): what its messages are. Pure.
+"""Messages of bidirectional Twilio Media Streams (``<Connect><Stream>``). Pure.
 
-In: text messages of Twilio. Numbers that count come as strings, the format of the audio as numbers. Out:
-what happened (``Event``), or ``Refusal`` with the reason: whoever reads goes on with the next message, and
-closes a socket that has refused ``MOST_REFUSED`` in a row. The order of a stream is held here too
-(``MediaStream``): ``connected``, one ``start``, then anything of that stream, then nothing behind ``stop``.
+Input: text messages of Twilio. Counters come as strings, the audio format as numbers. Output: an ``Event``,
+or a ``Refusal`` with the reason. The reader continues with the next message after a refusal, and closes a
+socket after ``MOST_REFUSED`` in a row. ``MediaStream`` enforces the order of a stream: ``connected``, one
+``start``, then any message of that stream, and nothing after ``stop``.
 
-The audio is mu-law, 8 kHz, mono, 20 ms a message. ``timestamp`` is the place of a piece in the call, in
-milliseconds: a piece that the telephone network lost leaves a gap there, and none in the numbers.
+The audio is mu-law, 8 kHz, mono, 20 ms a message. ``timestamp`` is the position of a piece in the call, in
+milliseconds. A piece that the telephone network lost leaves a gap in the timestamps, and none in the sequence
+numbers.
 
 Source: twilio.com/docs/voice/media-streams/websocket-messages.
 """
@@ -24,12 +25,12 @@ PACKET_MS = 20
 PACKET_BYTES = RATE_HZ * PACKET_MS // 1000
 SILENCE = b"\xff"
 ENCODING = "audio/x-mulaw"
-# A message is 400 bytes; 64 KiB is what others take at most. Of audio no more than this in one message.
+# A message is 400 bytes; other servers accept 64 KiB at most. The audio of one message has its own bound.
 MOST_MESSAGE_CHARS, MOST_PAYLOAD_BYTES = 65_536, RATE_HZ * 2
 MOST_NAME_CHARS, MOST_PARAMETERS = 500, 64
 MOST_REFUSED = 50
-# Numbers are of messages, and TCP loses none: a larger step is none of Twilio's, and believed it would make
-# all that follows old.
+# Bound for a jump in the sequence numbers. TCP loses no message, so a larger step does not come from Twilio;
+# accepting it would make all later messages look old.
 MOST_SKIPPED = 1_000
 DIGITS = frozenset("0123456789*#ABCD")
 _TYPES = ("connected", "start", "media", "dtmf", "mark", "stop")
@@ -37,12 +38,12 @@ _TYPES = ("connected", "start", "media", "dtmf", "mark", "stop")
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A stream begins.
+    """A stream has begun.
 
     Attributes:
-        stream_sid: names it in every message.
+        stream_sid: named in every message.
         call_sid: of the telephone call.
-        account_sid: whose call it is.
+        account_sid: account that owns the call.
         parameters: of the TwiML.
     """
 
@@ -54,11 +55,11 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """What the caller says.
+    """Audio of the caller.
 
     Attributes:
-        mu_law: of any length.
-        at_ms: its place in the call.
+        mu_law: samples, of any number.
+        at_ms: position in the call.
     """
 
     mu_law: bytes
@@ -67,33 +68,33 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """A key of the telephone."""
+    """Key of the telephone that was pressed."""
 
     digit: str
 
 
 @dataclass(frozen=True, slots=True)
 class MarkBack:
-    """A mark came back: what was sent before it has been played, or dropped by a ``clear``."""
+    """A mark came back: the audio sent before it has been played, or was dropped by a ``clear``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The stream is over: the caller is gone, or the call was sent elsewhere."""
+    """The stream is over: the caller has left, or the call was redirected."""
 
 
 Event = Started | Audio | Digit | MarkBack | Stopped
 
 
 class MediaStream:
-    """One stream.
+    """Parser of one stream; enforces the order of its messages.
 
     Attributes:
-        started: how it began; None before that.
-        is_over: ``stop`` has come.
-        skipped: sequence numbers that never came.
+        started: its first event; None before that.
+        is_over: true after ``stop``.
+        skipped: number of sequence numbers that never came.
     """
 
     def __init__(self) -> None:
@@ -104,10 +105,10 @@ class MediaStream:
         self._sequence = 0
 
     def read(self, said: str) -> Event | None:
-        """The next message; None for ``connected``, which says nothing.
+        """Parse the next message; return None for ``connected``, which carries no information.
 
         Raises:
-            Refusal: it is none, or comes in the wrong order.
+            Refusal: not a valid message, or in the wrong order.
         """
         if len(said) > MOST_MESSAGE_CHARS:
             raise Refusal(f"over {MOST_MESSAGE_CHARS} characters", code="too_large")
@@ -188,25 +189,29 @@ class MediaStream:
 
 
 class ToCaller:
-    """What is sent on one stream.
+    """Messages to Twilio on one stream.
 
     Args:
         stream_sid: of the stream.
     """
 
     def __init__(self, stream_sid: str) -> None:
-        # A packet each 20 ms, of every call: what is the same in all of them is written once.
+        # Every call sends a packet each 20 ms. The constant part of a message is written once.
         named = orjson.dumps(stream_sid).decode()
         self._media = f'{{"event":"media","streamSid":{named},"media":{{"payload":"'
         self.clear = f'{{"event":"clear","streamSid":{named}}}'
         self._mark = f'{{"event":"mark","streamSid":{named},"mark":{{"name":"'
 
     def media(self, mu_law: bytes) -> str:
-        """Audio for the caller, of any length; played behind what was sent before."""
+        """Return the message with audio for the caller, of any length; it is played after earlier audio."""
         return f'{self._media}{written(mu_law)}"}}}}'
 
     def mark(self, name: str) -> str:
-        """Comes back when what was sent before it has been played. ``name``: letters and digits."""
+        """Return the message with a mark, which comes back when the audio before it has been played.
+
+        Args:
+            name: letters and digits.
+        """
         return f'{self._mark}{name}"}}}}'
 
 
@@ -260,7 +265,7 @@ def text(message: Mapping[str, Any], name: str) -> str:
 
 
 def _number(message: Mapping[str, Any], name: str) -> int:
-    """A number that is written as text."""
+    """Return a number that is written as text."""
     value = message.get(name)
     if not isinstance(value, str) or not value.isascii() or not value.isdigit() or len(value) > 15:
         raise Refusal(f"{name}: expected a number as text", code="invalid_payload", param=name)

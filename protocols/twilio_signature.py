@@ -1,14 +1,14 @@
 """Twilio's signatures of webhooks and of the upgrades of media streams. Pure.
 
-What is signed is the address as Twilio was told it, with the fields of the form behind it: sorted by name,
-each name and value, nothing between them. The key is the account's auth token and the hash SHA-1; a shared
-key has its own secret and SHA-256, which ``X-Twilio-Webhooks-Signature-Settings`` names. A body that is no
-form is in the address as its hash (``bodySHA256``).
+The signed text is the address as configured at Twilio, followed by the form's fields: sorted by name, each
+name and value, without separators. The key is the account's auth token, and the hash SHA-1. A shared key has
+its own secret and SHA-256, which ``X-Twilio-Webhooks-Signature-Settings`` names. The address holds the hash
+of a body that is not a form (``bodySHA256``).
 
-Twilio does not always sign the address that it was given: the port of the scheme may stand in it or not,
-any other port is left out of the addresses of voice webhooks, and a slash may stand at its end. Those forms
-are all tried; none of them is somebody else's address. The address is
-the configured one, never what a client's headers say.
+Twilio does not always sign the address as it was configured. The default port of the scheme may be present or
+not, any other port is left out of the addresses of voice webhooks, and the path may end with a slash. All
+these forms are tried; none of them is the address of another server. The address is the configured one, never
+taken from a client's headers.
 
 Source: twilio.com/docs/usage/security, and ``request_validator`` of Twilio's own Python library.
 """
@@ -21,12 +21,12 @@ from enum import Enum
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 PORTS: Mapping[str, int] = {"https": 443, "wss": 443, "http": 80, "ws": 80}
-# Forms of a request: name to values, in any order.
+# Fields of a form: name to values, in any order.
 Fields = Mapping[str, Sequence[str]]
 
 
 class Algorithm(Enum):
-    """Of a signature."""
+    """Algorithm of a signature."""
 
     SHA1 = "HMAC_SHA1"
     SHA256 = "HMAC_SHA256"
@@ -36,7 +36,7 @@ _HASHES = {Algorithm.SHA1: hashlib.sha1, Algorithm.SHA256: hashlib.sha256}
 
 
 def algorithm_of(settings: str) -> Algorithm | None:
-    """What the header of the settings names: SHA-1 where there is none, None for one that nobody knows."""
+    """Return the algorithm of the settings header: SHA-1 where it names none, None for an unknown one."""
     for part in settings.split(","):
         name, _, value = part.partition("=")
         if name.strip() == "algorithm" and value.strip():
@@ -45,7 +45,7 @@ def algorithm_of(settings: str) -> Algorithm | None:
 
 
 def signature(secret: str, address: str, fields: Fields, algorithm: Algorithm = Algorithm.SHA1) -> str:
-    """Of one request, in base64."""
+    """Return the signature of a request, in base64."""
     text = address + "".join(
         f"{name}{value}" for name in sorted(fields) for value in sorted(set(fields[name]))
     )
@@ -62,15 +62,15 @@ def is_signed(
     algorithm: Algorithm = Algorithm.SHA1,
     body: bytes | None = None,
 ) -> bool:
-    """Whether somebody who has the secret asked for this.
+    """Return whether a holder of the secret sent this request.
 
     Args:
         secret: auth token, or that of the shared key.
-        address: configured scheme and host, with path and query as they were asked for.
+        address: configured scheme and host, with the path and query of the request.
         fields: of a form; empty for an upgrade.
         given: the header.
-        algorithm: as the settings say.
-        body: of a request that is no form; its hash has to be in the address.
+        algorithm: as the settings header names it.
+        body: of a request that is not a form; its hash must be in the address.
     """
     if body is not None:
         hashes = parse_qs(urlsplit(address).query).get("bodySHA256", [""])
@@ -78,13 +78,13 @@ def is_signed(
             return False
     found = False
     for form in forms(address):
-        # All of them, whichever is right: how long it takes says nothing.
+        # All of them are compared, so that the time taken reveals nothing.
         found |= hmac.compare_digest(signature(secret, form, fields, algorithm).encode(), given.encode())
     return found
 
 
 def forms(address: str) -> tuple[str, ...]:
-    """An address with and without its port or that of its scheme, with and without a slash at the end."""
+    """Return an address with and without its port or the scheme's, and with and without a final slash."""
     parts = urlsplit(address)
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host

@@ -1,7 +1,7 @@
-"""TwiML: what Twilio is told to do with a call. Pure.
+"""TwiML: Twilio's instructions for a call. Pure.
 
-Only the verbs that Parley uses. Text and addresses are escaped by the library that writes the XML; characters
-that no XML may have are left out. An address of a stream has no query, which Twilio does not take.
+Only the verbs that Parley uses. The library that writes the XML escapes text and addresses; characters that
+XML does not allow are left out. The address of a stream has no query, because Twilio does not accept one.
 """
 
 import re
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 MOST_PARAMETER_CHARS = 500
-# Twilio takes 4,096 characters of words; nobody listens to more than this.
+# Twilio accepts 4,096 characters; a longer text than this is of no use to a caller.
 MOST_SAID_CHARS = 1_200
-# What XML 1.0 (2.2) has no place for, escaped or not: control characters, halves of surrogate pairs.
+# Characters that XML 1.0 (2.2) does not allow, escaped or not: control characters, halves of surrogate pairs.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Verbs:
-    """Names of the elements in which networks with documents of this shape differ."""
+    """Names of the elements that differ between networks with documents of this shape."""
 
     say: str
     pause: str
@@ -28,12 +28,12 @@ TWIML = Verbs("Say", "Pause")
 
 
 def connect(address: str, parameters: Mapping[str, str], *, status_address: str = "") -> str:
-    """Connect the call to a media stream, both ways; when its socket is closed the call is over.
+    """Return the document that connects the call to a media stream, both ways. The call ends with its socket.
 
     Args:
         address: wss:// without a query.
-        parameters: come back with ``start``; what is too long for Twilio is cut.
-        status_address: is told how the stream began and ended.
+        parameters: returned by Twilio in ``start``; longer values than Twilio accepts are cut.
+        status_address: notified of the start and the end of the stream.
     """
     response = ElementTree.Element("Response")
     stream = ElementTree.SubElement(ElementTree.SubElement(response, "Connect"), "Stream", url=address)
@@ -47,7 +47,7 @@ def connect(address: str, parameters: Mapping[str, str], *, status_address: str 
 
 
 def refuse(words: str) -> str:
-    """Say something, and hang up; without words the caller hears that the line is engaged."""
+    """Return the document that speaks and hangs up. Without words the caller hears a busy signal."""
     if words:
         return end(words)
     response = ElementTree.Element("Response")
@@ -56,12 +56,12 @@ def refuse(words: str) -> str:
 
 
 def hold(words: str, pause_s: int, address: str, *, verbs: Verbs = TWIML) -> str:
-    """Say something to a caller who waits, pause, and ask again what to do.
+    """Return the document that speaks to a waiting caller, pauses, and requests the next instructions.
 
     Args:
-        words: may be none.
-        pause_s: after them.
-        address: that is asked.
+        words: may be empty.
+        pause_s: after the words.
+        address: to which the request is sent.
         verbs: of the network.
     """
     response = _saying(words, verbs)
@@ -71,19 +71,19 @@ def hold(words: str, pause_s: int, address: str, *, verbs: Verbs = TWIML) -> str
 
 
 def offer(words: str, answer_address: str, *, wait_s: int) -> str:
-    """Ask whoever answers to take a call with a key, any key; a machine presses none.
+    """Return the document that offers a call to a person, who accepts with any key; a machine presses none.
 
     Args:
-        words: what it is about.
-        answer_address: is told the key, and says what follows.
-        wait_s: for the key, behind the words; they are said twice.
+        words: description of the call.
+        answer_address: receives the key and returns the next instructions.
+        wait_s: time for the key after the words, which are spoken twice.
     """
     response = ElementTree.Element("Response")
     gather = ElementTree.SubElement(
         response,
         "Gather",
         numDigits="1",
-        # By default "#" ends what is gathered and is none of it.
+        # By default "#" ends the input and is not part of it.
         finishOnKey="",
         timeout=str(wait_s),
         action=answer_address,
@@ -97,10 +97,10 @@ def offer(words: str, answer_address: str, *, wait_s: int) -> str:
 
 
 def confer(name: str) -> str:
-    """Put the call into a conference of two, which is over when either goes.
+    """Return the document that puts the call into a conference of two, which ends when either side leaves.
 
     Args:
-        name: of the conference; unguessable, since who knows it is in.
+        name: of the conference; unguessable, because the name gives access.
     """
     response = ElementTree.Element("Response")
     conference = ElementTree.SubElement(
@@ -116,7 +116,7 @@ def confer(name: str) -> str:
 
 
 def end(words: str = "", *, verbs: Verbs = TWIML) -> str:
-    """Hang up after these words."""
+    """Return the document that hangs up after these words."""
     response = _saying(words, verbs)
     ElementTree.SubElement(response, "Hangup")
     return document(response)
@@ -130,6 +130,6 @@ def _saying(words: str, verbs: Verbs) -> ElementTree.Element:
 
 
 def document(response: ElementTree.Element) -> str:
-    """Return the text of a document, without characters that no XML may have."""
+    """Return the text of a document, without characters that XML does not allow."""
     text = ElementTree.tostring(response, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>{_NO_XML.sub("", text)}'

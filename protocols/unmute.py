@@ -1,9 +1,8 @@
-"""Unmute's dialect: OpenAI's realtime protocol by its older names, audio as Opus in Ogg, the bot speaks
-first.
+"""Unmute's dialect: OpenAI's realtime protocol with older names; the bot speaks first.
 
-Only event types that its front end knows are sent: it stops at others. What it has no event for is told by
-those that it has: a caller in the queue reads a warning. Words are sent when they are said, without spaces
-around them, which its front end adds.
+Audio is Opus in Ogg. Only event types that Unmute's front end supports are sent, because it stops at others.
+Information for which it has no event is sent in one that it has: a caller in the queue receives a warning.
+Words are sent when they are spoken, without surrounding spaces, which the front end adds.
 
 Source: ``unmute/openai_realtime_api_events.py`` and ``frontend/src/app/Unmute.tsx`` of that project.
 """
@@ -47,9 +46,9 @@ OPUS = Format(Codec.OGG_OPUS, 24_000)
 # A second of Opus is some 4 kB.
 MOST_AUDIO_BYTES = 65_536
 MOST_CHARS = 32_768
-# What its front end shows of the conversation, for developers.
+# Messages of the history that the front end displays for developers.
 MOST_SHOWN = 64
-# Its characters, which its own server has prompts for. What they are about is said in our words.
+# Characters of Unmute, for which its own server has prompts. The prompts here are our own wording.
 CHARACTERS: Mapping[str, str] = {
     "smalltalk": "Have a friendly, light conversation about everyday things. Ask back now and then.",
     "guess_animal": "Play a guessing game: think of an animal, let the person ask about it, and say whether "
@@ -63,11 +62,11 @@ CHARACTERS: Mapping[str, str] = {
 
 
 class Unmute:
-    """See ``Dialect``."""
+    """Unmute's dialect, as a ``Dialect``."""
 
     name = "unmute"
     input_format = output_format = OPUS
-    # Its client streams audio from the first moment: what is said before there is a line would be lost.
+    # The client streams audio from the first moment: speech before a line is free would be lost.
     queues = False
     wants_units = False
     greets = True
@@ -83,10 +82,10 @@ class Unmute:
         self._caller_since_ms = 0
         self._takes_instructions = True
 
-    # What the client says.
+    # Messages of the client.
 
     def read(self, text: str, at_ms: int) -> Sequence[Action]:
-        """See ``Dialect``."""
+        """Return the actions of an event (``Dialect.read``)."""
         event = parsed(text)
         handler = _HANDLERS.get(event["type"])
         if handler is None:
@@ -96,7 +95,7 @@ class Unmute:
         return handler(self, event)
 
     def refused(self, refusal: Refusal) -> Sequence[Message]:
-        """See ``Dialect``."""
+        """Return the error event for a refusal (``Dialect.refused``)."""
         return [_error("invalid_request_error", refusal.code, str(refusal), refusal.param)]
 
     def _update(self, event: Message) -> list[Action]:
@@ -124,10 +123,10 @@ class Unmute:
         self._has_streamed = True
         return [Speech(data)] if self._has_begun else [Begin(), Speech(data)]
 
-    # What the client is told.
+    # Messages to the client.
 
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """See ``Dialect``."""
+        """Return the events for an event of the call (``Dialect.tell``)."""
         match happening:
             case Began():
                 return []
@@ -157,11 +156,11 @@ class Unmute:
                 return []
 
     def permit(self, *, instructions: bool) -> None:
-        """See ``Dialect``."""
+        """Set whether the client's instructions are followed (``Dialect.permit``)."""
         self._takes_instructions = instructions
 
     def goodbye(self, reason: str) -> tuple[int, str]:
-        """See ``Dialect``."""
+        """Return code and reason of the close frame (``Dialect.goodbye``)."""
         if reason == SHUTDOWN:
             return STOPPING
         return (1000, reason) if reason in ("stopped", "timeout") else (1011, reason)
@@ -215,7 +214,7 @@ _HANDLERS: Mapping[str, Callable[[Unmute, Message], list[Action]]] = {
 
 
 def _instructions(given: object) -> str | None:
-    """What the bot is told to be: a text of the client's, or one of its characters."""
+    """Return the instructions for the bot: a text of the client, or the prompt of one of its characters."""
     if given is None:
         return None
     param = "session.instructions"

@@ -1,8 +1,8 @@
-"""Vonage's call control objects (NCCO) and signed webhooks: what it is told, and how it is known. Pure.
+"""Vonage's call control objects (NCCO) and signed webhooks. Pure.
 
-A webhook brings a JSON Web Token: HMAC-SHA256 under the account's signature secret over its claims, one of
-which is the SHA-256 of the posted JSON. The token is read here and by no library: one algorithm is allowed,
-and nothing in the token chooses another.
+A webhook carries a JSON Web Token: HMAC-SHA256 under the account's signature secret over its claims, one of
+which is the SHA-256 of the posted JSON. The token is parsed here and not by a library: one algorithm is
+allowed, and nothing in the token can choose another.
 
 Source: developer.vonage.com, "NCCO reference", "WebSockets" of the Voice API and "Signed webhooks".
 """
@@ -17,19 +17,19 @@ import orjson
 
 from protocols.twiml import MOST_SAID_CHARS
 
-# The line is 8 kHz wherever it is a telephone.
+# Telephone lines have 8 kHz.
 CONTENT_TYPE = "audio/l16;rate=8000"
-# Of a token, in both directions: clocks differ, and a recorded webhook is good for no longer.
+# Tolerance for the age of a token, in both directions: clocks differ, and a recorded webhook expires.
 TOLERANCE_S = 300
 MOST_TOKEN_CHARS = 4_096
 
 
 def connect(address: str, call_id: str) -> str:
-    """Connect the call to a socket; when that is closed the call is over.
+    """Return the actions that connect the call to a socket. The call ends with the socket.
 
     Args:
         address: wss://.
-        call_id: comes back in the first message of the socket, which names no call by itself.
+        call_id: returned in the first message of the socket, which names no call otherwise.
     """
     endpoint = {
         "type": "websocket",
@@ -41,18 +41,18 @@ def connect(address: str, call_id: str) -> str:
 
 
 def end(words: str = "") -> str:
-    """Hang up, behind these words: a call whose actions are over is ended."""
+    """Return the actions that hang up after these words: a call ends with its last action."""
     return _text([{"action": "talk", "text": words[:MOST_SAID_CHARS]}] if words else [])
 
 
 def is_signed(secret: str, authorization: str, body: bytes, *, now_s: float) -> bool:
-    """Return whether Vonage has sent this, and lately.
+    """Return whether Vonage sent this request recently.
 
     Args:
-        secret: the signature secret of the account.
-        authorization: of the header.
-        body: as it came.
-        now_s: seconds of the epoch.
+        secret: signature secret of the account.
+        authorization: the header.
+        body: as received.
+        now_s: Unix time.
     """
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or len(token) > MOST_TOKEN_CHARS:
@@ -66,7 +66,7 @@ def is_signed(secret: str, authorization: str, body: bytes, *, now_s: float) -> 
 
 
 def _claims(secret: str, token: str) -> dict[str, Any]:
-    """Return the claims of a token with a right signature; nothing for another one."""
+    """Return the claims of a token with a correct signature; otherwise an empty dict."""
     signed, _, given = token.rpartition(".")
     header, _, payload = signed.partition(".")
     try:
@@ -85,7 +85,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _is_hash(given: str, body: bytes) -> bool:
-    """The hash is of the JSON without spaces, which is what is posted, or what it is to be made of that."""
+    """Return whether the hash is that of the body as posted, or of its JSON without spaces."""
     forms = [body]
     try:
         forms.append(orjson.dumps(orjson.loads(body)))

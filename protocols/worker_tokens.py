@@ -1,8 +1,8 @@
-"""What lets somebody speak to a worker: a signature of whoever placed the conversation. Pure.
+"""Tokens that authorise access to a worker, signed by the process that placed the conversation. Pure.
 
-``HMAC-SHA256(secret, worker, incarnation, session, epoch, expiry)``, each field with its length in front, so
-that no two sets of fields are the same bytes. A token is for one process, one owner of one session and a few
-seconds; whoever has it can be that owner, and nobody else.
+A token is ``HMAC-SHA256(secret, worker, incarnation, session, epoch, expiry)``. Each field is preceded by its
+length, so that no two sets of fields have the same bytes. A token is valid for one process, one owner of one
+session and a few seconds. It is a bearer token: its holder acts as that owner.
 """
 
 import hashlib
@@ -15,18 +15,18 @@ from core.errors import PeerError
 from protocols.facts import from_facts, to_facts
 
 LEAST_SECRET_BYTES = 16
-# Of a name or an id.
+# Maximum length of a name or an id.
 LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a token says.
+    """Contents of a token.
 
     Attributes:
         worker: its name.
         incarnation: of its process.
-        session_id: whose conversation; empty for whoever watches the worker.
+        session_id: of the conversation; empty for a connection that watches the worker.
         epoch: of the session.
         expires_s: Unix time.
     """
@@ -38,15 +38,15 @@ class Claim:
     expires_s: int
 
     def facts(self, token: str) -> dict[str, Any]:
-        """The claim and its token, as the facts of a first message."""
+        """Return the claim and its token, as the facts of a first message."""
         return to_facts(self) | {"token": token}
 
 
 def claimed(facts: Mapping[str, Any]) -> tuple[Claim, str]:
-    """What a first message claims, and its token.
+    """Return the claim of a first message, and its token.
 
     Raises:
-        PeerError: it claims nothing that can be read.
+        PeerError: no readable claim.
     """
     claim, token = from_facts(Claim, facts), facts.get("token")
     texts = (claim.worker, claim.incarnation, claim.session_id)
@@ -56,10 +56,10 @@ def claimed(facts: Mapping[str, Any]) -> tuple[Claim, str]:
 
 
 def sign(secret: bytes, claim: Claim) -> str:
-    """The token of a claim: hexadecimal.
+    """Return the token of a claim, in hexadecimal.
 
     Raises:
-        ValueError: the secret is too short to be one.
+        ValueError: the secret is too short.
     """
     if len(secret) < LEAST_SECRET_BYTES:
         raise ValueError(f"a secret of {len(secret)} bytes; expected at least {LEAST_SECRET_BYTES}")
@@ -69,5 +69,5 @@ def sign(secret: bytes, claim: Claim) -> str:
 
 
 def is_signed(secret: bytes, claim: Claim, token: str, now_s: float) -> bool:
-    """Whether the token is of this claim, and not too old."""
+    """Return whether the token belongs to this claim and has not expired."""
     return now_s < claim.expires_s and hmac.compare_digest(sign(secret, claim).encode(), token.encode())

@@ -1,1 +1,1 @@
-"""Media written beside the session."""
+"""Media that is stored along with the session."""

@@ -1,9 +1,9 @@
-"""A call as a stereo WAV: the caller left, the bot right, on one time line.
+"""Record a call as a stereo WAV: the caller left, the bot right, on one time line.
 
-Pieces are placed by their time from the start of the call, in any order within ``WINDOW_MS``; what nobody
-placed is silence. Older audio is written out, so memory does not grow with the call: ``settle`` takes it from
-the time line, on the thread that places pieces, and ``write`` brings it to the disk, on any thread, since it
-blocks. A write that comes late, even after ``close``, finds nothing left to do.
+Pieces are placed by their time from the start of the call, in any order within ``WINDOW_MS``; gaps are
+silence. Older audio is written out, so memory does not grow with the call. ``settle`` takes it from the time
+line, on the thread that places pieces. ``write`` writes it to the disk and blocks; it may run on any thread.
+A late write, even after ``close``, finds nothing left to do.
 """
 
 import threading
@@ -28,7 +28,7 @@ class Side(IntEnum):
 
 
 class StereoRecording:
-    """Writes one WAV file.
+    """Writer of one WAV file.
 
     Args:
         path: created or overwritten.
@@ -38,14 +38,14 @@ class StereoRecording:
     def __init__(self, path: Path, *, rate_hz: int) -> None:
         self.rate_hz = rate_hz
         self._path = path
-        # Opened here, not by ``wave``, which tries again to close a file that failed to.
+        # Opened here and not by ``wave``, which tries again to close a file that failed to close.
         self._raw = path.open("wb")
         self._file = wave.open(self._raw, "wb")
         self._file.setnchannels(2)
         self._file.setsampwidth(2)
         self._file.setframerate(rate_hz)
         self._settled_samples = 0
-        # Settled audio on its way to the file, oldest first; the lock is held while it is written.
+        # Settled audio on its way to the file, oldest first. The lock is held while it is written.
         self._settled: deque[bytes] = deque()
         self._writing = threading.Lock()
         self._open = np.zeros((ms_to_samples(2 * WINDOW_MS, rate_hz), 2), dtype="<i2")
@@ -53,11 +53,11 @@ class StereoRecording:
 
     @property
     def end_samples(self) -> int:
-        """Length so far."""
+        """Length so far, in samples."""
         return self._settled_samples + self._end
 
     def place(self, side: Side, at_samples: int, pcm: bytes) -> None:
-        """Put a piece at its position; the part that lies before what has settled is dropped."""
+        """Place a piece at its position. The part that lies before settled audio is dropped."""
         samples = np.frombuffer(pcm, dtype="<i2")
         start = at_samples - self._settled_samples
         if start < 0:
@@ -74,13 +74,13 @@ class StereoRecording:
         self._end = max(self._end, needed)
 
     def settle(self) -> None:
-        """Hand what is older than the window over to ``write``."""
+        """Queue the audio that is older than the window for ``write``."""
         settled = self._end - ms_to_samples(WINDOW_MS, self.rate_hz)
         if settled > 0:
             self._take(settled)
 
     def write(self) -> None:
-        """Bring to the disk what has settled. Blocks; from any thread.
+        """Write the settled audio to the disk. Blocks; may be called from any thread.
 
         Raises:
             MediaError: the file cannot be written (a full disk).
@@ -96,7 +96,7 @@ class StereoRecording:
         """Write the rest and close the file. Blocks.
 
         Raises:
-            MediaError: see ``write``.
+            MediaError: as ``write`` does.
         """
         self._take(self._end)
         try:

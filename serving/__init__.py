@@ -1,1 +1,1 @@
-"""Which conversation runs where."""
+"""Placement of conversations: the gateway, the scheduler, the pool and the workers."""

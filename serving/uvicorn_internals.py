@@ -1,6 +1,6 @@
-"""The door to private members of uvicorn, for the servers.
+"""Access to private members of uvicorn, for the servers.
 
-Nothing else in this folder touches a private member of a library, which ``scripts/check_foreign_members.py``
+No other module in this folder uses a private member of a library, which ``scripts/check_foreign_members.py``
 checks. ``tests/contracts/test_foreign_members.py`` lists every member that is used here and fails with its
 name when a version of uvicorn has lost it.
 """
@@ -13,14 +13,17 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 
 def disconnect(cycle: RequestResponseCycle) -> None:
-    """End what waits for the client of a request; a connection that is lost does so to its last one only."""
+    """Notify a request that its client has left.
+
+    On a lost connection, uvicorn does so for the last request only.
+    """
     if not cycle.response_complete:
         cycle.disconnected = True
         cycle.message_event.set()
 
 
 class RequestStarts(HttpToolsProtocol):
-    """Mixin: a request whose turn has come. There is no public method between its head and its task."""
+    """Mixin for the start of a request: uvicorn has no public method between its head and its task."""
 
     def start_request(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:
         """Start the task that answers a request."""

@@ -1,1 +1,1 @@
-"""The durable record of a conversation, whatever transports it runs over."""
+"""Durable record of a conversation, whatever transports it runs over."""

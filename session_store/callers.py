@@ -1,8 +1,9 @@
-"""Whose telephone call is part of which session: what the transactions do that know it.
+"""Transactions that link telephone callers, and codes, to sessions.
 
-A caller is known by a digest of the number, which is made under a key of the deployment: the database holds
-no telephone numbers, and who has it alone cannot try them all. A code stands for one session, once, for some
-minutes; it is kept as it is: who reads it here reads the sessions too. Both go when their session does.
+A caller is identified by a digest of the number under a key of the deployment. The database holds no
+telephone numbers, and access to it alone does not allow trying all of them. A code refers to one session, can
+be used once, and expires after some minutes. It is stored in plain text, because a reader of the database can
+read the sessions as well. Both are deleted with their session.
 
 Plain functions over a connection, the same for both databases.
 """
@@ -21,14 +22,14 @@ _code = call_code_table.c
 def put_caller(
     connection: sa.Connection, *, tenant: str, digest: str, session_id: str, now_us: int, forget_us: int
 ) -> None:
-    """The next call of this number is part of this session; who was not seen since then is forgotten.
+    """Link the next call of a number to a session; delete numbers that were not seen since ``forget_us``.
 
     Raises:
         UnknownSessionError: there is no such session.
     """
     _check_session(connection, session_id)
     connection.execute(sa.delete(caller_table).where(_caller.last_us < forget_us))
-    # Twice at the same time is one of them, whichever: an upsert waits, an insert would be refused.
+    # When two calls arrive at the same time, either may win: an upsert waits, an insert would be refused.
     made = postgresql if connection.dialect.name == "postgresql" else sqlite
     changed = {"session_id": session_id, "last_us": now_us}
     connection.execute(
@@ -39,7 +40,7 @@ def put_caller(
 
 
 def read_caller(connection: sa.Connection, *, tenant: str, digest: str, since_us: int) -> str | None:
-    """The session of a number that was seen since; None when there is none."""
+    """Return the session of a number that was seen since ``since_us``; None when there is none."""
     return connection.scalar(
         sa.select(_caller.session_id).where(
             _caller.tenant == tenant, _caller.digest == digest, _caller.last_us >= since_us
@@ -48,7 +49,7 @@ def read_caller(connection: sa.Connection, *, tenant: str, digest: str, since_us
 
 
 def drop_callers(connection: sa.Connection, *, session_id: str) -> int:
-    """Forget which numbers a session is continued by; return how many there were."""
+    """Delete the numbers by which a session is continued; return how many there were."""
     return connection.execute(sa.delete(caller_table).where(_caller.session_id == session_id)).rowcount
 
 
@@ -62,10 +63,10 @@ def put_code(
     until_us: int,
     most: int,
 ) -> bool:
-    """Have a code stand for a session, in place of the one that it had.
+    """Link a code to a session, in place of its former code.
 
     Returns:
-        Whether it does: another session has the same, or there are ``most`` of them.
+        False when another session has the same code, or there are ``most`` codes already.
 
     Raises:
         UnknownSessionError: there is no such session.
@@ -87,7 +88,7 @@ def put_code(
 
 
 def take_code(connection: sa.Connection, *, tenant: str, code: str, now_us: int) -> str | None:
-    """The session that a code stands for, which it does no longer; None when there is none."""
+    """Use up a code and return its session; None when there is no such code."""
     return connection.scalar(
         sa.delete(call_code_table)
         .where(_code.tenant == tenant, _code.code == code, _code.until_us > now_us)

@@ -1,8 +1,8 @@
-"""A claim of a session: the clock that it starts and the writer that it gives.
+"""Claim of a session: its clock, and the writer that appends events.
 
-The clock reads the wall once. From then on it follows a steady one, so that a wall clock which is set during
-a call moves nothing, and it starts behind everything that the session holds, so that one which was set back
-since does not put new events before old ones.
+The clock reads the wall clock once and follows a steady clock from then on. A wall clock that is set during a
+call therefore moves nothing. The clock starts after every event of the session, so that a wall clock which
+was set back does not put new events before old ones.
 """
 
 import time
@@ -15,7 +15,7 @@ from session_store.writer import GroupCommit
 
 
 def wall_us() -> int:
-    """Microseconds since the Unix epoch, by the wall clock of this machine."""
+    """Return microseconds since the Unix epoch, by the wall clock of this machine."""
     return time.time_ns() // 1_000
 
 
@@ -23,8 +23,8 @@ class SessionClock:
     """``core.clock.Clock`` in microseconds since the Unix epoch.
 
     Args:
-        steady: what it follows.
-        start_us: what it says now.
+        steady: the clock that it follows.
+        start_us: its present time.
     """
 
     def __init__(self, steady: Clock, start_us: int) -> None:
@@ -38,17 +38,17 @@ class SessionClock:
         return self.now_us() // 1_000
 
     async def sleep_until_ms(self, deadline_ms: int) -> None:
-        # Rounded up: whoever waits for a millisecond finds that it has come.
+        # Rounded up, so that the millisecond waited for has come.
         await self._steady.sleep_until_ms(-((self._offset_us - deadline_ms * 1_000) // 1_000))
 
 
 class SessionWriter:
-    """The right to write to a session until somebody claims it again. Made by ``SessionStore.claim``.
+    """Right to write to a session until it is claimed again. Created by ``SessionStore.claim``.
 
     Attributes:
-        session_id: which one.
+        session_id: of the session.
         epoch: of this claim.
-        clock: the session clock.
+        clock: session clock.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class SessionWriter:
         self._max_payload_bytes = max_payload_bytes
 
     async def append(self, *drafts: Draft) -> list[Event]:
-        """Store drafts, all or none; durable when it returns.
+        """Store drafts, all or none; they are durable when it returns.
 
-        A draft whose key is stored already comes back as the event that was stored. When it is cancelled or
-        fails for want of a database, the drafts may be stored or not: send them again with the same keys.
+        A draft whose key is stored already comes back as the stored event. After a cancellation or a failure
+        of the database, the drafts may or may not have been stored: send them again with the same keys.
 
         Raises:
-            FencedError: the session was claimed since; nothing of this was written.
+            FencedError: the session was claimed since; none of this was written.
             UnknownSessionError: the session was deleted.
-            StoreUnavailableError: the database did not take it within the deadline.
-            StoreError: a draft cannot be stored, ever.
+            StoreUnavailableError: the database did not accept it within the deadline.
+            StoreError: a draft that can never be stored.
         """
         rows = [draft_row(draft, max_payload_bytes=self._max_payload_bytes) for draft in drafts]
         if not rows:

@@ -1,9 +1,8 @@
-"""What the transactions that write do.
+"""Transactions that write.
 
-Plain functions over a connection, the same for both databases. Every one of them first locks the rows of its
-sessions, so that what it reads there (epoch, next place) holds until it is committed. A row that another
-process has locked at this moment is passed over and not waited for: its session is tried again, the others go
-on.
+Plain functions over a connection, the same for both databases. Each one first locks the rows of its sessions,
+so that the values read there (epoch, next place) remain valid until the commit. A row that another process
+holds locked is skipped instead of waited for. Its session is tried again, and the others proceed.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -21,13 +20,13 @@ from session_store.events import Event
 from session_store.rows import DRAFT_COLUMNS, Row, SessionInfo, event_of, new_event, session_info, shown_id
 from session_store.schema import event_table, session_table
 
-# Rows in one statement: far under what a driver takes as parameters.
+# Rows in one statement: far below the maximum number of parameters of a driver.
 CHUNK = 500
 
 _lock = sa.select(session_table).order_by(session_table.c.id).with_for_update(skip_locked=True)
 _existing = sa.select(session_table.c.id).where(session_table.c.id.in_(sa.bindparam("ids", expanding=True)))
 _stored = sa.select(event_table).where(
-    # As a list of one: SQLite takes a plain equality for the better half and reads the whole session.
+    # A list of one: by a plain equality SQLite would select first, and read the whole session.
     event_table.c.session_id.in_(sa.select(sa.bindparam("session", type_=session_table.c.id.type))),
     event_table.c.key.in_(sa.bindparam("keys", expanding=True)),
 )
@@ -61,7 +60,7 @@ _touch_one = (
 )
 EVENT_COLUMNS = tuple(event_table.c.keys())
 _whole = itemgetter(*EVENT_COLUMNS)
-# An event's columns are its place in the timeline and then those of a draft, in the same order.
+# The columns of an event are its place in the timeline, then those of a draft in the same order.
 _values = itemgetter(*DRAFT_COLUMNS)
 _standing = itemgetter(*map(session_table.c.keys().index, ("epoch", "next_seq", "last_us")))
 assert EVENT_COLUMNS == ("session_id", "seq", "epoch", *DRAFT_COLUMNS)
@@ -70,7 +69,7 @@ _announce = sa.text("SELECT pg_notify(:channel, said) FROM unnest(CAST(:words AS
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Drafts of one claim, as rows that lack their place."""
+    """Drafts of one claim, as rows without their place in the timeline."""
 
     session_id: str
     epoch: int
@@ -79,14 +78,14 @@ class Append:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a session stands inside one transaction."""
+    """Position of a session inside one transaction."""
 
     epoch: int
     next_seq: int
     last_us: int
 
     def take(self, draft: Row) -> int:
-        """The place of one more event."""
+        """Return the place of one more event, and advance the position."""
         seq = self.next_seq
         self.next_seq = seq + 1
         self.last_us = max(self.last_us, draft["event_us"], draft["arrival_us"])
@@ -99,11 +98,12 @@ Outcome = list[Event] | Exception
 def commit_appends(
     connection: sa.Connection, appends: Sequence[Append], *, look_up: bool = False
 ) -> list[Outcome]:
-    """Store what is not stored yet and say, for each append, what became of it.
+    """Store the drafts that are not stored yet; return the outcome of each append.
 
-    A claim that was superseded and a session that is gone write no row and get their error; the others are
-    not concerned. Keys are looked up only on demand, because they are hardly ever there: without ``look_up``
-    one that is breaks the whole transaction (RefusedError), and the caller comes again with it.
+    A superseded claim and a deleted session write no row and get their error; the other appends are
+    unaffected. Keys are looked up only on demand, because they are rarely stored already. Without
+    ``look_up``, a stored key fails the whole transaction (RefusedError), and the caller repeats it with
+    ``look_up``.
     """
     sessions, locked = _lock_sessions(connection, {append.session_id for append in appends})
     places = {id_: _Place(*_standing(row)) for id_, row in sessions.items()}
@@ -144,7 +144,7 @@ def insert_session(connection: sa.Connection, info: SessionInfo) -> None:
     """Store a session without events.
 
     Raises:
-        SessionExistsError: there is one of its id.
+        SessionExistsError: a session with its id exists.
     """
     row = {
         "id": info.id,
@@ -158,7 +158,7 @@ def insert_session(connection: sa.Connection, info: SessionInfo) -> None:
     try:
         connection.execute(_insert_session, row)
     except sa.exc.IntegrityError:
-        # Told by the insert and not by a look before it: another process may import it at the same time.
+        # Detected by the insert and not by an earlier query: another process may import it at the same time.
         raise SessionExistsError(f"session {shown_id(info.id)} is there already") from None
 
 
@@ -166,7 +166,7 @@ def insert_whole(connection: sa.Connection, info: SessionInfo, rows: Sequence[Ro
     """Store a session with all its events.
 
     Raises:
-        SessionExistsError: there is one of its id.
+        SessionExistsError: a session with its id exists.
     """
     insert_session(connection, info)
     for start in range(0, len(rows), CHUNK):
@@ -175,11 +175,11 @@ def insert_whole(connection: sa.Connection, info: SessionInfo, rows: Sequence[Ro
 
 
 def claim_session(connection: sa.Connection, session_id: str) -> SessionInfo:
-    """Move the epoch on.
+    """Increment the epoch of a session.
 
     Raises:
-        UnknownSessionError: there is none.
-        LockedError: somebody else holds it.
+        UnknownSessionError: there is no such session.
+        LockedError: another process holds it.
     """
     sessions, locked = _lock_sessions(connection, {session_id})
     if session_id not in sessions:
@@ -193,8 +193,8 @@ def delete_session(connection: sa.Connection, session_id: str) -> None:
     """Delete every row of a session.
 
     Raises:
-        UnknownSessionError: there is none.
-        LockedError: somebody else holds it.
+        UnknownSessionError: there is no such session.
+        LockedError: another process holds it.
     """
     sessions, locked = _lock_sessions(connection, {session_id})
     if session_id not in sessions:
@@ -203,9 +203,10 @@ def delete_session(connection: sa.Connection, session_id: str) -> None:
 
 
 def delete_oldest(connection: sa.Connection, before_us: int, *, sessions: int, events: int) -> list[str]:
-    """Delete sessions whose last event is older, the oldest first, and name them.
+    """Delete sessions whose last event is before ``before_us``, the oldest first; return their ids.
 
-    At most ``sessions`` of them, with at most ``events`` events unless the first has more.
+    At most ``sessions`` of them are deleted, with at most ``events`` events, except that the first may have
+    more.
     """
     found = connection.execute(_oldest, {"before": before_us, "limit": sessions}).all()
     chosen: list[str] = []
@@ -221,12 +222,12 @@ def delete_oldest(connection: sa.Connection, before_us: int, *, sessions: int, e
 
 
 def touch(connection: sa.Connection) -> None:
-    """Write something that changes nothing, to find out whether the database takes writes."""
+    """Perform a write without effect, to find out whether the database accepts writes."""
     connection.execute(_touch_one)
 
 
 def _delete_sessions(connection: sa.Connection, ids: Sequence[str]) -> None:
-    # Their events go with them, by the foreign key.
+    # Their events are deleted with them, by the foreign key.
     connection.execute(_delete, {"ids": _padded(ids)})
     _tell(connection, (f"{id_} 0" for id_ in ids))
 
@@ -234,7 +235,7 @@ def _delete_sessions(connection: sa.Connection, ids: Sequence[str]) -> None:
 def _lock_sessions(
     connection: sa.Connection, ids: Collection[str]
 ) -> tuple[dict[str, sa.Row[Any]], set[str]]:
-    """The rows of sessions, locked, and which of the others are locked by somebody else."""
+    """Return the rows of sessions, locked, and the ids of those that another process holds locked."""
     ordered = sorted(ids)
     rows: dict[str, sa.Row[Any]] = {}
     for chunk in _chunks(ordered):
@@ -252,7 +253,7 @@ def _stored_events(connection: sa.Connection, appends: Sequence[Append]) -> dict
     keys: dict[str, list[str]] = {}
     for append in appends:
         keys.setdefault(append.session_id, []).extend(row["key"] for row in append.rows)
-    # One question per session: SQLite reads the whole table for pairs of session and key.
+    # One query per session: SQLite reads the whole table for pairs of session and key.
     return {
         (session_id, row["key"]): event_of(dict(row))
         for session_id, wanted in keys.items()
@@ -280,10 +281,10 @@ def _execute_many(
     names: tuple[str, ...],
     rows: Sequence[tuple[object, ...]],
 ) -> None:
-    """As ``connection.execute`` with many rows, without working each of them over.
+    """Execute a statement with many rows, without SQLAlchemy's processing of each row.
 
-    Nothing in our tables needs that: the drivers take every type as it is. It would be a quarter of the
-    processor time of an append. ``names`` are those of the values in a row.
+    Our tables do not need that processing, because the drivers accept every type as it is. It would be a
+    quarter of the processor time of an append. ``names`` are those of the values in a row.
     """
     connection.exec_driver_sql(_many_statement(statement, connection.dialect, names), list(rows))
 
@@ -299,7 +300,10 @@ def _many_statement(statement: sa.Insert | sa.Update, dialect: sa.Dialect, names
 
 @lru_cache(maxsize=64)
 def _lock_statement(dialect: sa.Dialect, size: int) -> str:
-    """For so many ids: a list that grows with its values is compiled anew in every transaction."""
+    """Return the locking statement for ``size`` ids.
+
+    A list parameter that expands would be compiled anew in every transaction.
+    """
     ids = [sa.bindparam(f"id_{number}", type_=session_table.c.id.type) for number in range(size)]
     return str(_lock.where(session_table.c.id.in_(ids)).compile(dialect=dialect))
 
@@ -309,7 +313,10 @@ def _chunks(values: Sequence[str]) -> Iterable[Sequence[str]]:
 
 
 def _padded(values: Sequence[str]) -> list[str]:
-    """Up to a power of two by repetition: each length is another statement for the driver to prepare."""
+    """Return the values padded to a power of two by repetition.
+
+    The driver prepares a statement for each length, so this keeps their number small.
+    """
     size = 1
     while size < len(values):
         size *= 2

@@ -1,13 +1,13 @@
-"""When older turns of a session are put into a summary, which ones, and how.
+"""Summaries of older turns: when one is due, the turns that it covers, and how it is written.
 
 Decides from the committed events; ``prompt`` shows the result, and the caller commits it. A summary is one
-more event: nothing is deleted, and a view of the whole log stays possible. The next summary takes the one
-before it in.
+more event. Nothing is deleted, and a view of the whole log stays possible. Each summary includes the one
+before it.
 
-Summaries are written by the deployment's language model (``LlmSummarizer``) or made of the sentences that say
-most (``ExtractiveSummarizer``: pure, no model, always there). A model that fails or takes too long is no
-reason to lose a turn: the extract takes its place. What the person stated of themselves does not depend on
-either: the state at the summarised turns is carried beside the text, word for word.
+Summaries are written by the deployment's language model (``LlmSummarizer``) or composed of the most
+informative sentences (``ExtractiveSummarizer``: pure, without a model, always available). When the model
+fails or takes too long, the extract takes its place, so that no turn is lost. The facts that the person
+stated depend on neither: the state at the summarised turns is stored with the text, word for word.
 """
 
 import asyncio
@@ -71,13 +71,13 @@ class CompactionSettings(StrictModel):
 
 
 class CompactionTuning(CompactionSettings):
-    """Settings with the values beside them that no deployment sets.
+    """Settings, completed by values that no deployment sets.
 
     Attributes:
-        budget_share: of the model's context that turns may fill before older ones are summarised. One half
+        budget_share: share of the model's context that turns may fill before older ones are summarised. Half
             leaves as much room again for a long newest turn, a tool's result or a slow summary.
-        timeout_s: how long the language model may take for a summary. The person does not wait for it, but
-            the turns that it covers fill the context meanwhile.
+        timeout_s: time limit of the language model for a summary. The person does not wait for it, but the
+            turns that it covers fill the context meanwhile.
     """
 
     budget_share: float = Field(default=0.5, gt=0.0, le=1.0)
@@ -86,7 +86,7 @@ class CompactionTuning(CompactionSettings):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One message of what is to be summarised, remarks of cut-offs included."""
+    """Message to be summarised, including the remarks about cut-offs."""
 
     who: Literal["person", "assistant", "tool"]
     text: str
@@ -94,13 +94,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """What is to be summarised.
+    """Content to be summarised.
 
     Attributes:
         lines: the turns, the oldest first.
-        previous: the summary of what was before them; empty when they are the first.
-        state: what is known at their end.
-        max_tokens: longest summary.
+        previous: summary of the turns before them; empty when they are the first.
+        state: facts known at their end.
+        max_tokens: maximum length of the summary.
     """
 
     lines: tuple[Line, ...]
@@ -110,36 +110,36 @@ class SummaryRequest:
 
 
 class Summarizer(Protocol):
-    """Writes summaries."""
+    """Writer of summaries."""
 
     async def summarize(self, request: SummaryRequest) -> str:
-        """The summary, as text.
+        """Return the summary as text.
 
         Raises:
-            AgentError: it cannot; the caller has another way.
+            AgentError: it failed; the caller has a fallback.
         """
         ...
 
 
 class LlmSummarizer:
-    """Has a language model write it.
+    """Summarizer that uses a language model.
 
     Args:
-        ask: given an instruction and a text, the model's whole answer; raises AgentError.
+        ask: returns the model's whole answer for an instruction and a text; raises AgentError.
     """
 
     def __init__(self, ask: Callable[[str, str], Awaitable[str]]) -> None:
         self._ask = ask
 
     async def summarize(self, request: SummaryRequest) -> str:
-        """See ``Summarizer``."""
+        """Return the summary that the model writes (``Summarizer.summarize``)."""
         # A token is about three quarters of an English word.
         instruction = SUMMARY_INSTRUCTION.format(words=max(20, request.max_tokens * 3 // 4))
         return await self._ask(instruction, transcript(request))
 
 
 class ExtractiveSummarizer:
-    """Keeps the sentences that say most: pure, the same for the same turns.
+    """Summarizer that selects the most informative sentences. Pure: equal turns give equal summaries.
 
     Args:
         count_tokens: of a text.
@@ -149,13 +149,13 @@ class ExtractiveSummarizer:
         self._count = count_tokens
 
     async def summarize(self, request: SummaryRequest) -> str:
-        """See ``Summarizer``."""
+        """Return the extract (``Summarizer.summarize``)."""
         return self.extract(request)
 
     def extract(self, request: SummaryRequest) -> str:
-        """Lines in the order of the conversation, the best of all that fit.
+        """Return the best lines that fit, in the order of the conversation.
 
-        Where none fits, the beginning of the one that says most: what is left of long turns is not nothing.
+        Where none fits, return the beginning of the best one, so that a summary of long turns is not empty.
         """
         scored = _scored(request)
         best = sorted(range(len(scored)), key=lambda at: (-scored[at][0], -at))
@@ -172,12 +172,12 @@ class ExtractiveSummarizer:
 
 
 class Compactor:
-    """Makes the summary of a session when it is time.
+    """Writes the summary of a session when it is due.
 
     Args:
-        settings: when, and how long.
-        summarizer: default: the extractive one.
-        budget_tokens: of the view that the model is given.
+        settings: when it is due, and its length.
+        summarizer: the extractive one by default.
+        budget_tokens: of the view that the model receives.
         count_tokens: of a text.
     """
 
@@ -198,12 +198,12 @@ class Compactor:
         self._count = count_tokens
 
     async def summary(self, events: Sequence[Event], clock: Clock) -> Draft | None:
-        """The SUMMARY that is due, or None.
+        """Return the SUMMARY that is due, or None.
 
-        Takes up to ``timeout_s`` when a language model writes it. Its key names what it covers, so that two
-        who make it at once store one.
+        Takes up to ``timeout_s`` when a language model writes it. Its key names the events that it covers, so
+        that two concurrent ones are stored once.
         """
-        # In a thread: of an import of ten thousand turns it takes seconds, which no call can be kept waiting.
+        # In a thread: an import of ten thousand turns takes seconds, which would hold up calls.
         until_seq = await asyncio.to_thread(self.due_until, events)
         if until_seq is None:
             return None
@@ -220,7 +220,7 @@ class Compactor:
         return Draft(Kind.SUMMARY, payload, now_us, now_us, "system", key=f"summary.{until_seq}")
 
     def due_until(self, events: Sequence[Event]) -> int | None:
-        """Up to which seq a summary is due; None when it is not time."""
+        """Return the seq up to which a summary is due; None when none is."""
         turns = turns_of(events)
         costs = [turn_tokens(turn, self._count) for turn in turns]
         limit = self._budget_tokens * self._settings.budget_share
@@ -234,12 +234,12 @@ class Compactor:
     async def told(
         self, events: Sequence[Event], *, max_tokens: int | None = None, within_s: float | None = None
     ) -> str:
-        """A summary of everything that was said, for somebody who was not there; empty where nothing was.
+        """Return a summary of the whole conversation for a third party; empty when nothing was said.
 
         Args:
             events: of the session.
-            max_tokens: of it; None: as any summary.
-            within_s: a language model that takes longer is not waited for: an extract takes its place.
+            max_tokens: maximum length; None: that of any summary.
+            within_s: time limit of the language model; afterwards an extract takes its place.
         """
         if not events:
             return ""
@@ -277,7 +277,7 @@ class Compactor:
         return await asyncio.to_thread(self._extractive.extract, request), "extract"
 
     def _shortened(self, text: str, max_tokens: int) -> str:
-        """Whole sentences up to the longest allowed; a model does not count well."""
+        """Return the whole sentences within the maximum length, because a model does not count reliably."""
         kept = ""
         for sentence in re.findall(r"\S.*?(?:[.!?](?=\s)|\n|$)\s*", text, re.S):
             if self._count(kept + sentence) > max_tokens:
@@ -287,10 +287,11 @@ class Compactor:
 
 
 def covered_until(turns: Sequence[Turn], *, keep_turns: int) -> int | None:
-    """The seq up to which events can be covered so that the newest turns stay whole, or None when none can.
+    """Return the seq up to which events can be covered while the newest turns stay whole; None when none can.
 
-    Order of events and order of commit differ when something came late: no turn may lie on both sides. A turn
-    whose tool call has no result stays too: who opens the session next finds out what became of the call.
+    The order of events and the order of commit differ for a late event, and no turn may lie on both sides. A
+    turn whose tool call has no result stays as well: the next process that opens the session finds out the
+    outcome of the call.
     """
     if len(turns) <= keep_turns:
         return None
@@ -307,7 +308,7 @@ def covered_until(turns: Sequence[Turn], *, keep_turns: int) -> int | None:
 
 
 def transcript(request: SummaryRequest) -> str:
-    """What is to be summarised, as a language model reads it."""
+    """Return the content to be summarised, as text for a language model."""
     parts = [f"Earlier summary:\n{request.previous}\n"] if request.previous else []
     if request.state.slots:
         known = "\n".join(f"{name}: {slot.value}" for name, slot in request.state.slots.items())
@@ -322,8 +323,8 @@ def _lines(entry: Entry) -> Iterable[Line]:
     return [Line("person" if entry.role == "user" else "assistant", entry.text)]
 
 
-# What makes a line worth keeping. A question keeps its answer; numbers and names are what people come back
-# to; what was kept once fades, or the oldest lines would never leave.
+# Scores of lines. A question keeps its answer, and numbers and names are what people refer to later. A line
+# that was kept once fades; otherwise the oldest lines would never leave.
 _NUMBER_SCORE = 3.0
 _FACT_SCORE = 4.0
 _NAME_SCORE = 1.5
@@ -333,14 +334,15 @@ _TOOL_SCORE = 3.0
 _OLD_SCORE = 1.0
 _RECENT_SCORE = 1.0
 _LINE_WORDS = 40
-# Of our own in a line: "The person asked", "The assistant answered", "(cut off)".
+# Words added to a line: "The person asked", "The assistant answered", "(cut off)".
 _OWN_WORDS = 10
 _SMALL_WORDS = 3
 _TOOL_CHARS = 200
-# Longer than any word that people write: what has no space for so long is not cut at one.
+# Longer than any word that people write. A longer text without a space is not cut at a space.
 _WORD_CHARS = 40
 _CUT = " ..."
-# Thai and Lao, Burmese, Khmer, kana, Chinese characters: no spaces between words, of about two characters.
+# Thai and Lao, Burmese, Khmer, kana, Chinese characters: no spaces between words, which have about two
+# characters.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]"
@@ -355,7 +357,7 @@ _CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 
 
 def _scored(request: SummaryRequest) -> list[tuple[float, str]]:
-    """Lines with their worth, in the order of the conversation."""
+    """Return lines with their scores, in the order of the conversation."""
     previous = _old_lines(request.previous)
     scored = [(_OLD_SCORE + _content_score(line, request.state), line) for line in previous]
     told = _exchanges(request.lines)
@@ -366,7 +368,7 @@ def _scored(request: SummaryRequest) -> list[tuple[float, str]]:
 
 
 def _old_lines(summary: str) -> list[str]:
-    """The lines of an earlier summary; a paragraph that a model wrote, in sentences."""
+    """Return the lines of an earlier summary; a paragraph that a model wrote is divided into sentences."""
     lines: list[str] = []
     for line in summary.splitlines():
         whole = _word_count(line) <= 2 * _LINE_WORDS + _OWN_WORDS
@@ -375,7 +377,7 @@ def _old_lines(summary: str) -> list[str]:
 
 
 def _exchanges(lines: Sequence[Line]) -> list[tuple[float, str]]:
-    """Sentences as somebody would retell them; a question with the beginning of its answer in one line."""
+    """Return sentences in reported form; a question and the beginning of its answer form one line."""
     told: list[tuple[float, str]] = []
     at = 0
     while at < len(lines):
@@ -396,7 +398,7 @@ def _exchanges(lines: Sequence[Line]) -> list[tuple[float, str]]:
         elif line.who == "tool":
             told.append((_TOOL_SCORE, f"Tool: {line.text[:_TOOL_CHARS]}"))
         elif text:
-            # What the assistant says without being asked: a greeting, an offer.
+            # Unprompted speech of the assistant, such as a greeting or an offer.
             told.append((0.5 if _NUMBER.search(text) else 0.0, f'The assistant said: "{_short(text)}"'))
         at += 1
     return told
@@ -417,17 +419,17 @@ def _short(text: str) -> str:
 
 
 def _word_count(text: str) -> int:
-    """Words, also of scripts that put no spaces between them."""
+    """Return the number of words, also for scripts without spaces between them."""
     unspaced = _UNSPACED.sub(" ", text)
     return len(unspaced.split()) + len(_UNSPACED.findall(text)) // _UNSPACED_WORD_CHARS
 
 
 def _beginning(text: str, fits: Callable[[str], bool]) -> str:
-    """As much of the beginning of ``text`` as fits with the mark of a cut behind it; whole words.
+    """Return the longest beginning of ``text`` that fits with the mark of a cut after it, in whole words.
 
     Args:
-        text: longer than what fits.
-        fits: of a beginning with its mark. What is true of one is true of every shorter one.
+        text: longer than the limit.
+        fits: returns whether a beginning with its mark fits. If one fits, every shorter one must fit too.
     """
     low, high = 0, len(text)
     while low < high:
@@ -438,12 +440,12 @@ def _beginning(text: str, fits: Callable[[str], bool]) -> str:
         word = text.rfind(" ", 0, end) + 1
         end = word if word and end - word <= _WORD_CHARS else end
     while 0 < end < len(text) and unicodedata.category(text[end]) in ("Mn", "Mc", "Me", "Cf"):
-        # A sign that belongs to the character before it.
+        # A combining character belongs to the character before it.
         end -= 1
     kept = text[:end].rstrip()
     return kept + _CUT if kept else ""
 
 
 def _in_word(char: str) -> bool:
-    """Whether it is a part of a word that ends at a space."""
+    """Return whether a character is part of a word that ends at a space."""
     return (char in "'-" or unicodedata.category(char)[0] in "LMN") and not _UNSPACED.match(char)

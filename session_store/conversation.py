@@ -1,22 +1,25 @@
-"""One session as this process lives it: what is committed, what waits for it, and the view for the model.
+"""Open session of this process: its committed events, its pending drafts, and the view for the model.
 
-``Conversations`` opens sessions for a process. While a session is open here it is claimed once, for one call
-and the typed turns that share it; the claim fences every other process, and the next call in this one.
+``Conversations`` opens sessions for a process. An open session is claimed once, for one call and the typed
+turns that share it. The claim fences every other process, and the next call in this one.
+
 ``Conversation`` takes drafts in order and commits them through one task, several at once when the database is
 slow:
 
-* ``append`` returns when its drafts are durable. What must not happen before its record (asking the model,
-  running a tool) awaits it.
-* ``record`` returns at once. What states something that has happened already (what was heard, who came and
-  went) uses it; order is kept between the two.
+* ``append`` returns when its drafts are durable. An action that must not happen before its record (a model
+  request, a tool call) awaits it.
+* ``record`` returns at once. It is for facts that have happened already (heard audio, participants who joined
+  or left). Order is kept between the two.
 
-A database that is away delays ``append``; drafts are kept in order and tried again with the same keys until
-the conversation is closed, up to ``max_pending`` (then CapacityError: no effect without a record). What was
-perceived beside the words (``DROPPABLE``) has a budget of its own, ``max_pending_records``: when that is
-full its oldest records give way, so that nothing of it ever takes the room of a turn, a reply or a heard
-mark. A caller who is cancelled leaves its drafts in the queue: they are committed once, and the view has
-them. A session that was claimed by another process or deleted ends the conversation here: ``lost`` says why,
-every waiter gets the error, and nothing is written any more.
+While the database is unavailable, ``append`` waits. Drafts are kept in order and tried again with the same
+keys until the conversation is closed, up to ``max_pending``. Beyond that it raises CapacityError, so that no
+effect lacks a record. Records of perception (``DROPPABLE``) have a budget of their own,
+``max_pending_records``. When that is full, the oldest of them are dropped, so that they never take the room
+of a turn, a reply or a heard mark.
+
+A cancelled caller of ``append`` leaves its drafts in the queue: they are committed once and appear in the
+view. When another process claims the session or it is deleted, the conversation ends here. ``lost`` is set,
+``loss`` holds the reason, every waiter gets the error, and nothing is written any more.
 """
 
 import asyncio
@@ -62,19 +65,19 @@ T = TypeVar("T")
 
 READ_EVENTS = 1_000
 LEAST_BUDGET_TOKENS = 200
-# Behind a whole deadline of the writer, which has backed off already.
+# After a whole deadline of the writer, which has backed off already.
 RETRY_PAUSE_S = 0.2
 REUSED = "this key belongs to another turn already, send other words with a key of their own"
 _IN_VIEW = frozenset(
     {Kind.USER_TURN, Kind.HEARD, Kind.BOT_TURN, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.STATE, Kind.SUMMARY}
 )
-# Reports of specialists, and what their replay needs. A later report supersedes an earlier one, and what
-# counts of them stands in the person's turn: without them a session says the same.
+# Reports of specialists, and the data for their replay. A later report supersedes an earlier one, and the
+# relevant part of them is stored in the person's turn: the conversation is complete without them.
 DROPPABLE = frozenset({Kind.ANNOTATION, Kind.JOURNAL})
 
 
 class ConversationSettings(StrictModel):
-    """Share of a conversation that its model is given."""
+    """Part of a conversation that its model receives."""
 
     budget_tokens: int = Field(
         6_000,
@@ -86,16 +89,16 @@ class ConversationSettings(StrictModel):
 
 
 class ConversationTuning(ConversationSettings):
-    """Settings with the values beside them that no deployment sets.
+    """Settings, completed by values that no deployment sets.
 
     Attributes:
-        max_pending: drafts that may wait for a database that is away: turns, replies, heard marks, tool
-            calls. More is refused.
-        max_pending_records: beside them, records of what was perceived (``DROPPABLE``). Of more, the oldest
-            are dropped. A turn of a call writes up to 200 of them at once.
-        linger_ms: how long what nobody waits for may wait for more of its kind: one commit for all.
-        close_s: how long what waits may take when the conversation is closed.
-        typed_bytes_per_minute: that may be typed into one session, in UTF-8; a turn counts 200 at least.
+        max_pending: drafts that may wait while the database is unavailable: turns, replies, heard marks, tool
+            calls. More are refused.
+        max_pending_records: in addition, records of perception (``DROPPABLE``) that may wait. Beyond that,
+            the oldest are dropped. A turn of a call writes up to 200 of them at once.
+        linger_ms: time for which records without a waiter may wait for more of their kind, to share a commit.
+        close_s: time limit for pending drafts when the conversation is closed.
+        typed_bytes_per_minute: UTF-8 bytes that may be typed into one session; a turn counts at least 200.
     """
 
     max_pending: int = Field(default=1_000, ge=10, le=100_000)
@@ -107,10 +110,11 @@ class ConversationTuning(ConversationSettings):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """Drafts on their way, with who waits for them, and whether they may be dropped.
+    """Drafts that are being committed, with the waiter and whether they may be dropped.
 
     Attributes:
-        since_s: when they came, by the running loop.
+        done: result for the waiter; None without one.
+        since_s: time of arrival, by the running loop.
     """
 
     drafts: Sequence[Draft]
@@ -128,15 +132,15 @@ class _Waiting:
 
 
 class Conversation:
-    """A claimed session. Made by ``Conversations.open``.
+    """Claimed session. Created by ``Conversations.open``.
 
     Attributes:
-        session_id: which one.
-        clock: the session clock.
+        session_id: of the session.
+        clock: session clock.
         lost: set when the session is no longer ours.
-        turn: held by whoever answers a typed turn: the next one has the answer before it.
-        dropped_records: records of what was perceived that were dropped while the store was away, since the
-            session was opened here.
+        turn: lock held while a typed turn is answered, so that the next one has its answer before it.
+        dropped_records: number of perception records that were dropped since the session was opened here,
+            because the store was unavailable.
     """
 
     def __init__(
@@ -165,7 +169,7 @@ class Conversation:
         self._recalled: dict[int, Sequence[Event]] = {}
         self._queue: deque[_Waiting] = deque()
         self._pending = 0
-        # Of the queue, what may still be dropped: not what is on its way to the database.
+        # Part of the queue that may still be dropped: not what is on its way to the database.
         self._droppable: deque[_Waiting] = deque()
         self._pending_records = 0
         self._untold_drops = 0
@@ -186,44 +190,45 @@ class Conversation:
 
     @property
     def shown_id(self) -> str:
-        """For logs."""
+        """Beginning of the session's id, for logs."""
         return shown_id(self.session_id)
 
     @property
     def epoch(self) -> int:
-        """Of the claim."""
+        """Epoch of the claim."""
         return self._writer.epoch
 
     @property
     def events(self) -> Sequence[Event]:
-        """Committed events that the view is made of, by seq."""
+        """Committed events from which the view is made, by seq."""
         return tuple(self._events)
 
     @property
     def last_seq(self) -> int:
-        """Of the newest event that was seen here; a turn behind it is a new one."""
+        """Seq of the newest event that was seen here; a turn after it is a new one."""
         return self._seen_seq
 
     @property
     def loss(self) -> StoreError | None:
-        """Why the session is no longer ours."""
+        """Error with which the session was lost; None while it is ours."""
         return self._reason
 
     @property
     def state(self) -> SessionState:
-        """Speaker, intent and slots."""
+        """Speaker, intent and slots, folded from the events."""
         return fold_state(self._events)
 
     def take_typed(self, text: str) -> float:
-        """Count a typed turn before it is taken; return 0, or for how many seconds it may not be."""
+        """Count a typed turn before it is accepted; return 0, or the seconds until it may be."""
         return self._typed.take(self.session_id, text)
 
     def view(self, *, turn: int | None = None, beside: Sequence[Event] = ()) -> PromptView:
-        """What the model is given, made from the committed events alone.
+        """Return the input of the model, made from the committed events alone.
+
+        ``beside`` adds events that are not stored but that the model needs: refused tool calls.
 
         Args:
-            turn: see ``prompt_view``.
-            beside: what no event says and the model needs: calls of tools that were refused.
+            turn: as for ``prompt_view``.
         """
         recalled = self._recalled.get(turn, ()) if turn is not None else ()
         events = {event.seq: event for event in (*recalled, *self._events, *beside)}
@@ -231,16 +236,17 @@ class Conversation:
 
     @property
     def is_written(self) -> bool:
-        """Whether everything of weight that was said is committed: turns and tools."""
+        """True when all turns and tool events are committed; perception records do not count."""
         return self._pending == 0
 
     def foreseen(self, text: str, *, transport: str, is_whole: bool = True) -> PromptView:
-        """The view as it would be if the person had said this by now, with nothing told beside the words.
+        """Return the view as it would be if the person had said this, without any perception of it.
 
         Args:
             text: of the turn.
-            transport: of it.
-            is_whole: nothing is learnt from half a sentence: it would stand in front of the dialogue.
+            transport: of the turn.
+            is_whole: facts are extracted only from a whole turn: those of half a sentence would change the
+                notes before the dialogue.
         """
         turn = self.draft(Kind.USER_TURN, "user", {"text": text, "transport": transport})
         learnt = learn(text, self.state) if is_whole else None
@@ -255,7 +261,7 @@ class Conversation:
 
     @contextmanager
     def recalled(self, turn: int, events: Sequence[Event]) -> Iterator[None]:
-        """Have ``view(turn=turn)`` know these events too: those of a turn that a summary covers."""
+        """Include these events, which a summary covers, in ``view(turn=turn)`` while the context lasts."""
         self._recalled[turn] = events
         try:
             yield
@@ -272,7 +278,7 @@ class Conversation:
         key: str | None = None,
         **more: object,
     ) -> Draft:
-        """An event of this moment; the payload as a mapping, by name, or both."""
+        """Return a draft of an event that happens now; the payload as a mapping, by name, or both."""
         now_us = self.clock.now_us()
         whole = {**(payload or {}), **more}
         if key is None:
@@ -280,12 +286,12 @@ class Conversation:
         return Draft(kind, whole, now_us, now_us, source, key=key)
 
     async def append(self, *drafts: Draft) -> list[Event]:
-        """Commit, in order behind everything before; durable when it returns.
+        """Commit drafts after everything before them; they are durable when it returns.
 
         Raises:
             FencedError: another process claimed the session.
             UnknownSessionError: the session was deleted.
-            CapacityError: too much waits for a database that is away.
+            CapacityError: too much waits for an unavailable database.
         """
         done: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
         self._check_room(len(drafts))
@@ -293,16 +299,17 @@ class Conversation:
         return await done
 
     def record(self, *drafts: Draft) -> None:
-        """Commit soon, in order. What does not fit any more is logged, not raised."""
+        """Queue drafts to be committed soon, in order. Logs drafts that do not fit; never raises."""
         kept = sum(draft.kind not in DROPPABLE for draft in drafts)
         try:
             self._check_room(kept)
         except StoreClosedError as error:
-            # Nobody else has the session: these are gone.
+            # No other process has the session: these are gone.
             logger.error(f"session {self.shown_id}: {len(drafts)} records are lost: {error}")
             return
         except StoreError:
-            # The session is not ours any more, which was said once (``lost``): this is another process's.
+            # The session is not ours any more, which was logged once (``lost``); the facts belong to another
+            # process.
             logger.debug(f"session {self.shown_id}: {len(drafts)} records of a session that was lost")
             return
         except CapacityError as error:
@@ -324,20 +331,20 @@ class Conversation:
         event_us: int | None = None,
         supersedes: Sequence[str] = (),
     ) -> Event:
-        """Commit what the person said, with what can be learnt from it.
+        """Commit a turn of the person, with the facts extracted from it.
 
         Args:
             text: the words.
-            transport: how they came.
-            key: the same key is one turn. One that belongs to other words is refused.
-            rendered: the words as the model is shown them, when that says more.
-            tokens: what was perceived about them, as JSON.
-            event_us: when the person began to say them, where their words come late; None for now.
-            supersedes: keys of what was said before and counts no more.
+            transport: over which they came.
+            key: idempotency key of the turn. A key that belongs to other words is refused.
+            rendered: the words as the model receives them, when that adds information.
+            tokens: perception of the words, as JSON.
+            event_us: when the person began to speak, for words that come late; None for now.
+            supersedes: keys of earlier events that no longer count.
 
         Raises:
-            KeyReusedError: nothing of this turn was written.
-            As ``append``.
+            KeyReusedError: none of this turn was written.
+            StoreError, CapacityError: as ``append`` does.
         """
         self._check_key(key, text)
         extra: dict[str, object] = {"tokens": list(tokens)} if tokens else {}
@@ -353,8 +360,8 @@ class Conversation:
         if key is None:
             return (await self.append(turn, *state))[0]
         known_seq = self._seen_seq
-        # Only the store knows every key: nothing is learnt from words that it does not take, and nothing anew
-        # from those that are there: what was said since would be undone.
+        # Only the store has every key. Nothing is extracted from words that it refuses. Nothing is extracted
+        # again from words that are stored: that would undo later statements.
         [event] = await self.append(turn)
         if not _says(event, text):
             raise KeyReusedError(REUSED)
@@ -363,7 +370,11 @@ class Conversation:
         return event
 
     def _check_key(self, key: str | None, text: str) -> None:
-        """Raises KeyReusedError when a key that is known here belongs to something else."""
+        """Check an idempotency key against the events and drafts held here.
+
+        Raises:
+            KeyReusedError: it belongs to something else.
+        """
         if key is None:
             return
         known: list[Draft | Event] = [*self._events]
@@ -372,7 +383,7 @@ class Conversation:
             raise KeyReusedError(REUSED)
 
     async def keep_short(self) -> None:
-        """Summarise older turns whenever it is time, until cancelled. Run by ``Conversations``."""
+        """Summarise older turns whenever that is due, until cancelled. Run by ``Conversations``."""
         while True:
             await self._grown.wait()
             self._grown.clear()
@@ -381,38 +392,38 @@ class Conversation:
                 if draft is not None:
                     await self.append(draft)
             except AgentError as error:
-                # A session that is lost was said to be.
+                # The loss of a session has been logged already.
                 if self._reason is None:
                     logger.warning(f"session {self.shown_id}: no summary: {error}")
             except Exception:
-                # The edge of this task: without a summary the view leaves the oldest turns out, and the next
-                # turn tries again.
+                # Outermost level of this task: without a summary the view leaves the oldest turns out, and
+                # the next turn tries again.
                 logger.exception(f"session {self.shown_id}: no summary")
             if not self._grown.is_set():
                 self._short.set()
 
     def keep_short_now(self) -> None:
-        """Have ``keep_short`` look whether a summary is due, as it does behind every reply."""
+        """Make ``keep_short`` check whether a summary is due, as it does after every reply."""
         self._short.clear()
         self._grown.set()
 
     async def kept_short(self) -> None:
-        """Return when no summary is due or under way."""
+        """Wait until no summary is due or being written."""
         await self._short.wait()
 
     async def summary(self, *, max_tokens: int | None = None, within_s: float | None = None) -> str:
-        """Everything that was said, for somebody who was not there; see ``Compactor.told``."""
+        """Return a summary of the whole conversation for a third party (``Compactor.told``)."""
         return await self._compactor.told(self.events, max_tokens=max_tokens, within_s=within_s)
 
     async def in_time(self, committing: Coroutine[Any, Any, T]) -> T:
-        """Wait for a commit as long as a person does: ``turn_deadline_s`` of the store.
+        """Wait for a commit for as long as a person waits: ``turn_deadline_s`` of the store.
 
-        What was to be committed stays in the queue: the same keys ask again without saying it twice. The
-        time counts from the oldest draft that waits: a turn after one that was refused waits no longer than
-        until the next attempt of the writer.
+        Drafts stay in the queue after the deadline; a repetition with the same keys does not store them
+        twice. The time counts from the oldest pending draft. A turn after one that was refused therefore
+        waits only until the next attempt of the writer.
 
         Raises:
-            StoreUnavailableError: the database took nothing in that time.
+            StoreUnavailableError: the database accepted nothing in that time.
             StoreError: as the commit raises.
         """
         now_s = asyncio.get_running_loop().time()
@@ -425,7 +436,7 @@ class Conversation:
             raise StoreUnavailableError("the session store is away, send it again in a moment") from None
 
     async def flushed(self) -> None:
-        """Return when nothing waits; nothing lingers meanwhile."""
+        """Wait until nothing is pending; nothing lingers meanwhile."""
         self._hurry = True
         self._more.set()
         try:
@@ -442,7 +453,7 @@ class Conversation:
             )
 
     def _make_room(self) -> bool:
-        """For one more record that may be dropped: the oldest of them gives way. False when none can."""
+        """Make room for a droppable record by dropping the oldest; return False when none can be dropped."""
         if self._pending_records < self._settings.max_pending_records:
             return True
         self.dropped_records += 1
@@ -463,12 +474,12 @@ class Conversation:
         self._more.set()
 
     def _take(self) -> list[_Waiting]:
-        """Everything that waits, on its way to the database from here on."""
+        """Return all pending drafts, which are on their way to the database from here on."""
         self._droppable.clear()
         return list(self._queue)
 
     async def pump(self) -> None:
-        """Commit what comes until cancelled. Run by ``Conversations``."""
+        """Commit pending drafts until cancelled. Run by ``Conversations``."""
         try:
             while self._reason is None:
                 await self._more.wait()
@@ -478,7 +489,7 @@ class Conversation:
                     await self._commit_waiting(self._take())
                 self._idle.set()
         except Exception:
-            # The edge of this task. Whoever waits for a commit must hear that there will be none.
+            # Outermost level of this task. Waiters must be notified that no commit will follow.
             logger.exception(f"session {self.shown_id}: commits broke")
             self.lose(StoreError("the session can be written to no longer"))
         finally:
@@ -486,7 +497,7 @@ class Conversation:
                 self.lose(StoreClosedError("the session was closed in this process"))
 
     async def _linger(self) -> None:
-        """While nobody waits for a commit, wait a little for more that can go with it."""
+        """Wait briefly for more drafts that can share the commit, as long as there is no waiter."""
         deadline_s = asyncio.get_running_loop().time() + self._settings.linger_ms / 1000
         try:
             async with asyncio.timeout_at(deadline_s):
@@ -502,7 +513,7 @@ class Conversation:
         except (FencedError, UnknownSessionError, StoreClosedError) as error:
             self.lose(error)
         except StoreError as error:
-            # Something in it cannot be stored, ever: alone, it hurts nobody else.
+            # One of them can never be stored. Committed alone, it does not affect the others.
             if len(batch) > 1:
                 for item in batch:
                     if self._reason is None:
@@ -520,7 +531,7 @@ class Conversation:
             except StoreClosedError:
                 raise
             except StoreUnavailableError:
-                # The writer waited and backed off for its whole deadline; the drafts keep their keys.
+                # The writer has waited and backed off for its whole deadline; the drafts keep their keys.
                 logger.error(f"session {self.shown_id}: the store is away, {len(drafts)} events wait")
                 await asyncio.sleep(RETRY_PAUSE_S)
 
@@ -540,7 +551,7 @@ class Conversation:
         return item
 
     def _tell_drops(self) -> None:
-        """Once for an outage, at its end."""
+        """Log the dropped records once per outage, at its end."""
         if self._untold_drops:
             logger.error(
                 f"session {self.shown_id}: while the store was away, {self._untold_drops} records of what "
@@ -549,8 +560,8 @@ class Conversation:
             self._untold_drops = 0
 
     def _take_in(self, events: list[Event]) -> None:
-        # An event whose key was stored before comes back with its old seq: the view has it. Two drafts of one
-        # key in one batch are one event.
+        # An event whose key was stored before comes back with its old seq and is in the view already. Two
+        # drafts with one key in one batch are one event.
         new = list({event.seq: event for event in events if event.seq > self._seen_seq}.values())
         self._seen_seq = max([self._seen_seq, *(event.seq for event in new)])
         self._events.extend(event for event in new if event.kind in _IN_VIEW)
@@ -560,11 +571,11 @@ class Conversation:
             self.keep_short_now()
 
     def lose(self, error: StoreError) -> None:
-        """The session is no longer ours: every waiter is told, nothing is written any more."""
+        """Mark the session as lost: every waiter gets the error, and nothing is written any more."""
         self._reason = error
         self._tell_drops()
         if self._queue and isinstance(error, StoreClosedError):
-            # Nobody else has the session: what waits is gone.
+            # No other process has the session: the pending drafts are gone.
             count = sum(len(item.drafts) for item in self._queue)
             logger.error(f"session {self.shown_id}: {count} events are lost: {error}")
         self._droppable.clear()
@@ -576,14 +587,14 @@ class Conversation:
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A session that is open in this process.
+    """Session that is open in this process.
 
     Attributes:
         ready: the claim.
-        users: how many hold it.
-        is_in_call: one of them is a call, which hears the answers.
-        tasks: what runs while it is open.
-        retiring: ends it, when nobody has held it for a moment.
+        users: number of holders.
+        is_in_call: true when one of them is a call, which plays the answers.
+        tasks: run while it is open.
+        retiring: ends it when it has had no holder for a moment.
     """
 
     ready: asyncio.Task[Conversation]
@@ -594,14 +605,14 @@ class _Open:
 
 
 class Conversations:
-    """The sessions that are open in this process. One per process and store.
+    """Open sessions of this process. One instance per process and store.
 
-    A session that nobody holds any more stays open until what it recorded is committed and its summary, if
-    one is due, is written; who opens it meanwhile goes on with the same claim. ``close`` ends all of them.
+    A session without a holder stays open until its records are committed and its summary, if one is due, is
+    written. A user who opens it meanwhile continues under the same claim. ``close`` ends all of them.
 
     Args:
-        store: open; closed by its owner after this.
-        settings: how sessions are lived.
+        store: open; its owner closes it after this.
+        settings: of the conversations.
         compactor: summarises older turns.
     """
 
@@ -616,7 +627,7 @@ class Conversations:
         self._viewing = asyncio.Lock()
 
     def get(self, session_id: str) -> Conversation | None:
-        """The session, when somebody here holds it."""
+        """Return the session if it has a holder in this process, otherwise None."""
         entry = self._open.get(session_id)
         return None if entry is None or not entry.users else _opened(entry)
 
@@ -624,7 +635,7 @@ class Conversations:
     async def open(
         self, session_id: str | None = None, *, owner: str | None = None, for_call: bool = False
     ) -> AsyncIterator[Conversation]:
-        """Hold a session: claimed by the first who asks, ended behind the last.
+        """Hold a session: it is claimed for its first holder and ended after its last.
 
         A session is in one call at a time: the newest call takes it over, and the call before loses it as if
         another process had claimed it. Typed turns, which are answered to their own client, share it.
@@ -635,18 +646,18 @@ class Conversations:
             for_call: hold it for a call.
 
         Raises:
-            UnknownSessionError: there is none of that id.
+            UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         if session_id is None:
             session_id = (await self.store.create(owner=owner)).id
         if for_call:
             await self._end_call(session_id)
-        # Nothing is awaited from here until the call has the session: of two that come at once one loses it.
+        # No await from here until the call has the session: of two concurrent calls one loses it.
         entry = self._open.get(session_id)
         known = None if entry is None else _opened(entry)
         if entry is None or (known is not None and known.lost.is_set()):
-            # A lost one: who opens it now takes it back. Its old users keep what they have.
+            # A lost session is claimed again for this user. Its former users keep what they have.
             ready = asyncio.create_task(
                 self._claim(session_id), name=f"session.{session_id[:SHOWN_CHARS]}.claim"
             )
@@ -677,13 +688,13 @@ class Conversations:
                     self._retire(session_id, entry), name=f"session.{session_id[:SHOWN_CHARS]}.end"
                 )
                 entry.retiring = retiring
-                # A user who leaves because the store is away has waited already; what waits is committed
-                # when it is back.
+                # A user who leaves because the store is unavailable has waited already. Pending drafts are
+                # committed when it is back.
                 if not refused:
                     await self._flushed(entry)
 
     async def close(self) -> None:
-        """End every session, within ``close_s``. Nobody may hold one any more."""
+        """End every session, within ``close_s``. All holders must have left."""
         entries = list(self._open.items())
         await asyncio.gather(*(self._flushed(entry) for _, entry in entries))
         for session_id, entry in entries:
@@ -692,10 +703,10 @@ class Conversations:
             await self._end(session_id, entry)
 
     async def delete(self, session_id: str) -> None:
-        """Every trace of a session, also where it is open.
+        """Delete a session completely, also where it is open.
 
         Raises:
-            UnknownSessionError: there is none of that id.
+            UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         await self.store.delete(session_id)
@@ -705,12 +716,12 @@ class Conversations:
             conversation.lose(UnknownSessionError(f"session {shown_id(session_id)} was deleted"))
 
     async def release(self, session_id: str, why: str) -> bool:
-        """Have whoever holds a session here lose it, as if another process had claimed it.
+        """Make the holders of a session here lose it, as if another process had claimed it.
 
-        What they have recorded is committed first. Who opens it next claims it anew.
+        Their records are committed first. The next user who opens it claims it anew.
 
         Returns:
-            Whether anybody held it.
+            True when it had a holder.
         """
         conversation = self.get(session_id)
         entry = self._open.get(session_id)
@@ -721,20 +732,20 @@ class Conversations:
         return True
 
     async def _end_call(self, session_id: str) -> None:
-        """Have the call that holds a session here lose it."""
+        """Make the call that holds a session here lose it."""
         while (entry := self._open.get(session_id)) is not None and entry.is_in_call:
             await asyncio.wait({entry.ready})
             conversation = _opened(entry)
             if conversation is None or conversation.lost.is_set():
                 return
             await self._flushed(entry)
-            # It may have ended, or have been taken over, meanwhile.
+            # It may have ended or been taken over meanwhile.
             if self._open.get(session_id) is entry and entry.is_in_call:
                 conversation.lose(FencedError(f"session {shown_id(session_id)} goes on in another call"))
                 return
 
     async def _flushed(self, entry: _Open) -> None:
-        """Return when what was recorded is committed, or after ``close_s``."""
+        """Wait until the records are committed, or for ``close_s`` at most."""
         conversation = _opened(entry)
         if conversation is None or not entry.tasks:
             return
@@ -745,13 +756,14 @@ class Conversations:
             logger.error(f"session {conversation.shown_id}: events wait for a store that is away")
 
     async def _retire(self, session_id: str, entry: _Open) -> None:
-        """End a session that nobody holds, once it has nothing left to do."""
+        """End a session without a holder, once its work is done."""
         conversation = _opened(entry)
         if conversation is not None and not conversation.lost.is_set():
-            # A store that is away keeps it open: what waits is committed when it is back.
+            # While the store is unavailable the session stays open; pending drafts are committed when it is
+            # back.
             await conversation.flushed()
             if entry.tasks:
-                # Turns that nothing answered, and an import, have no reply behind which it would be seen.
+                # Unanswered turns, and an import, have no reply after which a due summary would be noticed.
                 conversation.keep_short_now()
             await conversation.kept_short()
             await conversation.flushed()
@@ -767,12 +779,13 @@ class Conversations:
             await asyncio.wait(entry.tasks)
 
     async def view(self, session_id: str) -> PromptView:
-        """What the model would be given now; claims nothing.
+        """Return the input of the model at present; claims nothing.
 
-        Made in a thread, one at a time: a long session takes 20 ms, and anybody who reads it may ask for it.
+        Made in a thread, one at a time: a long session takes 20 ms, and any reader of it may request the
+        view.
 
         Raises:
-            UnknownSessionError: there is none of that id.
+            UnknownSessionError: there is no session with that id.
         """
         entry = self._open.get(session_id)
         live = None if entry is None else _opened(entry)
@@ -795,14 +808,15 @@ class Conversations:
         )
 
     async def _read(self, session_id: str) -> list[Event]:
-        """The events that the view is made of: from the newest summary on."""
+        """Return the events from which the view is made: from the newest summary on."""
         summary = await self.store.newest_event(session_id, Kind.SUMMARY)
         if summary is not None and (until_seq := _stands_until(summary)):
             events = await self._read_after(session_id, until_seq)
             counts = newest_summary(current_events(events))
             if counts is not None and counts.seq == summary.seq:
                 return events
-        # There is none, it carries no state, or a later event supersedes it: what it covers counts after all.
+        # There is no summary, it carries no state, or a later event supersedes it: the events that it covers
+        # count after all.
         return _from_last_summary(await self._read_after(session_id, 0))
 
     async def _read_after(self, session_id: str, after_seq: int) -> list[Event]:
@@ -816,12 +830,12 @@ class Conversations:
 
 
 def _says(turn: Draft | Event, text: str) -> bool:
-    """Whether it is a turn of the person with these words."""
+    """Return whether it is a turn of the person with these words."""
     return turn.kind is Kind.USER_TURN and turn.payload.get("text") == text
 
 
 def _opened(entry: _Open) -> Conversation | None:
-    """The conversation, once it is claimed."""
+    """Return the conversation, or None while it is not claimed."""
     ready = entry.ready
     if not ready.done() or ready.cancelled() or ready.exception() is not None:
         return None
@@ -829,17 +843,17 @@ def _opened(entry: _Open) -> Conversation | None:
 
 
 def _from_last_summary(events: Sequence[Event]) -> list[Event]:
-    """Without the events that the newest summary takes the place of."""
+    """Return the events without those that the newest summary replaces."""
     summary = newest_summary(current_events(events))
     until_seq = _stands_until(summary)
     return [event for event in events if event.seq > until_seq or event is summary]
 
 
 def _stands_until(summary: Event | None) -> int:
-    """Up to which seq a summary takes the place of the events; 0 when it takes that of none.
+    """Return the seq up to which a summary replaces the events; 0 when it replaces none.
 
-    Of the turns it does in any case. What is known about the conversation is in those events too, and only a
-    summary that carries the state (one of ``compaction`` does, an imported one may not) has it as well.
+    A summary always replaces the turns. The state of the conversation is in those events as well, and only a
+    summary that carries the state can replace it. Those of ``compaction`` do; an imported one may not.
     """
     if summary is None or not isinstance(summary.payload.get("state"), Mapping):
         return 0

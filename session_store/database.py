@@ -1,16 +1,16 @@
 """Transactions on SQLite and on PostgreSQL, through one interface.
 
 Work is a plain function over a SQLAlchemy Core connection, the same for both databases. It runs in a
-transaction: one at a time on the connection that writes, several at once on those that read. Whatever a
-driver raises leaves here as one of the store's errors, by what can be done about it:
+transaction: one at a time on the connection that writes, several at once on those that read. Every exception
+of a driver leaves this module as one of the store's errors, classified by the possible reaction:
 
-* ``StoreUnavailableError``: the database is away. The same work may be tried again; whether it was committed
-  is not known.
-* ``LockedError``: somebody else holds the row at this moment.
-* ``RefusedError``: the database answers and does not take these rows.
+* ``StoreUnavailableError``: the database is unavailable. The same work may be tried again; it may or may not
+  have been committed.
+* ``LockedError``: another process holds the row at this moment.
+* ``RefusedError``: the database answers and does not accept these rows.
 
-SQLite runs in threads of its own rather than through ``aiosqlite``: that costs one change of threads per
-transaction instead of one per statement, and a loop on virtual time can run it in line.
+SQLite runs in dedicated threads rather than through ``aiosqlite``. That costs one change of threads per
+transaction instead of one per statement, and a loop on virtual time can run it inline.
 """
 
 import asyncio
@@ -40,44 +40,44 @@ from session_store.settings import StoreTuning, file_of
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]
 
-# Sent by every commit with "session seq", so that followers in other processes look at once.
+# Every commit notifies it with "session seq", so that followers in other processes read at once.
 CHANNEL = "session_store"
 READERS = 4
-# Of SQLite's write-ahead log, 4 KiB each, before its pages are copied into the file. The copy happens in the
-# commit that reaches it. A commit of twenty sessions writes 65 pages (each session is a page of three trees):
-# with SQLite's own 1,000 every 15th commit would copy, and one append in twenty waits for that.
+# Pages of SQLite's write-ahead log, 4 KiB each, before they are copied into the file. The commit that reaches
+# the limit does the copying. A commit of twenty sessions writes 65 pages (each session is a page of three
+# trees). With SQLite's own 1,000 every 15th commit would copy, and one append in twenty would wait for that.
 CHECKPOINT_PAGES = 4_000
 SQLITE_MAGIC = b"SQLite format 3\0"
-# Of a SQLite file: up to and with the byte that says whether it is written by way of a log, which is 2 then.
+# Header of a SQLite file, up to the byte that is 2 when the file uses a write-ahead log.
 HEADER_BYTES = 19
-# SQLite asks after so many steps of a statement whether it is still wanted: about once in a millisecond.
+# SQLite checks after this number of steps whether a statement is still wanted: about once in a millisecond.
 STEPS_BETWEEN_LOOKS = 10_000
-# Conversations are nobody else's.
+# Conversations are private to the user who runs the server.
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
-# "parley" on a telephone: any number that no other program is likely to lock.
+# "parley" on a telephone keypad; any number that no other program is likely to lock.
 MIGRATION_LOCK = 727539
 CONNECT_RETRY_S = 0.2
 LOCK_POLL_S = 0.01
-# The other settings of it wait for the disk too, some for those of replicas beside, and stay as they are.
+# Its other values wait for the disk too, some also for replicas, and stay as they are.
 _SYNCED = sa.text(
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
 
 
 class RefusedError(StoreError):
-    """The database does not take these rows, now or later."""
+    """The database does not accept these rows, now or later."""
 
 
 class LockedError(StoreUnavailableError):
-    """Somebody else holds the row: try again at once."""
+    """Another process holds the row: try again at once."""
 
 
 class ReadDatabase(Protocol):
-    """Where work that only reads runs."""
+    """Database for work that only reads."""
 
     async def open(self) -> None:
-        """Make it ready: the schema of a ``Database`` is brought up to date, that of another is as it is.
+        """Prepare the database. A ``Database`` migrates its schema; any other leaves it as it is.
 
         Raises:
             ConfigError: the database cannot be used.
@@ -86,31 +86,31 @@ class ReadDatabase(Protocol):
         ...
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that only reads, on one state of the data, for ``attempt_s`` at most.
+        """Run work that only reads, on one snapshot of the data, for ``attempt_s`` at most.
 
         Raises:
-            StoreError: see the module.
+            StoreError: as the module docstring lists.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         ...
 
 
 class Database(ReadDatabase, Protocol):
-    """Where work runs."""
+    """Database for work that reads and writes."""
 
     async def write(self, work: Work[T]) -> T:
         """Run work in a transaction; durable when it returns. One at a time.
 
         Raises:
-            StoreError: see the module.
+            StoreError: as the module docstring lists.
         """
         ...
 
     async def listen(self, heard: Callable[[str], None]) -> None:
-        """Call ``heard`` with what other processes announce, until the connection ends.
+        """Call ``heard`` with the announcements of other processes, until the connection ends.
 
         Raises:
             StoreUnavailableError: the database does not answer.
@@ -119,7 +119,7 @@ class Database(ReadDatabase, Protocol):
 
 
 def database(settings: StoreTuning) -> Database:
-    """The database of an address.
+    """Return the database of the configured address.
 
     Raises:
         ConfigError: the address is not understood.
@@ -129,7 +129,7 @@ def database(settings: StoreTuning) -> Database:
 
 
 def read_only_database(settings: StoreTuning) -> ReadDatabase:
-    """The database of an address, in which nothing can be changed.
+    """Return the database of the configured address, opened so that nothing can be changed.
 
     Raises:
         ConfigError: the address is not understood.
@@ -140,7 +140,10 @@ def read_only_database(settings: StoreTuning) -> ReadDatabase:
 
 
 class SqliteReader:
-    """A file that is read and left as it is, with its folder: a few threads and connections."""
+    """SQLite file that is only read, with a few threads and connections.
+
+    The file and its folder stay unchanged.
+    """
 
     _use = "read"
 
@@ -165,7 +168,7 @@ class SqliteReader:
                     )
         finally:
             # A thread cannot be cancelled, but the statement that it runs ends. One that hangs in the
-            # operating system keeps its thread; nobody waits for it.
+            # operating system keeps its thread, without a waiter.
             unwanted.set()
 
     async def close(self) -> None:
@@ -187,17 +190,17 @@ class SqliteReader:
     ) -> sa.Engine:
         engine = sa.create_engine(
             url or self._url,
-            # Transactions are begun below, not by the driver when it sees the first INSERT.
+            # Transactions begin below, not in the driver at the first INSERT.
             connect_args={"check_same_thread": False, "isolation_level": None},
             hide_parameters=True,
             **pool,
         )
         settings = (
-            # First: those behind it may have to wait for somebody's lock.
+            # First, because the pragmas after it may have to wait for a lock.
             f"busy_timeout={busy_timeout_ms or self._settings.busy_timeout_ms}",
             "synchronous=FULL",
             "foreign_keys=ON",
-            # What was deleted is overwritten with zeros: a forgotten conversation is not left in free pages.
+            # Deleted data is overwritten with zeros: a deleted conversation does not remain in free pages.
             "secure_delete=ON",
             f"wal_autocheckpoint={CHECKPOINT_PAGES}",
             *pragmas,
@@ -213,7 +216,7 @@ class SqliteReader:
         return engine
 
     async def _connect_readers(self) -> None:
-        """Open every connection that reads: a call takes none of their descriptors later."""
+        """Open every reading connection now, so that calls do not compete with them for descriptors later."""
         await asyncio.get_running_loop().run_in_executor(self._reader_threads, self._fill_readers)
 
     def _fill_readers(self) -> None:
@@ -244,35 +247,35 @@ class SqliteReader:
                 _check_readable(connection)
 
     def _header(self) -> bytes:
-        """How the file begins; nothing when it is not there or empty."""
+        """Return the beginning of the file; empty when the file is missing or empty."""
         if not self._path.exists():
             return b""
         with self._path.open("rb") as file:
             header = file.read(HEADER_BYTES)
-        # SQLite takes a file of a few bytes for an empty one and writes over it.
+        # SQLite treats a file of a few bytes as empty and overwrites it.
         if header and not (header.startswith(SQLITE_MAGIC) and len(header) == HEADER_BYTES):
             raise self._foreign()
         return header
 
     def _untouched(self, header: bytes) -> sa.URL:
-        """An address under which SQLite makes and changes no file, those beside the database included."""
+        """Return an address with which SQLite creates and changes no file, including its side files."""
         how = {"uri": "true", "mode": "ro"}
         log, index = (Path(f"{self._path}{ending}") for ending in ("-wal", "-shm"))
         if header[HEADER_BYTES - 1] == 2:
             if log.exists() and index.exists():
-                # Somebody has it open, or died: the index is shared as it is, or made anew in memory.
+                # Another process has it open, or crashed: the index is shared as it is, or rebuilt in memory.
                 how["readonly_shm"] = "1"
             elif log.exists() and log.stat().st_size > 0:
                 raise ConfigError(
                     f"{self._path}: has a -wal file without its -shm file; start Parley on it once"
                 )
             else:
-                # Nobody has it open and everything is in it. SQLite would make both files all the same.
+                # No process has it open and it is complete. SQLite would create both files all the same.
                 how["immutable"] = "1"
         return self._url.set(database=f"file:{quote(str(self._path.absolute()))}", query=how)
 
     def _inspect(self, connection: sa.Connection, *, existed: bool) -> None:
-        """Find out what the file is before anything in it is changed, its journal mode included."""
+        """Check what kind of file it is before anything in it is changed, its journal mode included."""
         if existed and self._settings.check_file:
             found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
             if found != "ok":
@@ -281,7 +284,7 @@ class SqliteReader:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say what is wrong with the file, in one line."""
+        """Translate an error of the file to one line that says what is wrong with it."""
         try:
             yield
         except OSError as error:
@@ -319,7 +322,7 @@ class SqliteReader:
 
 
 class SqliteDatabase(SqliteReader):
-    """A file: one thread and connection that write, a few that read."""
+    """SQLite file with one thread and connection that write, and a few that read."""
 
     _use = "written"
 
@@ -337,7 +340,7 @@ class SqliteDatabase(SqliteReader):
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
 
     async def listen(self, heard: Callable[[str], None]) -> None:
-        # A file announces nothing: followers of what other processes write poll.
+        # A file announces nothing: followers poll for the writes of other processes.
         await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
@@ -358,10 +361,10 @@ class SqliteDatabase(SqliteReader):
                 with self._connection.begin():
                     return work(self._connection)
             except (StoreError, sa.exc.IntegrityError, sa.exc.DataError):
-                # Of the work or its rows; the connection has rolled back and goes on.
+                # Caused by the work or its rows; the connection has rolled back and can be used again.
                 raise
             except BaseException:
-                # After a full disk or an I/O error a connection may not find back by itself.
+                # After a full disk or an I/O error a connection may not recover on its own.
                 self._disconnect()
                 raise
 
@@ -374,8 +377,8 @@ class SqliteDatabase(SqliteReader):
         with self._explained():
             existed = bool(self._header())
             self._make_private()
-            # Foreign keys off: a migration that copies a table drops the old one, which would take the events
-            # of every session along.
+            # Foreign keys are off: a migration that copies a table drops the old one, which would delete the
+            # events of every session.
             how: dict[str, Any] = {
                 "busy_timeout_ms": max(1, round(self._settings.open_deadline_s * 1_000)),
                 "poolclass": NullPool,
@@ -394,11 +397,12 @@ class SqliteDatabase(SqliteReader):
     def _keep_log(self, connection: sa.Connection) -> str | None:
         """Turn on the write-ahead log and return the journal mode that the file then has.
 
-        SQLite does not wait here for whoever is about to write: it says at once that the file is locked, its
-        ``busy_timeout`` notwithstanding. Of several processes that open a new file together, one would fail.
+        SQLite does not wait here for a process that is about to write. In spite of ``busy_timeout`` it
+        reports at once that the file is locked. Of several processes that open a new file together, one would
+        fail.
         """
         deadline_s = time.monotonic() + self._settings.open_deadline_s
-        # Counted as well: virtual time stands still here.
+        # Attempts are counted as well, because virtual time stands still here.
         looks_left = round(self._settings.open_deadline_s / LOCK_POLL_S)
         while True:
             try:
@@ -412,9 +416,9 @@ class SqliteDatabase(SqliteReader):
             time.sleep(LOCK_POLL_S)
 
     def _make_private(self) -> None:
-        """Make the file, and the folders on the way to it, for this user alone. What is there stays so.
+        """Create the file, and the missing folders on its path, for this user alone.
 
-        SQLite gives the files beside it the mode that it has.
+        Existing ones are not changed. SQLite gives its side files the mode of the file.
         """
         try:
             for folder in reversed(self._path.parents):
@@ -427,11 +431,11 @@ class SqliteDatabase(SqliteReader):
 
 
 class PostgresDatabase:
-    """A server: one connection that writes, a pool that reads, one that listens.
+    """PostgreSQL server: one connection that writes, a pool that reads, one that listens.
 
     Args:
-        settings: where, and how long to wait.
-        read_only: look at the schema and leave it; the server refuses to change anything.
+        settings: address and timeouts.
+        read_only: check the schema without migrating it; the server refuses changes.
     """
 
     def __init__(self, settings: StoreTuning, *, read_only: bool = False) -> None:
@@ -445,16 +449,16 @@ class PostgresDatabase:
             max_overflow=2,
             pool_pre_ping=True,
             pool_timeout=settings.read_deadline_s,
-            # What was said is not for the text of an exception.
+            # Texts of conversations must not appear in exceptions.
             hide_parameters=True,
             connect_args={
                 "timeout": settings.attempt_s,
                 "server_settings": {
                     "application_name": "parley",
-                    # The planner's compiler costs more than it saves in statements this small.
+                    # The planner's compiler costs more than it saves for such small statements.
                     "jit": "off",
                     "statement_timeout": milliseconds,
-                    # A process that is frozen inside a transaction gives its rows back.
+                    # A process that is frozen inside a transaction releases its rows.
                     "idle_in_transaction_session_timeout": milliseconds,
                     **({"default_transaction_read_only": "on"} if read_only else {}),
                 },
@@ -489,7 +493,7 @@ class PostgresDatabase:
                     await self._disconnect()
                 raise
             except StoreError:
-                # Of the work; the connection has rolled back and goes on.
+                # Caused by the work; the connection has rolled back and can be used again.
                 raise
             except BaseException:
                 await self._disconnect()
@@ -514,7 +518,7 @@ class PostgresDatabase:
                 except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                     raise StoreUnavailableError(f"PostgreSQL hung up ({type(error).__name__})") from error
                 finally:
-                    # Nobody else may get a connection that listens.
+                    # No other user may get a connection that listens.
                     await connection.invalidate()
 
     async def close(self) -> None:
@@ -523,7 +527,7 @@ class PostgresDatabase:
             async with asyncio.timeout(self._settings.close_s):
                 await self._engine.dispose()
         except TimeoutError:
-            # Says goodbye on each connection and waits for the answer: a server that hangs gives none.
+            # It closes each connection with a handshake, which a hanging server does not answer.
             logger.warning("session store: PostgreSQL does not answer, its connections are cut")
 
     async def _disconnect(self) -> None:
@@ -533,7 +537,10 @@ class PostgresDatabase:
             await connection.close()
 
     async def _connect_to_write(self) -> AsyncConnection:
-        """A connection whose commits are on disk when they are answered, whatever the server's default is."""
+        """Return a connection whose commits are on disk when they are acknowledged.
+
+        The server's default may be otherwise.
+        """
         connection = await self._engine.connect()
         try:
             await connection.execute(_SYNCED)
@@ -551,7 +558,7 @@ class PostgresDatabase:
     async def _migrate(self) -> None:
         async with self._engine.connect() as connection:
             wait_ms = round(self._settings.open_deadline_s * 1_000)
-            # Another process may be at it, and then this one waits for longer than for a statement.
+            # Another process may be migrating; this wait may take longer than a statement.
             await connection.execute(sa.text(f"SET LOCAL statement_timeout = {wait_ms}"))
             await connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
             await connection.execute(sa.text("SET LOCAL statement_timeout = 0"))
@@ -560,7 +567,7 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def _explained(self) -> AsyncIterator[None]:
-        """Say what is wrong with the server or its address, in one line."""
+        """Translate an error of the server or its address to one line."""
         where = self._url.set(username=None, password=None).render_as_string()
         try:
             yield
@@ -570,14 +577,14 @@ class PostgresDatabase:
             raise StoreUnavailableError(f"{where}: does not answer ({type(error).__name__})") from error
         except DBAPIError as error:
             state = _sqlstate(error)
-            # 28: who we are; 3D, 3F: what we ask for; 42501: what we may do.
+            # 28: authentication; 3D, 3F: missing database or schema; 42501: insufficient privilege.
             if state[:2] in {"28", "3D", "3F"} or state == "42501":
                 raise ConfigError(f"{where}: {error.orig}") from error
             raise StoreUnavailableError(f"{where}: {error.orig}") from error
 
 
 def _check_readable(connection: sa.Connection) -> None:
-    """Make sure of the schema where it may not be brought up to date.
+    """Check the schema where it may not be migrated.
 
     Raises:
         ConfigError: it is not the newest one.
@@ -595,7 +602,7 @@ def _translated(name: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        # The driver's text quotes values of the row, which are somebody's words: the log gets the type.
+        # The driver's text quotes values of the row, which are private: the log gets the type only.
         kind = type(error.orig).__name__
         if _sqlstate(error) == "55P03":
             raise LockedError(f"{name}: the row is locked") from error
@@ -605,7 +612,7 @@ def _translated(name: str) -> Iterator[None]:
     except (OSError, TimeoutError) as error:
         raise StoreUnavailableError(f"{name} does not answer ({type(error).__name__})") from error
     except sa.exc.TimeoutError as error:
-        # Of the pool: no connection in time.
+        # The pool has no connection in time.
         raise StoreUnavailableError(f"{name} does not answer ({type(error).__name__})") from error
 
 
@@ -614,12 +621,12 @@ def _reason(error: DBAPIError) -> str:
 
 
 def _sqlite_code(error: DBAPIError) -> int:
-    """The primary result code, 0 for another database."""
+    """Return the primary result code; 0 for another database."""
     return int(getattr(error.orig, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _sqlite_away(error: DBAPIError) -> bool:
-    # What is not about a row: busy, full, I/O error, cannot open, read-only, damaged.
+    # Errors that are not about a row: busy, full, I/O error, cannot open, read-only, damaged.
     return isinstance(error.orig, sqlite3.DatabaseError) and not isinstance(
         error.orig,
         sqlite3.IntegrityError | sqlite3.DataError | sqlite3.ProgrammingError | sqlite3.NotSupportedError,
@@ -631,10 +638,10 @@ def _sqlstate(error: DBAPIError) -> str:
 
 
 def _postgres_away(error: DBAPIError) -> bool:
-    """Whether it is about the server and not about a row.
+    """Return whether an error is about the server and not about a row.
 
-    22: data; 23: integrity; 54: too large; P0: raised by a trigger. Everything else, a lost connection
-    without a state included, may be over when the server is back or was mended.
+    22: data; 23: integrity; 54: too large; P0: raised by a trigger. Any other error, a lost connection
+    without a state included, may disappear when the server is back or has been repaired.
     """
     if isinstance(error.orig, sqlite3.Error):
         return False

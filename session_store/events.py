@@ -1,7 +1,7 @@
-"""The events of a session: what is written to the timeline and never changed.
+"""Events of a session: immutable entries of its timeline.
 
 ``Draft`` is an event before its commit, ``Event`` after it. ``seq`` is the order of commit, gapless from 1 in
-each session; ``event_us`` is when it happened. A late event has a late ``seq``; a correction is a new event
+each session; ``event_us`` is when it happened. A late event has a late ``seq``. A correction is a new event
 whose payload names the one that it ``supersedes``. Payloads are JSON objects with a version ``v``, so that a
 timeline of an older release can be read.
 """
@@ -17,57 +17,59 @@ PAYLOAD_VERSION = 1
 
 
 def new_key() -> str:
-    """A key that nobody else has: the wall clock in nanoseconds, then 64 random bits, 32 hexadecimal digits.
+    """Return a unique key: the wall clock in nanoseconds, then 64 random bits; 32 hexadecimal digits.
 
-    The time is for the database and for nobody to read: its index of keys grows at one end.
+    The time is there only for the database, whose index of keys then grows at one end. It is not meant to be
+    parsed.
     """
     return f"{time.time_ns():016x}{urandom(8).hex()}"
 
 
 class Kind(StrEnum):
-    """What an event says. The keys are those of its payload, beside ``v``."""
+    """Type of an event. The comments list the keys of its payload, in addition to ``v``."""
 
-    # A transport came or went. transport, call_id; of a call that we placed and that is over, answered_by
+    # A transport joined or left. transport, call_id; for the end of an outbound call, answered_by
     JOINED = "joined"
     LEFT = "left"
-    # What the person said or typed, complete. text, transport, and where more than the words was perceived:
-    # tokens (enriched tokens as JSON), rendered (the words as the model is shown them)
+    # Complete words that the person said or typed. text, transport; where more than the words was perceived,
+    # tokens (enriched tokens as JSON), rendered (the words as the model receives them)
     USER_TURN = "user_turn"
-    # What of a reply was heard so far; the last one of a reply is what counts until its BOT_TURN.
-    # reply_id, text, audio_ms, last_word, source
+    # Part of a reply heard so far; the last one of a reply counts until its BOT_TURN. reply_id, text,
+    # audio_ms, last_word, source
     HEARD = "heard"
-    # A reply that is over. reply_id, text (what was heard or read), truncated, unheard (the rest), audio_ms,
-    # last_word, source, transport; of a typed one turn (seq of what it answers), supersedes
+    # Reply that is over. reply_id, text (the part heard or read), truncated, unheard (the rest), audio_ms,
+    # last_word, source, transport; for a typed one turn (seq of the turn that it answers), supersedes
     BOT_TURN = "bot_turn"
-    # call_id, name, arguments, idempotent, effect_key (what the tool is given to know a repeated call by),
-    # turn (seq of the USER_TURN that it was made for)
+    # Tool call. call_id, name, arguments, idempotent, effect_key (by which the tool recognises a repeated
+    # call), turn (seq of the USER_TURN for which it was made)
     TOOL_CALL = "tool_call"
-    # call_id, name, result, outcome ("done", "failed" or "unknown": nobody knows whether it took effect)
+    # Result of a tool call. call_id, name, result, outcome ("done", "failed", or "unknown" when it may have
+    # taken effect)
     TOOL_RESULT = "tool_result"
-    # What is known about the conversation; a later key wins. speaker, intent, slots
+    # State of the conversation; a later key wins. speaker, intent, slots
     STATE = "state"
-    # Older turns in short. text, until_seq, state (what was known at those turns), by (who wrote it)
+    # Summary of older turns. text, until_seq, state (at those turns), by (the author)
     SUMMARY = "summary"
-    # One report of a specialist, in the place that the sequencer gave it. order (of the call, from 0),
-    # statement, stream, identity, revision, late, call_id, body
+    # Report of a specialist, in the place that the sequencer gave it. order (in the call, from 0), statement,
+    # stream, identity, revision, late, call_id, body
     ANNOTATION = "annotation"
-    # What went into the sequencer of a call, as far as its order depends on it. call_id, settings (with the
-    # first of a call), operations (JSON lines; the payload of a report is left out)
+    # Input of the sequencer of a call, as far as its order depends on it. call_id, settings (with the first
+    # of a call), operations (JSON lines; the payload of a report is left out)
     JOURNAL = "journal"
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An event that waits for its commit.
+    """Event that waits for its commit.
 
     Attributes:
-        kind: see ``Kind``.
+        kind: type of the event.
         payload: JSON object; the store adds ``v``.
         event_us: when it happened, on the session clock.
-        arrival_us: when this process learnt of it.
-        source: who says so: a specialist, "user", "bot", "tool", "system".
-        speaker: whose it is.
-        final: a partial may be superseded.
+        arrival_us: when this process received it.
+        source: reporter of the event: a specialist, "user", "bot", "tool", "system".
+        speaker: person it is about.
+        final: false for a partial, which may be superseded.
         confidence: 0..1.
         key: idempotency key, unique in the session. A draft whose key is stored already is not stored again.
     """
@@ -83,7 +85,7 @@ class Draft:
     key: str = field(default_factory=new_key)
 
     def at(self, session_id: str, seq: int, epoch: int) -> "Event":
-        """The event that this becomes when it is committed there."""
+        """Return the event that the draft becomes when it is committed at that place."""
         return Event(
             session_id=session_id,
             seq=seq,
@@ -102,10 +104,10 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A committed draft.
+    """Committed draft.
 
     Attributes:
-        session_id: of which session.
+        session_id: of the session.
         seq: place in the order of commit, from 1 without a gap.
         epoch: of the claim under which it was written.
     """

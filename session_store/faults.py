@@ -1,8 +1,8 @@
-"""What the log says of a failure: what broke and where, not in whose conversation.
+"""Log failures without revealing the conversation in which they happened.
 
-Without client keys the id of a session is all that it takes to use it, so a whole one is never logged: its
-first eight characters tell which session it was. Values of variables stay out of it too: a sink that shows
-them in a traceback (loguru's ``diagnose``) would show words of people.
+Without client keys the id of a session is enough to use it, so a whole id is never logged; its first eight
+characters identify the session. Values of variables are left out as well. A sink that adds them to a
+traceback (loguru's ``diagnose``) would reveal what people said.
 """
 
 import re
@@ -16,17 +16,17 @@ _ANYWHERE = re.compile(SESSION_ID.pattern, re.IGNORECASE)
 
 
 def without_ids(text: str) -> str:
-    """A text in which every id of a session is cut to its beginning."""
+    """Return a text in which every session id is cut to its beginning."""
     return _ANYWHERE.sub(lambda found: f"{found[0][:SHOWN_CHARS]}...", text)
 
 
 def log_failure(what: str, error: BaseException) -> None:
-    """One record of a failure that ends here.
+    """Log a failure that is handled here, as one record.
 
     Args:
-        what: what failed, for people.
-        error: why.
+        what: description of the operation that failed.
+        error: the cause.
     """
     trace = "".join(traceback.format_exception(error))
-    # As one text: a record that carries the exception is formatted by each sink, in its own way.
+    # Logged as one text: each sink would format a record with an exception in its own way.
     logger.opt(depth=1).error(without_ids(f"{what}\n{trace}".rstrip()))

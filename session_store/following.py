@@ -1,7 +1,7 @@
-"""Who waits for new events of a session, and how word of them arrives.
+"""Followers of sessions, and the notifications that wake them.
 
-A commit of this process wakes its followers at once. What other processes write is announced by PostgreSQL
-and found by polling otherwise; an announcement says which session, and the follower reads.
+A commit of this process wakes its followers at once. PostgreSQL announces the writes of other processes;
+otherwise they are found by polling. An announcement names the session, and the follower reads its events.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ RECONNECT_S = 1.0
 
 
 class Followers:
-    """The followers of a process, by session."""
+    """Followers in this process, by session."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
     @contextmanager
     def of(self, session_id: str) -> Iterator[asyncio.Event]:
-        """An event that is set when there may be something new."""
+        """Yield an event that is set when the session may have new events."""
         news = asyncio.Event()
         waiting = self._waiting.setdefault(session_id, set())
         waiting.add(news)
@@ -36,23 +36,23 @@ class Followers:
                 del self._waiting[session_id]
 
     def wake(self, session_ids: Iterable[str]) -> None:
-        """Tell the followers of these sessions."""
+        """Notify the followers of these sessions."""
         for session_id in session_ids:
             for news in self._waiting.get(session_id, ()):
                 news.set()
 
     def wake_all(self) -> None:
-        """Tell everybody."""
+        """Notify all followers."""
         self.wake(list(self._waiting))
 
 
 async def listen(database: Database, followers: Followers) -> None:
-    """Wake followers by what other processes announce, until cancelled."""
+    """Wake followers on announcements of other processes, until cancelled."""
     while True:
         try:
             await database.listen(lambda words: followers.wake([words.partition(" ")[0]]))
         except StoreUnavailableError as error:
             logger.warning(f"session store: followers poll: {error}")
-        # Something may have been said meanwhile.
+        # Announcements may have been missed meanwhile.
         followers.wake_all()
         await asyncio.sleep(RECONNECT_S)

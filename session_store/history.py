@@ -1,9 +1,9 @@
-"""A client's own list of what was said, beside what the session has.
+"""Compare a client's own list of the conversation with the session.
 
-Clients of a turn-based protocol send the whole conversation with every turn, as they show it. What the
-session has already is not written again; where the two part (the person edited what they had said, or wants
-another answer) the session follows the client, and what it had from there on counts no more. What came over
-another way in between, a call for example, the client cannot know: it stays. Pure.
+Clients of a turn-based protocol send the whole conversation, as they show it, with every turn. The part that
+the session has already is not written again. Where the two diverge (the person edited an earlier message, or
+wants another answer) the session follows the client: its own events from there on no longer count. Turns that
+came over another transport in between, such as a call, are unknown to the client, so they stay. Pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ Role = Literal["user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Something that a client shows."""
+    """Message that a client shows."""
 
     role: Role
     text: str
@@ -26,11 +26,11 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where a client's list leaves what the session has.
+    """Point from which a client's list differs from the session.
 
     Attributes:
-        new: of the list, what the session does not have.
-        gone: events of the session that count no more, in order.
+        new: messages of the list that the session does not have.
+        gone: events of the session that no longer count, in order.
     """
 
     new: tuple[Said, ...]
@@ -38,7 +38,7 @@ class Parting:
 
     @property
     def supersedes(self) -> tuple[str, ...]:
-        """Keys of what counts no more, and of what was learnt from it."""
+        """Keys of the events that no longer count, and of the facts extracted from them."""
         keys: list[str] = []
         for event in self.gone:
             keys.append(event.key)
@@ -48,12 +48,12 @@ class Parting:
 
 
 def parting(events: Iterable[Event], shown: Sequence[Said], *, transport: str) -> Parting:
-    """Compare.
+    """Return the difference between a client's list and the session.
 
     Args:
-        events: of the session, also those that others supersede.
-        shown: the client's list, without what is to be answered now.
-        transport: of such clients; turns of another one are passed over where the list does not have them.
+        events: of the session, including superseded ones.
+        shown: the client's list, without the message to be answered now.
+        transport: of such clients; turns of another transport are skipped where the list does not have them.
     """
     turns = [event for event in current_events(events) if event.kind in (Kind.USER_TURN, Kind.BOT_TURN)]
     at, parted = 0, False

@@ -1,14 +1,15 @@
-"""What is known about a conversation: who speaks, what they want, and what they said of themselves.
+"""State of a conversation: the speaker, the purpose, and the facts that the person stated.
 
-Decides how events fold into a ``SessionState``: later statements win, a correction changes what it corrects.
-What a sentence states is decided by ``core.statements``; how a state is shown to a model by ``prompt``. Pure.
+Decides how events fold into a ``SessionState``: later statements win, and a correction changes the fact that
+it corrects. ``core.statements`` extracts the statements of a sentence; ``prompt`` decides how a model
+receives the state. Pure.
 
-The state is derived and can be folded again at any time. Two kinds of events carry it: the person's turns
-themselves, and STATE events, by which anybody may add to it. A SUMMARY carries the state as it was at the
-turns it covers, so that folding does not need them any more.
+The state is derived and can be folded again at any time. Two kinds of events carry it: the person's turns,
+and STATE events, by which any component may add to it. A SUMMARY carries the state as it was at the turns
+that it covers, so that folding does not need them any more.
 
-A timeline may be an import, and a payload in it anything that is JSON. Whoever reads one takes what is as it
-should be and treats the rest as absent; ``odd_events`` says where that happens.
+A timeline may be imported, with any JSON as a payload. A reader of a payload uses the valid parts and treats
+the rest as absent; ``odd_events`` finds such events.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,19 +20,19 @@ from core.client_rules import CLIENT_TEXT
 from core.statements import Learnt, learnt
 from session_store.events import Event, Kind
 
-# A correction ("no, it's ...") means something that was said in one of this many turns.
+# Number of recent turns to whose statements a correction ("no, it's ...") may refer.
 RECENT_TURNS = 3
-# What the value of a slot can be; a list or an object is no value.
+# Types of a slot's value; a list or an object is not valid.
 _VALUES = (str, int, float)
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One thing that is known.
+    """Known fact.
 
     Attributes:
         value: in words or digits.
-        seq: of the event that says so.
+        seq: of the event that states it.
     """
 
     value: str
@@ -40,13 +41,13 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """What is known at one point of a conversation.
+    """State at one point of a conversation.
 
     Attributes:
-        speaker: who talks, as a specialist or a STATE event says.
-        intent: what the person wants: "a lost card", "to close my account".
+        speaker: identity of the person, as a specialist or a STATE event reports it.
+        intent: purpose of the person: "a lost card", "to close my account".
         slots: name -> value, the oldest first.
-        recent: name -> how many turns of the person ago it was stated, the newest first; for corrections.
+        recent: name -> number of the person's turns since it was stated, the newest first; for corrections.
     """
 
     speaker: str | None = None
@@ -56,36 +57,36 @@ class SessionState:
 
     @property
     def values(self) -> dict[str, str]:
-        """Name -> value."""
+        """Values of the slots: name -> value."""
         return {name: slot.value for name, slot in self.slots.items()}
 
 
 def text_in(payload: Mapping[str, Any], name: str) -> str:
-    """A text of a payload; empty where there is none, or where something else stands in its place."""
+    """Return a text of a payload; empty where it is missing or of another type."""
     given = payload.get(name)
     return clean(given) if isinstance(given, str) else ""
 
 
 def clean(text: str) -> str:
-    """Without lone surrogates, which JSON can hold and no provider takes."""
+    """Return the text without lone surrogates, which JSON can hold and no provider accepts."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def covered_seq(summary: Event) -> int | None:
-    """Up to which seq a SUMMARY covers; None for one that does not say so, which is a summary of nothing."""
+    """Return the seq up to which a SUMMARY covers events; None where it gives none, and so covers nothing."""
     until_seq = summary.payload.get("until_seq")
     return until_seq if type(until_seq) is int and 0 <= until_seq < summary.seq else None
 
 
 def odd_events(events: Iterable[Event]) -> list[int]:
-    """Seqs of events that are not as a release writes them: what is wrong in them counts as absent."""
+    """Return the seqs of events that no release writes in this form; their invalid parts count as absent."""
     known = list(events)
     calls = {text_in(event.payload, "call_id") for event in known if event.kind is Kind.TOOL_CALL} - {""}
     return [event.seq for event in known if _is_odd(event, calls)]
 
 
 def fold_state(events: Iterable[Event]) -> SessionState:
-    """The state that the events give, whatever order they come in."""
+    """Return the state that the events give, in whatever order they come."""
     current = current_events(events)
     state, until_seq = _at_summary(current)
     for event in current:
@@ -99,7 +100,7 @@ def fold_state(events: Iterable[Event]) -> SessionState:
 
 
 def learn(text: str, state: SessionState) -> dict[str, Any]:
-    """The payload of the STATE event for a turn of the person; empty when there is nothing new in it."""
+    """Return the payload of the STATE event for a turn of the person; empty when the turn adds nothing."""
     found = _learnt(text, state)
     slots = {name: value for name, value in found.facts.items() if state.values.get(name) != value}
     payload: dict[str, Any] = {"slots": slots} if slots else {}
@@ -109,13 +110,13 @@ def learn(text: str, state: SessionState) -> dict[str, Any]:
 
 
 def state_payload(state: SessionState) -> dict[str, Any]:
-    """A state as JSON, with the event of each slot; what a SUMMARY carries."""
+    """Return a state as JSON, with the event of each slot; a SUMMARY carries it."""
     slots = {name: {"value": slot.value, "seq": slot.seq} for name, slot in state.slots.items()}
     return {"speaker": state.speaker, "intent": state.intent, "slots": slots}
 
 
 def current_events(events: Iterable[Event]) -> list[Event]:
-    """Events that no other one supersedes, in order of event time and, at the same time, of commit.
+    """Return the events that are not superseded, in order of event time and then of commit.
 
     ``supersedes`` in a payload names an event by its seq or its key, or several in a list.
     """
@@ -130,13 +131,13 @@ def current_events(events: Iterable[Event]) -> list[Event]:
 
 
 def newest_summary(events: Sequence[Event]) -> Event | None:
-    """The summary that counts: the one that was committed last, of those that say what they cover."""
+    """Return the summary that counts: the one committed last among those that name the events they cover."""
     summaries = [event for event in events if event.kind is Kind.SUMMARY and covered_seq(event) is not None]
     return max(summaries, key=lambda event: event.seq, default=None)
 
 
 def has_client_text(events: Iterable[Event]) -> bool:
-    """Tell whether text of a client has shaped what the session says, or the client has brought replies."""
+    """Return whether a client's text has shaped the session, or the client has supplied replies."""
     return any(
         event.payload.get(CLIENT_TEXT) or (event.kind is Kind.BOT_TURN and event.payload.get("brought"))
         for event in events
@@ -164,7 +165,10 @@ def _is_odd(event: Event, calls: Collection[str]) -> bool:
 
 
 def _at_summary(events: Sequence[Event]) -> tuple[SessionState, int]:
-    """The state that the newest summary carries, and up to which seq; nothing when it carries none."""
+    """Return the state of the newest summary, and the seq up to which it applies.
+
+    Without one, that is an empty state and 0.
+    """
     summary = newest_summary(events)
     carried = summary.payload.get("state") if summary is not None else None
     if summary is None or not isinstance(carried, Mapping):
@@ -188,7 +192,7 @@ def _with_payload(state: SessionState, payload: Mapping[str, Any], seq: int) -> 
             continue
         value = clean(str(given)) if isinstance(given, _VALUES) else None
         if value is not None and (name not in slots or slots[name].value != value):
-            # What changes is the newest; what is only said again keeps the event that said it first.
+            # A changed value becomes the newest; a repeated one keeps the event that stated it first.
             slots.pop(name, None)
             slots[name] = Slot(value, own_seq)
             recent = {name: 0, **{other: ago for other, ago in recent.items() if other != name}}

@@ -1,26 +1,27 @@
-"""What a model is given of a session: messages made from the timeline, and from nothing else.
+"""Input of a model for a session: messages made from the timeline, and from nothing else.
 
-Decides order, form and what is left out; ``compaction`` decides what is summarised, ``memory`` what is known.
-Pure: the same events give the same messages, in whatever order they come in, so the view can be thrown away
-and made again at any time, by any process.
+Decides order, form and omissions; ``compaction`` decides what is summarised, and ``memory`` the state. Pure:
+the same events give the same messages, in whatever order they come. Any process can therefore discard the
+view and make it again at any time.
 
-* Turns stand in order of event time: what was said, typed or phoned in lies in one row. A reply stands where
-  it began to be heard, so that who interrupts it comes behind it.
-* A reply is remembered as far as it was heard. One that was cut off says so, with what was not heard.
-* A tool call whose result nobody recorded has the result "unknown": a list of messages in which a call has
-  no result is refused by most providers.
-* What says which turn it belongs to (``turn``: the answer to a typed turn, a tool call) stands in that turn,
-  however late it came.
-* A summary stands in the place of the turns that it covers.
-* Notes (``core.notes``) stand at the front of the first message of the person and not in a system message: an
-  instruction of the service would take the place of that one, in Pipecat's adapters and in our own. They come
-  in no message of their own: servers whose chat template demands that roles alternate refuse two of a kind.
+* Turns are in order of event time, whether spoken, typed or from a telephone call. A reply is placed where it
+  began to be heard, so that a turn that interrupts it comes after it.
+* A reply is included as far as it was heard. One that was cut off carries a remark with the part that was not
+  heard.
+* A tool call without a recorded result has the result "unknown". Most providers refuse a list of messages in
+  which a call has no result.
+* An event that names the turn it belongs to (``turn``: the answer to a typed turn, a tool call) is placed in
+  that turn, however late it came.
+* A summary takes the place of the turns that it covers.
+* Notes (``core.notes``) come first in the first message of the person and not in a system message, because an
+  instruction of the service would replace that, in Pipecat's adapters and in our own. They are not a message
+  of their own either, because servers whose chat template demands alternating roles refuse two of a kind.
 
-Budget: whole turns are left out, the oldest first; notes may take half of what the newest turn leaves over.
-The newest turn is always there.
+Budget: whole turns are left out, the oldest first. Notes may take half of the budget that the newest turn
+leaves. The newest turn is always included.
 
-A payload that is not as a release writes it (an import) breaks no view: what is wrong in it is left out, a
-tool call that cannot be read is no call, and its arguments are always an object (``memory.odd_events``).
+An invalid payload (of an import) never breaks a view. Its invalid parts are left out, a tool call that cannot
+be read is not a call, and arguments are always an object (``memory.odd_events``).
 """
 
 import json
@@ -46,13 +47,13 @@ from session_store.memory import (
 
 CountTokens = Callable[[str], int]
 
-# Around the words of a message, every provider's template adds a role and separators: 3 to 5 tokens.
+# Every provider's template adds a role and separators around the words of a message: 3 to 5 tokens.
 MESSAGE_TOKENS = 5
 UNKNOWN_RESULT = "No result was recorded. Nobody knows whether it took effect."
-# Enough for the model to know what it need not say again; the whole of a long answer would push turns out.
+# Enough for the model to avoid repeating itself; the whole of a long answer would push turns out.
 _UNHEARD_WORDS = 60
 _OUTCOMES = ("done", "failed", "unknown")
-# What every provider takes as the name and as the id of a call.
+# Pattern that every provider accepts as the name and as the id of a call.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _P = TypeVar("_P", ProsodyPayload, VisionPayload)
@@ -60,15 +61,15 @@ _P = TypeVar("_P", ProsodyPayload, VisionPayload)
 
 @dataclass(frozen=True, slots=True)
 class PromptView:
-    """A session as a model is given it.
+    """Session as a model receives it.
 
     Attributes:
         messages: role and content, in the form of OpenAI's chat completions, which Pipecat's ``LLMContext``
             takes.
-        tokens: of the messages, as counted.
-        dropped: turns that did not fit.
+        tokens: counted tokens of the messages.
+        dropped: number of turns that did not fit.
         until_seq: events up to this one are in the summary; 0 without a summary.
-        state: what is known.
+        state: known facts.
     """
 
     messages: tuple[dict[str, Any], ...]
@@ -80,7 +81,7 @@ class PromptView:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call of a tool with what came of it, as JSON texts."""
+    """Tool call with its result, as JSON texts."""
 
     call_id: str
     name: str
@@ -90,17 +91,17 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing in the row of a conversation.
+    """Element of the sequence of a conversation.
 
     Attributes:
         at: event time and seq, by which entries are ordered.
-        seqs: the events that it is made of.
-        role: who.
-        text: what they said, with remarks.
-        uses: calls that were made at once; of role "tools" only.
-        open: one of them has no result yet.
-        remarked: whether ``text`` holds a remark in brackets.
-        turn: seq of the person's turn that it belongs to, where that is known.
+        seqs: of the events from which it is made.
+        role: speaker, or "tools".
+        text: words, with remarks.
+        uses: calls that were made at once; for the role "tools" only.
+        open: true when one of them has no result yet.
+        remarked: true when ``text`` holds a remark in brackets.
+        turn: seq of the person's turn to which it belongs, where that is known.
     """
 
     at: tuple[int, int]
@@ -115,24 +116,25 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the person said, and everything up to what they say next. The first may lack the person."""
+    """Words of the person, and everything up to their next words. The first turn may lack the person."""
 
     entries: tuple[Entry, ...]
 
     @property
     def open(self) -> bool:
-        """Whether a tool call in it waits for its result."""
+        """True when a tool call in it waits for its result."""
         return any(entry.open for entry in self.entries)
 
     @property
     def seqs(self) -> frozenset[int]:
-        """The events that it is made of."""
+        """Seqs of the events from which it is made."""
         return frozenset().union(*(entry.seqs for entry in self.entries))
 
 
 def approximate_tokens(text: str) -> int:
-    """Tokens of a text, without a tokenizer: one for three bytes, which is more than English needs (four
-    bytes) and about what Cyrillic and Chinese do.
+    """Return the number of tokens of a text, without a tokenizer: one per three bytes.
+
+    That is more than English needs (four bytes) and about right for Cyrillic and Chinese.
     """
     return ceil(len(text.encode(errors="surrogatepass")) / 3)
 
@@ -145,14 +147,15 @@ def prompt_view(
     instruction: str | None = None,
     count_tokens: CountTokens = approximate_tokens,
 ) -> PromptView:
-    """The messages that the events give.
+    """Return the messages that the events give.
 
     Args:
         events: of one session; those that a summary covers may be missing.
-        budget_tokens: of all messages; exceeded only when instruction and newest turn alone are longer.
-        turn: seq of a turn of the person that is to be answered now: the view is that of its moment. What the
-            person said later is left out, and so are earlier answers to it; what tools did for it is there,
-            and it or its tools stand last. One that is not among the events changes nothing.
+        budget_tokens: of all messages; exceeded only when the instruction and the newest turn alone are
+            longer.
+        turn: seq of a turn of the person to be answered now; the view is that of its moment. Later words of
+            the person are left out, and so are earlier answers to the turn. Its tool calls are included, and
+            it or they come last. A seq that is not among the events has no effect.
         instruction: how to answer, as the system message; None where the service has its own.
         count_tokens: of a text.
     """
@@ -184,7 +187,7 @@ def prompt_view(
 
 
 def turns_of(events: Iterable[Event]) -> list[Turn]:
-    """The turns that no summary covers, the oldest first."""
+    """Return the turns that no summary covers, the oldest first."""
     current = current_events(events)
     summary = newest_summary(current)
     until_seq = (covered_seq(summary) or 0) if summary is not None else 0
@@ -205,19 +208,19 @@ def turns_of(events: Iterable[Event]) -> list[Turn]:
 
 
 def turn_tokens(turn: Turn, count_tokens: CountTokens = approximate_tokens) -> int:
-    """Tokens of a turn's messages; a little more where messages are merged."""
+    """Return the tokens of a turn's messages; slightly too many where messages are merged."""
     return sum(_message_tokens(message, count_tokens) for message in _messages_of([turn]))
 
 
 def without_remarks(text: str) -> str:
-    """``text`` without remarks in brackets."""
-    # Up to the last bracket that closes: after it each one that opens would be searched to the end.
+    """Return ``text`` without remarks in brackets."""
+    # Only up to the last closing bracket: after it, each opening one would be searched to the end.
     end = text.rfind("]") + 1
     return " ".join((re.sub(r"\[[^\]]*\]", " ", text[:end]) + text[end:]).split())
 
 
 def _to_answer(events: Sequence[Event], asked: Event) -> list[Event]:
-    """The events of the moment at which a turn of the person is to be answered."""
+    """Return the events of the moment at which a turn of the person is to be answered."""
     place = (asked.event_us, asked.seq)
     later = [(event.event_us, event.seq) for event in events if event.kind is Kind.USER_TURN]
     ends = min((other for other in later if other > place), default=None)
@@ -226,7 +229,7 @@ def _to_answer(events: Sequence[Event], asked: Event) -> list[Event]:
         if event.kind is Kind.SUMMARY:
             return (covered_seq(event) or 0) < asked.seq
         if event.kind is Kind.TOOL_RESULT:
-            # It stands with its call, whenever it came.
+            # It is placed with its call, whenever it came.
             return True
         if _turn(event) == asked.seq and event.kind in (Kind.TOOL_CALL, Kind.HEARD, Kind.BOT_TURN):
             return event.kind is Kind.TOOL_CALL
@@ -236,12 +239,12 @@ def _to_answer(events: Sequence[Event], asked: Event) -> list[Event]:
 
 
 def _asking(turn: Turn) -> Turn:
-    """A turn that ends with what the model is to go on from: the person's words, or what its tools gave.
+    """Return a turn that ends with the entry from which the model continues.
 
-    What was said by the bot behind that was thought before it: the beginning of a response that then called a
-    tool is heard when the tool has ended already, and a reply to somebody's voice may be heard while they
-    type. A message of the assistant at the end would be a beginning to be continued, which newer models
-    refuse.
+    That is the person's words, or tool results. Speech of the bot after that entry was generated before it.
+    The beginning of a response that then called a tool may be heard after the tool has ended, and a reply to
+    speech may be heard while the person types. A message of the assistant at the end would be a beginning to
+    be continued, which newer models refuse.
     """
     entries = list(turn.entries)
     last = max((at for at, entry in enumerate(entries) if entry.role != "assistant"), default=None)
@@ -252,14 +255,14 @@ def _asking(turn: Turn) -> Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
-    """Chooses what fits."""
+    """Selection of the parts that fit the budget."""
 
     budget_tokens: int
     instruction: str | None
     count: CountTokens
 
     def fit(self, notes: Notes, turns: Sequence[Turn]) -> tuple[list[dict[str, Any]], int]:
-        """The messages, and how many turns are in them."""
+        """Return the messages, and the number of turns in them."""
         costs = [turn_tokens(turn, self.count) for turn in turns]
         spare = self.budget_tokens - self._instruction_tokens() - (costs[-1] if costs else 0)
         notes = self._shrink(notes, max(spare // 2, spare - sum(costs[:-1])))
@@ -268,7 +271,7 @@ class _Fitting:
         while kept < len(turns) and costs[-1 - kept] <= spare:
             spare -= costs[-1 - kept]
             kept += 1
-        # A sum of parts may differ from the whole, which is what counts.
+        # The sum of the parts may differ from the whole, and the whole counts.
         while True:
             messages = self._assemble(notes, turns[len(turns) - kept :])
             if self.tokens(messages) <= self.budget_tokens:
@@ -287,7 +290,7 @@ class _Fitting:
         return self.count(self.instruction) + MESSAGE_TOKENS if self.instruction else 0
 
     def _shrink(self, notes: Notes, budget_tokens: int) -> Notes:
-        """Notes without their oldest parts: first of the summary, then of the facts."""
+        """Return the notes without their oldest parts: first of the summary, then of the facts."""
         while notes and self.count(write_notes(notes)) + MESSAGE_TOKENS > budget_tokens:
             if notes.summary:
                 notes = replace(notes, summary="\n".join(_sentences(notes.summary)[1:]))
@@ -317,7 +320,7 @@ def _messages_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
         if entry.role == "tools":
             messages.extend(_tool_messages(entry.uses))
         elif messages and messages[-1]["role"] == entry.role and "tool_calls" not in messages[-1]:
-            # A blank line: a reader can tell two turns from two lines of one.
+            # A blank line, so that two turns can be distinguished from two lines of one.
             messages[-1]["content"] += f"\n\n{entry.text}"
         else:
             messages.append({"role": entry.role, "content": entry.text})
@@ -352,7 +355,7 @@ def _user_entries(events: Iterable[Event]) -> Iterable[Entry]:
 
 
 def _user_text(payload: Mapping[str, Any]) -> tuple[str, bool]:
-    """The words, with what was perceived about them in brackets; and whether there is any of that."""
+    """Return the words, with the perception of them in brackets, and whether there is any."""
     text = text_in(payload, "text").strip()
     rendered = text_in(payload, "rendered").strip()
     if not rendered and isinstance(payload.get("tokens"), Sequence):
@@ -364,7 +367,7 @@ def _user_text(payload: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def _token(stored: Mapping[str, Any]) -> EnrichedToken:
-    """A token from its JSON; what an older or newer release wrote besides is left out."""
+    """Return a token from its JSON; fields of an older or newer release are left out."""
     event_us = stored.get("event_us")
     return EnrichedToken(
         event_us=event_us if type(event_us) is int else 0,
@@ -394,7 +397,7 @@ def _reply_entries(events: Iterable[Event]) -> Iterable[Entry]:
         if event.kind in (Kind.HEARD, Kind.BOT_TURN):
             replies.setdefault(text_in(event.payload, "reply_id") or event.key, []).append(event)
     for reply in replies.values():
-        # Checkpoints may be committed late; what was heard last counts, and a finished reply above all.
+        # Checkpoints may be committed late. The last one heard counts, and a finished reply above all.
         last = max(reply, key=lambda event: (event.kind is Kind.BOT_TURN, event.event_us, event.seq))
         first = min(reply, key=lambda event: (event.event_us, event.seq))
         text, remarked = _reply_text(last)
@@ -405,7 +408,7 @@ def _reply_entries(events: Iterable[Event]) -> Iterable[Entry]:
 
 
 def _reply_text(event: Event) -> tuple[str, bool]:
-    """What was heard of a reply, and whether a remark stands behind it."""
+    """Return the part of a reply that was heard, and whether a remark follows it."""
     heard = text_in(event.payload, "text").strip()
     if event.kind is Kind.BOT_TURN and not event.payload.get("truncated"):
         return heard, False
@@ -468,13 +471,13 @@ def _tool_entry(calls: Sequence[Event], results: Mapping[str, Event]) -> Entry:
 
 
 def _turn(event: Event) -> int | None:
-    """Seq of the person's turn that an event says it belongs to."""
+    """Return the seq of the person's turn that an event names."""
     turn = event.payload.get("turn")
     return turn if type(turn) is int else None
 
 
 def _arguments(given: object) -> str:
-    """A JSON object, which is what providers take."""
+    """Return the arguments as a JSON object, which providers require."""
     if isinstance(given, str):
         try:
             given = json.loads(given)
@@ -495,7 +498,7 @@ def _result(event: Event | None) -> str:
         return clean(result) if isinstance(result, str) and result else _json(result)
     if outcome == "unknown" and result is None:
         result = UNKNOWN_RESULT
-    # As the model was told it at once.
+    # In the form in which the model received it at first.
     told = {"outcome": outcome, **(result if isinstance(result, Mapping) else {"result": result})}
     return _json({**told, "outcome": outcome})
 
@@ -505,7 +508,7 @@ def _json(value: object) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without brackets, which end a remark, and in one line."""
+    """Return the text on one line and without brackets, which would end a remark."""
     return " ".join(text.replace("[", "(").replace("]", ")").replace('"', "'").split())
 
 
@@ -514,5 +517,5 @@ def _sentences(text: str) -> list[str]:
 
 
 def split_sentences(line: str) -> list[str]:
-    """Sentences of a line. Scripts without spaces have none between sentences either."""
+    """Return the sentences of a line. Scripts without spaces have none between sentences either."""
     return [part for part in re.split(r"(?<=[.!?])\s+|(?<=[。！？])\s*", line) if part.strip()]

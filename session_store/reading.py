@@ -1,4 +1,4 @@
-"""What the transactions that read do. Plain functions over a connection, the same for both databases."""
+"""Transactions that read. Plain functions over a connection, the same for both databases."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from session_store.events import Event, Kind
 from session_store.rows import MAX_INT, SessionInfo, event_of, event_text, session_info, shown_id
 from session_store.schema import event_table, session_table
 
-# Of one page that is read as JSON: a thousand events may be a thousand times a payload of a megabyte.
+# Bound of a page that is read as JSON: the payloads of a thousand events may be a megabyte each.
 PAGE_BYTES = 1_000_000
 
 
@@ -20,8 +20,9 @@ class JsonPage:
     """Events as JSON texts, in order.
 
     Attributes:
+        texts: one per event.
         last: ``(event_us, seq)`` of the last one; None when there is none.
-        is_last: no event follows.
+        is_last: true when no event follows.
     """
 
     texts: tuple[str, ...]
@@ -35,7 +36,7 @@ class TimelinePage:
 
     Attributes:
         after: ``(event_us, seq)`` of the event before its first one, in its direction; None: from the start.
-        limit: events at most.
+        limit: maximum number of events.
         kinds: only these; None for all.
         newest_first: from the end of the session to its beginning.
     """
@@ -75,7 +76,7 @@ _by_seq = (
     .order_by(event_table.c.seq)
     .limit(sa.bindparam("limit"))
 )
-# The primary key, read from its end: what is behind the newest one of the kind, and no more.
+# Reads the primary key from its end: only the newest event of the kind and those after it.
 _newest = (
     _of_session.where(event_table.c.kind == sa.bindparam("kind")).order_by(event_table.c.seq.desc()).limit(1)
 )
@@ -94,16 +95,16 @@ _back_in_time = (
     .order_by(event_table.c.event_us.desc(), event_table.c.seq.desc())
     .limit(sa.bindparam("limit"))
 )
-# By those that are not wanted: an event of a kind that this release does not know is never passed over in
-# silence, it is refused like everywhere.
+# Excludes unwanted kinds instead of selecting the wanted ones: an event of an unknown kind must not be
+# skipped silently, but refused as elsewhere.
 _without = event_table.c.kind.not_in(sa.bindparam("others", expanding=True))
 
 
 def read_session(connection: sa.Connection, session_id: str) -> SessionInfo:
-    """One session.
+    """Return a session.
 
     Raises:
-        UnknownSessionError: there is none.
+        UnknownSessionError: there is no such session.
     """
     row = connection.execute(_session, {"id": session_id}).first()
     if row is None:
@@ -114,7 +115,7 @@ def read_session(connection: sa.Connection, session_id: str) -> SessionInfo:
 def read_sessions(
     connection: sa.Connection, *, tenant: str, before: str | None, limit: int
 ) -> list[SessionInfo]:
-    """Sessions of a tenant, newest first, from behind ``before`` on.
+    """Return sessions of a tenant, newest first, starting after ``before``.
 
     Raises:
         UnknownSessionError: there is no session ``before``.
@@ -135,17 +136,17 @@ def read_events(
     limit: int,
     kinds: Collection[Kind] | None = None,
 ) -> list[Event]:
-    """Events in order of commit, of all kinds or of these.
+    """Return events in order of commit, of all kinds or of these.
 
     Raises:
         UnknownSessionError: there is no such session.
-        StoreError: one of them is of a newer release.
+        StoreError: a newer release wrote one of them.
     """
     return _page(connection, _by_seq, session_id, kinds, {"after": after_seq, "limit": limit})
 
 
 def read_newest(connection: sa.Connection, session_id: str, *, kind: Kind) -> Event | None:
-    """The event of a kind that was committed last.
+    """Return the event of a kind that was committed last; None when there is none.
 
     Raises:
         UnknownSessionError: there is no such session.
@@ -155,7 +156,7 @@ def read_newest(connection: sa.Connection, session_id: str, *, kind: Kind) -> Ev
 
 
 def read_keyed(connection: sa.Connection, session_id: str, *, key: str) -> Event | None:
-    """The event of an idempotency key.
+    """Return the event with an idempotency key; None when there is none.
 
     Raises:
         UnknownSessionError: there is no such session.
@@ -165,29 +166,33 @@ def read_keyed(connection: sa.Connection, session_id: str, *, key: str) -> Event
 
 
 def read_timeline(connection: sa.Connection, session_id: str, page: TimelinePage) -> list[Event]:
-    """Return events in order of time, then of commit, or in the opposite one.
+    """Return events in order of time, then of commit, or in the reverse order.
 
     Raises:
         UnknownSessionError: there is no such session.
-        StoreError: one of them is of a newer release.
+        StoreError: a newer release wrote one of them.
     """
     return _page(connection, page.statement, session_id, page.kinds, page.parameters)
 
 
 def read_json_timeline(connection: sa.Connection, session_id: str, page: TimelinePage) -> JsonPage:
-    """Return a page as ``read_timeline``, of ``PAGE_BYTES`` or one event more, as JSON.
+    """Return a page as ``read_timeline`` does, as JSON.
+
+    It also ends with the first event that reaches ``PAGE_BYTES``.
 
     Raises:
-        As ``read_timeline``.
+        StoreError: as ``read_timeline`` does.
     """
     return _json_page(connection, page.statement, session_id, page.kinds, page.parameters, with_session=True)
 
 
 def read_json_events(connection: sa.Connection, session_id: str, *, after_seq: int, limit: int) -> JsonPage:
-    """Return a page as ``read_events``, of ``PAGE_BYTES`` or one event more, as JSON without session ids.
+    """Return a page as ``read_events`` does, as JSON without session ids.
+
+    It also ends with the first event that reaches ``PAGE_BYTES``.
 
     Raises:
-        As ``read_events``.
+        StoreError: as ``read_events`` does.
     """
     parameters = {"after": after_seq, "limit": limit}
     return _json_page(connection, _by_seq, session_id, None, parameters, with_session=False)
@@ -227,7 +232,7 @@ def _page(
 ) -> list[Event]:
     events = [event_of(row) for row in _rows(connection, statement, session_id, kinds, parameters)]
     if not events:
-        # Nothing there, or nothing new?
+        # Distinguishes a missing session from one without such events.
         read_session(connection, session_id)
     return events
 

@@ -1,11 +1,11 @@
 """``python -m session_store.replay SESSION``: play a stored timeline back through the sequencer.
 
-A call's journal holds what went into its sequencer, its annotations what came out and in which order. The
-sequencer is a function of its settings and its operations, so on virtual time, which is nothing but the times
-in the journal, the same order must come out again. The first difference is a bug, in the sequencer, in the
-journal or in what was stored, and is said.
+A call's journal holds the input of its sequencer; its annotations are the output, in order. The sequencer is
+a function of its settings and its operations, and virtual time consists only of the times in the journal. The
+same order must therefore come out again. The first difference is reported: it is a bug in the sequencer, in
+the journal or in the stored data.
 
-Looks only: claims no session, migrates nothing, and makes or changes no file.
+Read-only: claims no session, migrates nothing, and creates or changes no file.
 """
 
 import argparse
@@ -25,20 +25,20 @@ from session_store.store import SessionReader
 
 PAGE_EVENTS = 500
 OF_PERCEPTION = (Kind.JOURNAL, Kind.ANNOTATION)
-# One committed report, as far as order goes: place, statement, stream, when it happened and came in,
-# identity, revision, final, late.
+# Committed report as far as its order matters: place, statement, stream, event time, arrival time, identity,
+# revision, final, late.
 Place = tuple[int, int, str, int, int, str | None, int, bool, bool]
 
 
 @dataclass
 class RecordedCall:
-    """What a session holds of one call's perception.
+    """Perception of one call, as the session holds it.
 
     Attributes:
-        call_id: which call.
+        call_id: of the call.
         settings: of its sequencer.
-        operations: what went in, in order.
-        committed: what came out, in order of commit.
+        operations: input, in order.
+        committed: output, in order of commit.
     """
 
     call_id: str
@@ -49,11 +49,11 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of the replay of one call.
+    """Result of the replay of one call.
 
     Attributes:
-        call_id: which call.
-        annotations: how many were committed in it.
+        call_id: of the call.
+        annotations: number of annotations committed in it.
         difference: the first one, in words; None when the order is the same.
     """
 
@@ -63,10 +63,10 @@ class Replayed:
 
 
 def recorded_calls(events: Iterable[Event]) -> list[RecordedCall]:
-    """The calls of a timeline, in order of their first operation.
+    """Return the calls of a timeline, in order of their first event.
 
     Raises:
-        StoreError: an operation, a setting or an annotation is not one.
+        StoreError: an invalid operation, setting or annotation.
     """
     calls: dict[str, RecordedCall] = {}
     for event in events:
@@ -88,11 +88,11 @@ def recorded_calls(events: Iterable[Event]) -> list[RecordedCall]:
 
 
 def replay(call: RecordedCall) -> Replayed:
-    """Play one call back and compare.
+    """Replay one call and compare the order.
 
     Raises:
-        StoreError: an operation cannot be made.
-        UnknownStreamError: one is of a stream that never joined.
+        StoreError: an operation cannot be applied.
+        UnknownStreamError: an operation names a stream that never joined.
     """
     if call.settings is None:
         return Replayed(call.call_id, len(call.committed), "the journal does not begin with its settings")
@@ -146,7 +146,7 @@ def _difference(stored: Sequence[Place], again: Sequence[Place]) -> str | None:
 
 
 async def replay_session(store: SessionReader, session_id: str) -> list[Replayed]:
-    """Play every call of a session back.
+    """Replay every call of a session.
 
     Raises:
         StoreError: there is no such session, or its journal cannot be read.
@@ -171,7 +171,7 @@ async def _main(session_id: str, settings: StoreSettings) -> list[Replayed]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: every order came out again; 1: one did not; 2: it could not be tried."""
+    """Run the command; return 0 for equal orders, 1 for a difference, 2 for a failure to replay."""
     parser = argparse.ArgumentParser(
         prog="python -m session_store.replay", description=__doc__.split("\n")[0]
     )

@@ -1,17 +1,17 @@
-"""The time by which retention deletes: that of the wall clock, where it goes on as a steady clock does.
+"""Time by which retention deletes: the wall clock's, as long as it advances like a steady clock.
 
-A wall clock that is wrong for a moment must not delete what was said today. So retention goes by a time of
-its own, which is kept in the database, also between two starts:
+A wall clock that is wrong for a moment must not delete today's conversations. Retention therefore has a time
+of its own, which is kept in the database, also between two starts:
 
-* it goes on as the steady clock of the running process says, and takes the wall clock's time where that is
-  within ``TOLERANCE_US``;
-* a jump of the wall clock, a start after days without one included, is believed once it has held for
-  ``HOLD_US`` of running time, counted over all starts;
-* in a store without one it begins with the newest event, which no clock of this moment has written.
+* It advances with the steady clock of the running process, and takes the wall clock's time where that is
+  within ``TOLERANCE_US``.
+* A jump of the wall clock, also a start after a pause of days, is accepted once it has lasted for ``HOLD_US``
+  of running time, counted over all starts.
+* In a store without one it begins with the newest event, which does not depend on the present clock.
 
-What is deleted is older by both clocks, this time and the wall clock's: one that is slow deletes nothing
-either. Several processes on one database each count their running time: a jump that all of them see is
-believed sooner.
+A deleted session is older than the limit by both this time and the wall clock, so a clock that is slow
+deletes nothing either. Several processes on one database each count their running time: a jump that all of
+them see is accepted sooner.
 """
 
 from collections.abc import Callable
@@ -27,11 +27,12 @@ from session_store.schema import retention_table, session_table
 
 US_PER_HOUR = 3_600_000_000
 US_PER_DAY = 24 * US_PER_HOUR
-# More than a restart takes and a clock drifts between two looks; all that a wrong clock may delete early.
+# More than the duration of a restart and the drift of a clock between two updates; also the most by which a
+# wrong clock can delete too early.
 TOLERANCE_US = US_PER_HOUR
-# Long enough for an operator to notice a wrong clock. It delays retention after a standstill by as much.
+# Long enough for an operator to notice a wrong clock. It delays retention by as much after a downtime.
 HOLD_US = 24 * US_PER_HOUR
-# The only row.
+# Id of the only row.
 ROW = 1
 
 _read = sa.select(retention_table.c.time_us, retention_table.c.jump_us, retention_table.c.held_us).where(
@@ -46,8 +47,8 @@ class RetentionTime:
 
     Attributes:
         time_us: the time.
-        jump_us: how far the wall clock is ahead of it, beyond the tolerance; 0 when it is within.
-        held_us: the running time for which the wall clock has been that far ahead.
+        jump_us: lead of the wall clock over it, when it exceeds the tolerance; otherwise 0.
+        held_us: running time for which the wall clock has had that lead.
     """
 
     time_us: int
@@ -55,7 +56,7 @@ class RetentionTime:
     held_us: int = 0
 
     def advanced(self, *, wall_us: int, elapsed_us: int) -> "RetentionTime":
-        """Return the time after ``elapsed_us`` of running, when the wall clock says ``wall_us``."""
+        """Return the time after ``elapsed_us`` of running, given the time of the wall clock."""
         expected_us = self.time_us + elapsed_us
         jump_us = wall_us - expected_us
         if abs(jump_us) <= TOLERANCE_US:
@@ -68,10 +69,10 @@ class RetentionTime:
 
 
 class RetentionClock:
-    """The time of retention of one process, which counts each span of its running time once.
+    """Time of retention in one process, which counts each span of its running time once.
 
-    The answer to a commit may be lost with its connection or with its caller. So what was written last is
-    kept until its commit is known; an attempt that finds it in the database counts from there.
+    The answer to a commit may be lost with its connection or its caller. The last written value is therefore
+    kept until its commit is confirmed; an attempt that finds the value in the database counts from there.
 
     Args:
         clock: steady.
@@ -81,21 +82,22 @@ class RetentionClock:
     def __init__(self, clock: Clock, now_us: Callable[[], int]) -> None:
         self._clock = clock
         self._wall_us = now_us
-        # Running time is counted up to here, by the steady clock; None: since no commit.
+        # Running time is counted up to here, by the steady clock; None before the first commit.
         self._counted_us: int | None = None
         self._attempt: tuple[int, RetentionTime] | None = None
         self._has_jumped = False
 
     def work(self) -> Callable[[sa.Connection], int]:
-        """Return work for a transaction, which may be tried often; the next is begun after it.
+        """Return work for a transaction, which may be attempted several times.
 
-        It advances the time in the database to this moment (a clock of an event loop cannot be read in the
-        thread of a transaction) and returns it, or the wall clock's if earlier.
+        The work advances the time in the database to the present and returns it, or the wall clock's time if
+        that is earlier. The present is read here, because the clock of an event loop cannot be read in the
+        thread of a transaction. One transaction at a time: the next work is created after the commit.
         """
         return partial(self._advance, now_us=self._clock.now_us(), wall_us=self._wall_us())
 
     def committed(self) -> None:
-        """Take the last attempt for committed; report a jump of the wall clock once."""
+        """Confirm the last attempt; log a jump of the wall clock once."""
         if self._attempt is None:
             return
         (self._counted_us, time), self._attempt = self._attempt, None
@@ -127,7 +129,7 @@ class RetentionClock:
         newest_us = connection.scalar(_newest)
         begin_us = wall_us if newest_us is None else min(wall_us, int(newest_us))
         time = RetentionTime(begin_us).advanced(wall_us=wall_us, elapsed_us=0)
-        # Of two processes that begin at once the first one's row stays.
+        # When two processes begin at once, the row of the first one stays.
         made = postgresql if connection.dialect.name == "postgresql" else sqlite
         first = made.insert(retention_table).values(id=ROW, **_columns(time))
         connection.execute(first.on_conflict_do_nothing(index_elements=["id"]))

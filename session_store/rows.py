@@ -1,7 +1,7 @@
-"""Rows of the two tables and what they stand for.
+"""Rows of the tables and the objects that they represent.
 
-Decides what may be stored. A draft is checked before it is queued, so that one that no database takes is
-refused to its caller and never reaches a transaction that others share.
+Decides what may be stored. A draft is validated before it is queued. A draft that no database accepts is thus
+refused to its caller, and never reaches a transaction that others share.
 """
 
 import json
@@ -16,15 +16,15 @@ import sqlalchemy as sa
 from core.errors import StoreError
 from session_store.events import PAYLOAD_VERSION, Draft, Event, Kind
 
-# PostgreSQL indexes at most 2,704 bytes of a key, and a character is up to four.
+# PostgreSQL indexes at most 2,704 bytes of a key, and a character takes up to four.
 MAX_NAME_CHARS = 500
 MAX_INT = 2**63 - 1
-# Of an id in a log: enough to tell which session it was, too little to use it.
+# Characters of an id in a log: enough to identify the session, too few to use it.
 SHOWN_CHARS = 8
 SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Row = dict[str, Any]
-# Of ``event``, behind the place of the event in the timeline: session, seq and epoch.
+# Columns of ``event`` after the place of the event in the timeline: session, seq and epoch.
 DRAFT_COLUMNS = (
     *("event_us", "arrival_us", "kind", "source", "speaker", "final", "confidence", "payload", "key"),
 )
@@ -32,13 +32,13 @@ DRAFT_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session as it was read.
+    """Session as it was read.
 
     Attributes:
         id: unguessable.
-        tenant: whose it is.
+        tenant: to which it belongs.
         epoch: of its newest claim, 0 before the first.
-        last_seq: of its newest event, which is also how many it has.
+        last_seq: of its newest event, and so the number of its events.
         created_us: wall clock, microseconds since the Unix epoch.
         last_us: the latest time of any of its events, or of its creation.
         owner: digest of the client that created it (``core.grants``); None: the operator. Not exported.
@@ -54,22 +54,25 @@ class SessionInfo:
 
 
 def shown_id(session_id: str) -> str:
-    """For logs, and messages that get there: without client keys a whole id is enough to use its session."""
+    """Return the beginning of an id, for logs and messages.
+
+    Without client keys a whole id gives access to its session.
+    """
     return f"{session_id[:SHOWN_CHARS]}..."
 
 
 def session_info(row: sa.Row[Any]) -> SessionInfo:
-    """From a whole row of ``session``."""
+    """Return a session from a whole row of ``session``."""
     return SessionInfo(
         row.id, row.tenant, row.epoch, row.next_seq - 1, row.created_us, row.last_us, row.owner
     )
 
 
 def draft_row(draft: Draft, *, max_payload_bytes: int) -> Row:
-    """A draft as a row that still lacks its place: session, seq and epoch.
+    """Return a draft as a row without its place: session, seq and epoch.
 
     Raises:
-        StoreError: a database would not take it.
+        StoreError: no database would accept it.
     """
     payload = payload_json({"v": PAYLOAD_VERSION, **draft.payload}, max_bytes=max_payload_bytes)
     row = {
@@ -88,15 +91,15 @@ def draft_row(draft: Draft, *, max_payload_bytes: int) -> Row:
 
 
 def payload_json(payload: Mapping[str, Any], *, max_bytes: int) -> str:
-    """A payload as the store keeps it: ASCII, so that characters and bytes are the same number.
+    """Return a payload as stored: ASCII, so that it has as many bytes as characters.
 
     Raises:
-        StoreError: it is not JSON or too long.
+        StoreError: not JSON, or too long.
     """
     try:
         text = _encoder.encode(payload)
     except (TypeError, ValueError, RecursionError) as error:
-        # Not the encoder's own words: they may quote what was said.
+        # Not the encoder's message, which may quote the conversation.
         raise StoreError(f"a payload is not JSON ({type(error).__name__})") from None
     if len(text) > max_bytes:
         raise StoreError(f"a payload of {len(text)} bytes is over the limit of {max_bytes}")
@@ -104,15 +107,15 @@ def payload_json(payload: Mapping[str, Any], *, max_bytes: int) -> str:
 
 
 def is_tenant(name: str) -> bool:
-    """Whether a tenant may be called so."""
+    """Return whether a tenant may have this name."""
     return 0 < len(name) <= MAX_NAME_CHARS and name.isprintable()
 
 
 def check_row(row: Mapping[str, Any]) -> None:
-    """Make sure of every column but the payload.
+    """Check every column but the payload.
 
     Raises:
-        StoreError: a database would not take it, or it would not come back as it went in.
+        StoreError: a database would not accept it, or would return another value.
     """
     for name in ("event_us", "arrival_us"):
         _check(name, type(row[name]) is int and 0 <= row[name] <= MAX_INT)
@@ -130,19 +133,19 @@ def check_row(row: Mapping[str, Any]) -> None:
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
-    """From a whole row of ``event``.
+    """Return an event from a whole row of ``event``.
 
     Raises:
-        StoreError: it is of a kind that this release does not know.
+        StoreError: its kind is unknown to this release.
     """
     return _event(row, json.loads(row["payload"]), row["session_id"], row["seq"], row["epoch"])
 
 
 def event_text(row: Mapping[str, Any], *, with_session: bool) -> str:
-    """A whole row of ``event`` as JSON; the payload is JSON already, and is not read for it.
+    """Return a whole row of ``event`` as JSON; the payload is JSON already and is not parsed.
 
     Raises:
-        StoreError: it is of a kind that this release does not know.
+        StoreError: its kind is unknown to this release.
     """
     if row["kind"] not in _KINDS:
         raise _unknown_kind(row["kind"])
@@ -153,10 +156,10 @@ def event_text(row: Mapping[str, Any], *, with_session: bool) -> str:
 
 
 def new_event(draft: Row, *, session_id: str, seq: int, epoch: int) -> Event:
-    """What ``event_of`` makes of a ``draft_row`` that has got its place.
+    """Return the event of a ``draft_row`` that has received its place.
 
-    The payload is decoded from its text all the same: the event is what a reader of the database will have,
-    and does not follow the draft when that is changed.
+    The payload is decoded from its text all the same. The event equals the one that a reader of the database
+    gets, and does not change with the draft.
     """
     payload, _end = _decoder.raw_decode(draft["payload"])
     return _event(draft, payload, session_id, seq, epoch)

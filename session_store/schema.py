@@ -1,14 +1,14 @@
-"""The tables as the newest migration leaves them.
+"""Tables as the newest migration leaves them.
 
-``session`` is the row that a claim moves on and that every append locks; ``event`` is only ever inserted. A
-session's events lie together on disk, in order of commit. ``caller`` and ``call_code`` say which session the
-next telephone call of a caller is a part of (``callers``); they go with their session. ``retention`` holds
-the time that retention goes by.
+A claim updates its row of ``session``, and every append locks it; rows of ``event`` are only inserted. A
+session's events lie together on disk, in order of commit. ``caller`` and ``call_code`` name the session of a
+caller's next telephone call (``callers``); they are deleted with their session. ``retention`` holds the time
+by which retention deletes.
 """
 
 import sqlalchemy as sa
 
-# Not alembic's own name for it: the database may be shared with a program that has its own migrations.
+# Not alembic's default name: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
 HEAD = "0006"
@@ -23,7 +23,8 @@ session_table = sa.Table(
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("next_seq", sa.BigInteger, nullable=False),
     sa.Column("created_us", sa.BigInteger, nullable=False),
-    # The latest time in any of its events. Has no index: every append writes it, and only retention asks.
+    # The latest time in any of its events. Without an index: every append writes it, and only retention reads
+    # it.
     sa.Column("last_us", sa.BigInteger, nullable=False),
     # Digest of the client that created it (``core.grants``); NULL: the operator.
     sa.Column("owner", sa.Text),
@@ -44,12 +45,12 @@ event_table = sa.Table(
     sa.Column("speaker", sa.Text),
     sa.Column("final", sa.Boolean(create_constraint=False), nullable=False),
     sa.Column("confidence", sa.Double, nullable=False),
-    # JSON as ASCII text and not the database's own type: the same bytes in every database, in an export and
-    # under its digest, and a NUL in a transcript is an escape like any other.
+    # JSON as ASCII text and not the database's own type. The bytes are the same in every database, in an
+    # export and under its digest, and a NUL in a transcript is an escape like any other.
     sa.Column("payload", sa.Text, nullable=False),
     sa.Column("key", sa.Text, nullable=False),
-    # The key first: the store's own keys begin with the time (``events.new_key``), so that those of a moment
-    # lie together, whatever their sessions.
+    # The key comes first: the store's own keys begin with the time (``events.new_key``), so that those of one
+    # moment lie together, whatever their sessions.
     sa.UniqueConstraint("key", "session_id", name="event_key"),
     sa.Index("event_by_time", "session_id", "event_us", "seq"),
     sqlite_with_rowid=False,
@@ -59,10 +60,10 @@ caller_table = sa.Table(
     "caller",
     metadata,
     sa.Column("tenant", sa.Text, primary_key=True),
-    # Of the number, under a key that the database does not hold.
+    # Digest of the number, under a key that the database does not hold.
     sa.Column("digest", sa.String(64), primary_key=True),
     sa.Column("session_id", sa.String(36), sa.ForeignKey("session.id", ondelete="CASCADE"), nullable=False),
-    # When the number was last seen.
+    # Time at which the number was last seen.
     sa.Column("last_us", sa.BigInteger, nullable=False),
     sa.Index("caller_by_session", "session_id"),
     sa.Index("caller_by_age", "last_us"),
@@ -74,7 +75,7 @@ call_code_table = sa.Table(
     metadata,
     sa.Column("tenant", sa.Text, primary_key=True),
     sa.Column("code", sa.String(16), primary_key=True),
-    # One at a time of each session.
+    # A session has at most one code.
     sa.Column(
         "session_id",
         sa.String(36),

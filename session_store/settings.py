@@ -1,4 +1,4 @@
-"""Where the session store is and how long it waits.
+"""Address and timeouts of the session store.
 
 Decides what an address means; opens nothing. A password belongs in the environment (``PGPASSWORD``), which
 the PostgreSQL driver reads, rather than in the address.
@@ -27,7 +27,7 @@ class StoreSettings(StrictModel):
         "``postgresql://user@host:port/database``; PARLEY_STORE_URL of the environment goes before it",
     )
     retention_days: float | None = Field(
-        # A clock that jumps is believed when it has been there for a day (``retention``).
+        # A clock that jumps is accepted after a day (``retention``).
         None,
         gt=0,
         description="a session whose last event is older is deleted; null: everything is kept",
@@ -35,10 +35,10 @@ class StoreSettings(StrictModel):
     retention_every_s: float = Field(3_600, ge=1, description="how often that is looked after")
 
     def address(self) -> URL:
-        """The address, understood.
+        """Return the parsed address.
 
         Raises:
-            ConfigError: it is no address of a database that the store can use.
+            ConfigError: not the address of a database that the store can use.
         """
         try:
             url = make_url(self.url)
@@ -57,21 +57,21 @@ class StoreSettings(StrictModel):
 
 
 class StoreTuning(StoreSettings):
-    """Settings with the values beside them that no deployment sets.
+    """Settings, completed by values that no deployment sets.
 
     Attributes:
-        append_deadline_s: how long a write may wait for a database that is away.
+        append_deadline_s: longest wait of a write for an unavailable database.
         turn_deadline_s: the same for a write that a person waits for: a new session, its claim, a typed turn.
         read_deadline_s: the same for a read.
-        open_deadline_s: the same for the first connection and for a migration of somebody else.
-        attempt_s: how long one transaction may take before its connection is given up.
-        busy_timeout_ms: how long one transaction waits for another process to release a SQLite file.
-        max_queue: writes that may wait at once; more of them wait in front of the queue, with their deadline.
+        open_deadline_s: the same for the first connection and for a migration by another process.
+        attempt_s: time limit of one transaction, after which its connection is closed.
+        busy_timeout_ms: longest wait of one transaction for another process to release a SQLite file.
+        max_queue: writes that may be queued at once; further ones wait for a place, within their deadline.
         batch_events: events in one transaction; one larger append is a transaction of its own.
         max_payload_bytes: of one event, as JSON.
-        close_s: how long what is queued may take when the store is closed.
-        poll_s: how often a follower looks for what another process wrote.
-        check_file: whether a SQLite file is read through for damage when it is opened (about 1 s per GB).
+        close_s: time limit for queued writes when the store is closed.
+        poll_s: interval in which a follower looks for writes of other processes.
+        check_file: read a SQLite file completely for damage when it is opened (about 1 s per GB).
     """
 
     append_deadline_s: float = Field(default=60, gt=0, le=3_600)
@@ -89,6 +89,6 @@ class StoreTuning(StoreSettings):
 
 
 def file_of(url: URL) -> Path:
-    """The file of a SQLite address."""
+    """Return the file of a SQLite address."""
     assert url.database
     return Path(url.database)

@@ -1,7 +1,7 @@
-"""The session store: sessions, their claims and their timelines, durable.
+"""Session store: durable sessions with their claims and timelines.
 
-Decides who may write and what a caller is told; ``writer`` commits, ``committing`` and ``reading`` hold the
-statements, ``database`` runs them on SQLite or PostgreSQL. ``SessionReader`` is the half of it that changes
+Decides who may write and what a caller receives. ``writer`` commits, ``committing`` and ``reading`` hold the
+statements, and ``database`` runs them on SQLite or PostgreSQL. ``SessionReader`` is the part that changes
 nothing.
 
     store = await SessionStore.open(StoreSettings(url="sqlite:///sessions.db"))
@@ -67,21 +67,21 @@ __all__ = ["SessionClock", "SessionInfo", "SessionReader", "SessionStore", "Sess
 T = TypeVar("T")
 
 PAGE_EVENTS = 500
-# Pages of timelines and exports that are read at a time, of the database's four readers.
+# Concurrent reads of pages of timelines and exports, out of the database's four readers.
 BULK_READS = 2
 READ_RETRY_S = 0.1
-# Of one transaction of the retention: a few tens of milliseconds in which nothing else is written.
+# Bounds of one retention transaction: other writes wait for a few tens of milliseconds.
 EXPIRE_SESSIONS = 100
 EXPIRE_EVENTS = 5_000
-# Of one pass of the retention: a mistake deletes no more than this before the next one.
+# Bound of one retention pass: a mistake deletes no more than this before the next pass.
 RETAIN_SESSIONS = 10_000
-# The time of the retention is advanced so often, however rarely it deletes: a process that runs for less than
-# ``retention_every_s`` counts too.
+# Interval in which the time of retention is advanced, however rarely it deletes: a process that runs for less
+# than ``retention_every_s`` counts too.
 RETENTION_LOOK_S = 300
 
 
 class SessionReader:
-    """What can be asked of a store that is left as it is. Made by ``open``, ended by ``close``."""
+    """Read access to a store, which is not changed. Created by ``open``, ended by ``close``."""
 
     def __init__(self, opened: ReadDatabase, settings: StoreTuning) -> None:
         self._source = opened
@@ -91,10 +91,10 @@ class SessionReader:
 
     @classmethod
     async def open(cls, settings: StoreSettings) -> "SessionReader":
-        """Look into a store that is there: nothing is migrated and no file is made or changed.
+        """Open an existing store: nothing is migrated and no file is created or changed.
 
         Raises:
-            ConfigError: there is none, it is of another release, or it cannot be read; in one line.
+            ConfigError: it does not exist, belongs to another release, or cannot be read; in one line.
             StoreUnavailableError: the database does not answer, or another program has locked it.
         """
         chosen = tuned(StoreTuning, settings)
@@ -107,10 +107,10 @@ class SessionReader:
         return cls(opened, chosen)
 
     async def info(self, session_id: str) -> SessionInfo:
-        """One session.
+        """Return a session.
 
         Raises:
-            UnknownSessionError: there is none of that id.
+            UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
@@ -119,12 +119,12 @@ class SessionReader:
     async def sessions(
         self, *, limit: int, before: str | None = None, tenant: str = "default"
     ) -> list[SessionInfo]:
-        """Sessions of a tenant, newest first.
+        """Return sessions of a tenant, newest first.
 
         Args:
-            limit: at most so many.
+            limit: maximum number.
             before: id of the last one of the page before.
-            tenant: whose.
+            tenant: to which they belong.
 
         Raises:
             UnknownSessionError: there is no session ``before``.
@@ -137,16 +137,16 @@ class SessionReader:
     async def events(
         self, session_id: str, *, after_seq: int = 0, limit: int, kinds: Collection[Kind] | None = None
     ) -> list[Event]:
-        """Events in order of commit.
+        """Return events in order of commit.
 
         Args:
-            session_id: of which session.
+            session_id: of the session.
             after_seq: of the last one of the page before.
-            limit: at most so many.
+            limit: maximum number.
             kinds: only these; None for all.
 
         Raises:
-            UnknownSessionError: there is none of that id.
+            UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
@@ -156,20 +156,20 @@ class SessionReader:
         )
 
     async def newest_event(self, session_id: str, kind: Kind) -> Event | None:
-        """The event of a kind that was committed last; None when there is none.
+        """Return the event of a kind that was committed last; None when there is none.
 
         Raises:
-            UnknownSessionError: there is no session of that id.
+            UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
         return await self._read(partial(read_newest, session_id=session_id, kind=kind))
 
     async def event_of_key(self, session_id: str, key: str) -> Event | None:
-        """The event that was stored under an idempotency key; None when there is none.
+        """Return the event that was stored under an idempotency key; None when there is none.
 
         Raises:
-            UnknownSessionError: there is no session of that id.
+            UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
@@ -184,17 +184,17 @@ class SessionReader:
         kinds: Collection[Kind] | None = None,
         newest_first: bool = False,
     ) -> list[Event]:
-        """Events in order of time.
+        """Return events in order of time.
 
         Args:
-            session_id: of which session.
+            session_id: of the session.
             after: ``(event_us, seq)`` of the last one of the page before, in the same direction.
-            limit: at most so many.
+            limit: maximum number.
             kinds: only these; None for all.
             newest_first: from the end of the session to its beginning.
 
         Raises:
-            UnknownSessionError: there is none of that id.
+            UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
@@ -210,20 +210,20 @@ class SessionReader:
         kinds: Collection[Kind] | None = None,
         newest_first: bool = False,
     ) -> JsonPage:
-        """A page as ``timeline``, made to JSON where it is read; also bounded in bytes.
+        """Return a page as ``timeline`` does, as JSON; also bounded in bytes.
 
         Raises:
-            As ``timeline``.
+            StoreError: as ``timeline`` does.
         """
         _check_id(session_id)
         page = _timeline_page(after, limit, kinds, newest_first=newest_first)
         return await self._read_in_bulk(partial(read_json_timeline, session_id=session_id, page=page))
 
     async def export(self, session_id: str) -> AsyncIterator[str]:
-        """A session as lines of JSON, see ``transfer``.
+        """Yield a session as lines of JSON (see ``transfer``).
 
         Raises:
-            UnknownSessionError: there is none of that id, or it was deleted meanwhile.
+            UnknownSessionError: there is no session with that id, or it was deleted meanwhile.
             StoreUnavailableError: the database does not answer.
         """
         info = await self.info(session_id)
@@ -237,17 +237,20 @@ class SessionReader:
             yield line
 
     async def close(self) -> None:
-        """Let go of the database."""
+        """Close the connections to the database."""
         self._closed = True
         await self._source.close()
 
     async def _read_in_bulk(self, work: Work[T]) -> T:
-        """Read what may be long: some at a time, so that a thread is free for what a call waits for."""
+        """Run a possibly long read.
+
+        Few of them run at a time, so that a thread stays free for reads that a call waits for.
+        """
         async with self._bulk:
             return await self._read(work)
 
     async def _read(self, work: Work[T]) -> T:
-        """Read, again while the database is away, within the deadline."""
+        """Run a read, repeated while the database is unavailable, within the deadline."""
         deadline = asyncio.get_running_loop().time() + self._settings.read_deadline_s
         try:
             async with asyncio.timeout_at(deadline):
@@ -267,7 +270,7 @@ class SessionReader:
 
 
 class SessionStore(SessionReader):
-    """The whole store. Made by ``open``, ended by ``close``."""
+    """Full access to a store. Created by ``open``, ended by ``close``."""
 
     def __init__(
         self, opened: Database, settings: StoreTuning, clock: Clock, now_us: Callable[[], int]
@@ -290,15 +293,15 @@ class SessionStore(SessionReader):
         clock: Clock | None = None,
         now_us: Callable[[], int] = wall_us,
     ) -> "SessionStore":
-        """Bring the schema up to date and begin to write.
+        """Migrate the schema and start the tasks that write.
 
         Args:
-            settings: where, and how long to wait.
-            clock: steady; the running loop's by default.
+            settings: address and timeouts.
+            clock: steady; that of the running loop by default.
             now_us: the wall clock.
 
         Raises:
-            ConfigError: the address, the folder, the file, its schema or its owner is not right; in one line.
+            ConfigError: the address, the folder, the file, its schema or its owner is wrong; in one line.
             StoreUnavailableError: the database does not answer, or another program has locked it.
         """
         chosen = tuned(StoreTuning, settings)
@@ -314,24 +317,24 @@ class SessionStore(SessionReader):
 
     @property
     def available(self) -> bool:
-        """Whether the database took the last thing that it was given."""
+        """True when the last transaction reached the database."""
         return self._commits.available
 
     @property
     def turn_deadline_s(self) -> float:
-        """Longest wait of a person for a write: see ``StoreTuning``."""
+        """Longest wait of a person for a write (``StoreTuning``)."""
         return self._settings.turn_deadline_s
 
     @property
     def oldest_wait_s(self) -> float:
-        """For how long the oldest write waits; 0 when none does."""
+        """Wait of the oldest queued write so far; 0 when there is none."""
         return self._commits.oldest_wait_s
 
     async def create(self, *, tenant: str = "default", owner: str | None = None) -> SessionInfo:
-        """Make a session.
+        """Create a session.
 
         Args:
-            tenant: whose.
+            tenant: to which it belongs.
             owner: digest of the client that creates it; None: the operator.
 
         Raises:
@@ -342,17 +345,17 @@ class SessionStore(SessionReader):
             raise StoreError("the name of a tenant is empty, too long or not printable")
         now_us = self._wall_us()
         info = SessionInfo(str(uuid.uuid4()), tenant, 0, 0, now_us, now_us, owner)
-        # Nobody else makes a session of this id.
+        # No other process creates a session with this id.
         await self._run_once(
             partial(insert_session, info=info), SessionExistsError, within_s=self.turn_deadline_s
         )
         return info
 
     async def claim(self, session_id: str) -> SessionWriter:
-        """Take the right to write; whoever had it is fenced, in this process or another.
+        """Claim the right to write; the former holder is fenced, in this process or another.
 
         Raises:
-            UnknownSessionError: there is none of that id.
+            UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
@@ -363,12 +366,12 @@ class SessionStore(SessionReader):
         )
 
     async def follow(self, session_id: str, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
-        """Events in order of commit, those to come included.
+        """Yield events in order of commit, including future ones.
 
-        Ends when the session is deleted or the store closed. While the database is away it waits.
+        Ends when the session is deleted or the store closed. Waits while the database is unavailable.
 
         Raises:
-            UnknownSessionError: there is none of that id.
+            UnknownSessionError: there is no session with that id.
         """
         await self.info(session_id)
         with self._followers.of(session_id) as news:
@@ -387,10 +390,10 @@ class SessionStore(SessionReader):
                     await _within(news.wait(), self._settings.poll_s)
 
     async def delete(self, session_id: str) -> None:
-        """Delete a session with all its events. Followers end; a writer of it gets UnknownSessionError.
+        """Delete a session with all its events. Its followers end, and its writer gets UnknownSessionError.
 
         Raises:
-            UnknownSessionError: there is none of that id.
+            UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
@@ -404,10 +407,10 @@ class SessionStore(SessionReader):
     async def retain(self, days: float) -> int:
         """Delete sessions whose last event is older, at most ``RETAIN_SESSIONS``; return how many.
 
-        Their age is counted from the time of ``retention``, which a wall clock that jumps does not move.
+        Their age is counted from the time of ``retention``, which a jump of the wall clock does not move.
 
         Raises:
-            StoreUnavailableError: the database does not answer; what was deleted stays so.
+            StoreUnavailableError: the database does not answer; completed deletions remain.
         """
         before_us = await self._run_at_retention_time(lambda _, time_us: time_us) - round(days * US_PER_DAY)
         batch = partial(delete_oldest, before_us=before_us, sessions=EXPIRE_SESSIONS, events=EXPIRE_EVENTS)
@@ -418,10 +421,10 @@ class SessionStore(SessionReader):
         return count
 
     async def _run_at_retention_time(self, work: Callable[[sa.Connection, int], T]) -> T:
-        """Run a transaction that is given the time of retention, advanced to now; one at a time.
+        """Run a transaction that receives the time of retention, advanced to the present; one at a time.
 
         Raises:
-            StoreError: as the work raises, or as any transaction.
+            StoreError: as the work raises, or as any transaction does.
         """
         async with self._retention_turn:
             advance = self._retention.work()
@@ -430,11 +433,11 @@ class SessionStore(SessionReader):
         return result
 
     async def import_(self, lines: AsyncIterable[str] | Iterable[str]) -> SessionInfo:
-        """Store what ``export`` gave, under its own id; all of it or nothing.
+        """Store the output of ``export`` under its own id; all of it or nothing.
 
         Raises:
-            SessionExistsError: its session is there already.
-            StoreError: it is not complete or was changed.
+            SessionExistsError: the session exists already.
+            StoreError: it is incomplete or was changed.
             StoreUnavailableError: the database does not answer.
         """
         info, rows = await whole_session(lines, max_payload_bytes=self._settings.max_payload_bytes)
@@ -444,16 +447,16 @@ class SessionStore(SessionReader):
     async def link_caller(
         self, session_id: str, digest: str, *, forget_days: float, tenant: str = "default"
     ) -> None:
-        """Have the next call of a number be part of a session; see ``callers``.
+        """Link the next call of a number to a session (see ``callers``).
 
         Args:
-            session_id: which one.
+            session_id: of the session.
             digest: of the number.
-            forget_days: numbers that were not seen for so long are forgotten.
-            tenant: whose.
+            forget_days: numbers that were not seen for this time are deleted.
+            tenant: to which the session belongs.
 
         Raises:
-            UnknownSessionError: there is none of that id.
+            UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
@@ -474,7 +477,10 @@ class SessionStore(SessionReader):
     async def session_of_caller(
         self, digest: str, *, within_days: float, tenant: str = "default"
     ) -> str | None:
-        """The session that the call of a number is part of; None where the number was not seen for so long.
+        """Return the session that the next call of a number continues.
+
+        Returns:
+            Its id; None where the number was not seen within ``within_days``.
 
         Raises:
             StoreUnavailableError: the database does not answer.
@@ -483,10 +489,10 @@ class SessionStore(SessionReader):
         return await self._read(partial(read_caller, tenant=tenant, digest=digest, since_us=since_us))
 
     async def unlink_callers(self, session_id: str) -> int:
-        """Forget the numbers of a session; return how many there were.
+        """Delete the numbers of a session; return how many there were.
 
         Raises:
-            UnknownSessionError: there is none of that id.
+            UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         await self.info(session_id)
@@ -495,13 +501,13 @@ class SessionStore(SessionReader):
     async def put_code(
         self, session_id: str, code: str, *, for_s: float, most: int, tenant: str = "default"
     ) -> bool:
-        """Have a code stand for a session, once, in place of the one that it had.
+        """Link a code to a session, for one use, in place of its former code.
 
         Returns:
-            Whether it does: another session may have the same, or there are ``most`` of them.
+            False when another session has the same code, or there are ``most`` codes already.
 
         Raises:
-            UnknownSessionError: there is none of that id.
+            UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
@@ -520,7 +526,7 @@ class SessionStore(SessionReader):
         )
 
     async def take_code(self, code: str, *, tenant: str = "default") -> str | None:
-        """The session that a code stands for, which it does no longer; None when there is none.
+        """Use up a code and return its session; None when there is no such code.
 
         Raises:
             StoreUnavailableError: the database does not answer.
@@ -529,14 +535,15 @@ class SessionStore(SessionReader):
 
         def attempt(connection: sa.Connection) -> str | None:
             nonlocal found
-            # The answer to a commit may be lost: who comes again for it finds the code taken, by themselves.
+            # The answer to a commit may be lost. A second attempt would then find the code used up by the
+            # first one.
             found = take_code(connection, tenant=tenant, code=code, now_us=self._wall_us()) or found
             return found
 
         return await self._run_for_person(attempt)
 
     async def close(self) -> None:
-        """Commit what waits, within the deadline; end followers; let go of the database."""
+        """Commit queued writes within the deadline, end the followers, and close the database."""
         if self._closed:
             return
         self._closed = True
@@ -563,19 +570,19 @@ class SessionStore(SessionReader):
             async with asyncio.timeout(seconds):
                 return await running
         except TimeoutError as error:
-            # Cancelled, the work leaves the queue: it is not committed after its caller was refused.
+            # The cancelled work leaves the queue: it is not committed after its caller was refused.
             raise StoreUnavailableError(f"the database took nothing for {seconds:g} s") from error
 
     async def _run_once(
         self, work: Work[None], done: type[StoreError], *, within_s: float | None = None
     ) -> None:
-        """Run a transaction that takes effect once and raises ``done`` where it has already.
+        """Run a transaction that takes effect once, and raises ``done`` when it has taken effect already.
 
-        The answer to a commit may be lost with its connection; who comes again for it finds it done.
+        The answer to a commit may be lost with its connection; a second attempt then finds it done.
 
         Args:
             work: the transaction.
-            done: raised by work that has taken effect before.
+            done: error of work that has taken effect before.
             within_s: the deadline; None for that of appends.
         """
         ran = False
@@ -616,7 +623,7 @@ class SessionStore(SessionReader):
                     if count := await self.retain(days):
                         logger.info(f"session store: {count} sessions were older than {days:g} days")
             except StoreError as error:
-                # Away, or it refuses: the next time comes.
+                # The database is unavailable or refuses: the next pass tries again.
                 logger.warning(f"session store: retention is put off: {error}")
             await asyncio.sleep(min(RETENTION_LOOK_S, self._settings.retention_every_s))
 

@@ -1,12 +1,12 @@
-"""A session as lines of JSON, for a backup or another database.
+"""Copy a session as lines of JSON, for a backup or another database.
 
     {"format": "parley-session", "version": 1, "id": ..., "count": 2, "last_seq": 2, ...}
     {"seq": 1, "kind": "user_turn", "payload": {...}, ...}
     {"seq": 2, ...}
     {"sha256": "..."}
 
-The last line is the digest of all before it, each with its line feed: a file that was cut off, changed or put
-together is refused as a whole. The lines are the same from every database.
+The last line is the digest of all lines before it, each with its line feed. A file that was truncated,
+changed or assembled is refused as a whole. The lines are the same from every database.
 
     python -m session_store.transfer export --url sqlite:///a.db SESSION > session.jsonl
     python -m session_store.transfer import --url postgresql://user@host/database < session.jsonl
@@ -33,7 +33,7 @@ _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 class Pages(Protocol):
-    """Reads events as JSON, a page at a time."""
+    """Reader of events as JSON, a page at a time."""
 
     async def __call__(self, *, after_seq: int) -> JsonPage:
         """Return the events after ``after_seq``, without their session's id."""
@@ -41,10 +41,10 @@ class Pages(Protocol):
 
 
 async def export_lines(info: SessionInfo, read: Pages) -> AsyncIterator[str]:
-    """The lines of a session as it was when ``info`` was read; what was added since is not in them.
+    """Yield the lines of a session as it was when ``info`` was read, without later events.
 
     Raises:
-        StoreError: as ``read``.
+        StoreError: as ``read`` does.
     """
     digest = hashlib.sha256()
 
@@ -53,7 +53,7 @@ async def export_lines(info: SessionInfo, read: Pages) -> AsyncIterator[str]:
         return text
 
     header = asdict(info)
-    # Credentials are of one deployment: in another one the session is the operator's.
+    # Credentials belong to one deployment: in another one the session is the operator's.
     del header["owner"]
     yield line(_encode({"format": FORMAT, "version": VERSION, **header, "count": info.last_seq}))
     seq = 0
@@ -61,7 +61,7 @@ async def export_lines(info: SessionInfo, read: Pages) -> AsyncIterator[str]:
         page = await read(after_seq=seq)
         if page.last is None:
             raise StoreError(f"the events from {seq + 1} to {info.last_seq} are missing in the database")
-        # By the order of commit there is no gap: what was added since is at the end.
+        # The order of commit has no gaps: later events are at the end.
         for text in page.texts[: info.last_seq - seq]:
             yield line(text)
         seq = page.last[1]
@@ -71,10 +71,10 @@ async def export_lines(info: SessionInfo, read: Pages) -> AsyncIterator[str]:
 async def whole_session(
     lines: AsyncIterable[str] | Iterable[str], *, max_payload_bytes: int
 ) -> tuple[SessionInfo, list[Row]]:
-    """What an export holds.
+    """Return the session and the events of an export.
 
     Raises:
-        StoreError: it is not complete or was changed; says where.
+        StoreError: it is incomplete or was changed; the message says where.
     """
     digest = hashlib.sha256()
     info: SessionInfo | None = None
@@ -175,7 +175,7 @@ _COLUMNS = (
 async def _export(settings: StoreSettings, session_id: str) -> None:
     from session_store.store import SessionReader
 
-    # What is copied stays as it is: no migration, and no new file where a path is mistyped.
+    # The source stays as it is: no migration, and no new file where a path is mistyped.
     store = await SessionReader.open(settings)
     try:
         async for line in store.export(session_id):
@@ -196,7 +196,7 @@ async def _import(settings: StoreSettings) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. A fault is one line on standard error and status 2."""
+    """Run the command; return the status. An error is one line on standard error and status 2."""
     parser = argparse.ArgumentParser(
         prog="python -m session_store.transfer", description=__doc__.split("\n")[0]
     )

@@ -1,23 +1,23 @@
-"""Bound of what may be typed into a session: bytes a minute, over all surfaces together.
+"""Rate limit for text typed into a session: bytes a minute, over all surfaces together.
 
 A typed turn is committed, indexed, read by the model and sent to every follower, so its cost is that of its
-bytes; what a person types stays far below. Of many sessions the one that was typed into least recently is
-forgotten, and has its whole share again.
+bytes. A person types far less than the limit. The state of the session that was typed into least recently is
+evicted; it then has its whole share again.
 """
 
 from core.token_bucket import TokenBucket
 from runtime.loop_clock import LoopClock
 
-# The least that a turn counts: an empty one has its commits, its events and its answer all the same.
+# Minimum count of a turn: an empty one also has its commits, its events and its answer.
 LEAST_BYTES = 200
 COUNTED_SESSIONS = 10_000
 
 
 class TypedShares:
-    """Shares of all sessions of a process.
+    """Rate limits of all sessions of a process.
 
     Args:
-        bytes_per_minute: of each session; so many at once, and so many come back in a minute.
+        bytes_per_minute: of each session: both the burst and the rate.
     """
 
     def __init__(self, bytes_per_minute: int) -> None:
@@ -26,7 +26,7 @@ class TypedShares:
         self._sessions: dict[str, TokenBucket] = {}
 
     def take(self, session_id: str, text: str) -> float:
-        """Count a typed turn; return 0 when it may be taken, else after how many seconds it may."""
+        """Count a typed turn; return 0 when it may be accepted, otherwise the seconds until it may."""
         now_us = self._clock.now_us()
         share = self._sessions.pop(session_id, None) or TokenBucket(self._per_minute / 60, self._per_minute)
         self._sessions[session_id] = share

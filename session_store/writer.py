@@ -1,13 +1,14 @@
-"""The one task that writes: everything that waits goes into one transaction.
+"""Single task that writes: everything queued is committed in one transaction.
 
-Decides what is committed together, what is tried again and who is told. Each caller waits for its own append
-with its own deadline; the task takes what is there up to a size, session by session in their order, and
-commits it. While that runs, more arrives: the slower the database, the larger the next transaction.
+Decides what is committed together, what is tried again and which caller gets which result. Each caller waits
+for its own append with its own deadline. The task takes the queued appends up to a size, session by session
+in their order, and commits them. More arrives meanwhile: the slower the database, the larger the next
+transaction.
 
-* A database that is away keeps everything in the queue; the task tries again, each time after a longer pause,
-  and probes when nothing waits, so that ``available`` is true again when it is back.
+* While the database is unavailable, everything stays in the queue. The task tries again after increasing
+  pauses, and probes when the queue is empty, so that ``available`` becomes true again.
 * Rows that the database refuses are found by committing each append alone; the others are stored.
-* A caller that is cancelled, or whose deadline passes, takes its append out of the queue. If that is in a
+* A caller that is cancelled, or whose deadline passes, removes its append from the queue. If that is in a
   transaction already, it may be committed all the same.
 """
 
@@ -32,13 +33,13 @@ T = TypeVar("T")
 
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
-# For a row that another process holds: a claim of it, a few milliseconds.
+# For a row that another process holds for a claim, which takes a few milliseconds.
 LOCKED_PAUSE_S = 0.01
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting(Generic[T]):
-    """An append or a transaction of its own, and who waits for it."""
+    """Append, or transaction of its own, with its waiter."""
 
     what: T
     since_us: int
@@ -55,13 +56,13 @@ class _Waiting(Generic[T]):
 
 
 class GroupCommit:
-    """Commits appends together. One per store; started and ended by it.
+    """Commits appends together. One instance per store, which starts and ends it.
 
     Args:
         database: open.
         settings: sizes and deadlines.
         clock: measures waits.
-        committed: told which sessions have new events.
+        committed: called with the sessions that have new events.
     """
 
     def __init__(
@@ -79,8 +80,8 @@ class GroupCommit:
         self._jobs: deque[_Waiting[Work[Any]]] = deque()
         self._batch: list[_Waiting[Append]] = []
         self._slots = asyncio.Semaphore(settings.max_queue)
-        # Who is inside, by deadline: all have the same time, so that is the order in which they came. One
-        # timer for all of them is several times cheaper than one each, which every append would pay.
+        # Admitted callers by deadline: all have the same time limit, so that is the order of arrival. One
+        # timer for all is several times cheaper than one each, for which every append would pay.
         self._inside: dict[_Waiting[Any], None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._work = asyncio.Event()
@@ -93,17 +94,17 @@ class GroupCommit:
 
     @property
     def available(self) -> bool:
-        """Whether the last transaction found the database there."""
+        """True when the last transaction reached the database."""
         return not self._away
 
     @property
     def oldest_wait_s(self) -> float:
-        """For how long the oldest write waits, 0 when none does."""
+        """Wait of the oldest queued write so far; 0 when there is none."""
         oldest = min((item.since_us for item in self._items() if not item.done.done()), default=None)
         return 0.0 if oldest is None else (self._clock.now_us() - oldest) / 1_000_000
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the task that writes."""
         self._task = asyncio.create_task(self._run(), name="session_store.writer")
 
     async def append(self, append: Append) -> list[Event]:
@@ -118,12 +119,12 @@ class GroupCommit:
         """Run a transaction of its own between the others.
 
         Raises:
-            StoreError: as the work raises, or as ``append``.
+            StoreError: as the work raises, or as ``append`` does.
         """
         return cast(T, await self._wait_for(work, self._jobs.append))
 
     async def close(self) -> None:
-        """Commit what waits, within the deadline, and refuse the rest."""
+        """Commit queued writes within the deadline, and refuse the rest."""
         self._closed = True
         if self._task is None:
             return
@@ -167,11 +168,11 @@ class GroupCommit:
         self._lanes.setdefault(item.what.session_id, deque()).append(item)
 
     def _expire(self, now_s: float) -> None:
-        """Give up what has waited until ``now_s``, and set the timer for the next."""
+        """Refuse the writes whose deadline has passed at ``now_s``, and set the timer for the next one."""
         self._timer = None
         for item in self._inside:
             if item.deadline_s > now_s:
-                # Whoever was here when the timer was set has mostly left since.
+                # Most writes that were queued when the timer was set have left since.
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_at(item.deadline_s, self._expire, item.deadline_s)
                 return
@@ -195,7 +196,7 @@ class GroupCommit:
             while True:
                 await self._wait_for_work()
                 try:
-                    # A round in which nothing but a locked row was met: its holder is a moment from done.
+                    # The round met only locked rows: their holder will be done in a moment.
                     if not await self._round():
                         await asyncio.sleep(LOCKED_PAUSE_S)
                 except StoreUnavailableError as error:
@@ -203,11 +204,11 @@ class GroupCommit:
                     await asyncio.sleep(self._pause_s)
                     self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
                 except StoreError as error:
-                    # Of the probe: appends are told themselves. The task must outlive it.
+                    # Error of the probe: appends get their errors themselves. The task must survive it.
                     logger.error(f"session store: {error}")
                     await asyncio.sleep(LONGEST_PAUSE_S)
                 except Exception as error:
-                    # Nobody's fault that is known here. Not its words: they may quote what was said.
+                    # Unexpected error. Its text is not logged, because it may quote the conversation.
                     logger.error(f"session store: the writer failed ({type(error).__name__}); it goes on")
                     await asyncio.sleep(LONGEST_PAUSE_S)
         finally:
@@ -224,7 +225,11 @@ class GroupCommit:
                 await self._work.wait()
 
     async def _round(self) -> bool:
-        """Each job in its transaction and the appends in one. False when others hold all their rows."""
+        """Run each job in its own transaction, and the appends in one.
+
+        Returns:
+            False when other processes hold all their rows locked.
+        """
         if not self._jobs and not self._lanes:
             await self._database.write(touch)
             self._is_here()
@@ -239,14 +244,14 @@ class GroupCommit:
                 self._batch, decided = self._settle(self._batch, outcomes)
                 progress |= decided
         finally:
-            # What was not decided goes back in front, in its order.
+            # Undecided appends go back to the front, in their order.
             for item in reversed(self._batch):
                 self._lanes.setdefault(item.what.session_id, deque()).appendleft(item)
             self._batch = []
         return progress
 
     async def _do(self, job: _Waiting[Work[Any]]) -> bool:
-        """Run the first job. It stays where it is while the database is away."""
+        """Run the first job. It stays in the queue while the database is unavailable."""
         if job.done.done():
             self._jobs.popleft()
             return True
@@ -258,7 +263,7 @@ class GroupCommit:
         except StoreUnavailableError:
             raise
         except Exception as error:
-            # Whatever it is, it is for the caller whose work this is; the others go on.
+            # The error goes to the caller of this work; the others proceed.
             outcome = error
         self._jobs.popleft()
         job.settle(outcome)
@@ -266,7 +271,7 @@ class GroupCommit:
         return True
 
     def _take(self) -> list[_Waiting[Append]]:
-        """What goes into the next transaction: of every session a beginning, in its order."""
+        """Return the appends of the next transaction: the first ones of every session, in their order."""
         batch: list[_Waiting[Append]] = []
         size = 0
         for session_id, lane in list(self._lanes.items()):
@@ -278,11 +283,11 @@ class GroupCommit:
                     size += len(item.what.rows)
                     served = True
             if lane and not served:
-                # The first that does not fit is the first of the next transaction.
+                # The first append that does not fit is the first of the next transaction.
                 break
             del self._lanes[session_id]
             if lane:
-                # More than fits: its turn comes again behind the others.
+                # The session has more than fits: its turn comes again after the others.
                 self._lanes[session_id] = lane
                 break
         return batch
@@ -293,13 +298,13 @@ class GroupCommit:
         except StoreUnavailableError:
             raise
         except Exception:
-            # A key that is stored already, as a rule; below, whatever it is finds its own caller.
+            # As a rule a key that is stored already. Below, any other error reaches its own caller.
             outcomes = await self._commit_with_care(appends)
         self._is_here()
         return outcomes
 
     async def _commit_with_care(self, appends: list[Append]) -> list[Outcome]:
-        """With keys looked up and, when that fails too, each append alone."""
+        """Commit with keys looked up and, when that fails too, each append alone."""
         try:
             return await self._database.write(partial(commit_appends, appends=appends, look_up=True))
         except StoreUnavailableError:
@@ -310,7 +315,7 @@ class GroupCommit:
         outcomes: list[Outcome] = []
         locked: dict[str, Outcome] = {}
         for append in appends:
-            # Behind one that has to come again, nothing of its session may pass.
+            # Later appends of a session must not overtake one that has to be tried again.
             outcome = locked.get(append.session_id) or (await self._commit_with_care([append]))[0]
             if isinstance(outcome, LockedError):
                 locked[append.session_id] = outcome
@@ -320,7 +325,7 @@ class GroupCommit:
     def _settle(
         self, batch: list[_Waiting[Append]], outcomes: list[Outcome]
     ) -> tuple[list[_Waiting[Append]], bool]:
-        """Tell the callers; return what is to be tried again, and whether anything was decided."""
+        """Settle the callers; return the appends to be tried again, and whether anything was decided."""
         again: list[_Waiting[Append]] = []
         written: set[str] = set()
         for item, outcome in zip(batch, outcomes, strict=True):

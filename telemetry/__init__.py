@@ -1,1 +1,1 @@
-"""Latency, metrics and logs: what happened and when, for people and for evals."""
+"""Latency, metrics and logs, for people and for evaluations."""

@@ -1,11 +1,14 @@
-"""Lines of the log that a stranger can cause: one in a while, with how many were kept back."""
+"""Rate-limit log messages that remote peers can trigger.
+
+At most one message per interval is logged; the next one reports how many were suppressed.
+"""
 
 
 class Seldom:
-    """Of one thing that happens.
+    """Rate limit for the messages about one kind of event.
 
     Args:
-        every_s: between two lines.
+        every_s: minimum time between two messages.
     """
 
     def __init__(self, every_s: float = 1.0) -> None:
@@ -14,11 +17,11 @@ class Seldom:
         self._kept_back = 0
 
     def line(self, text: str, now_s: float) -> str | None:
-        """The line as it is to be logged; None: not this one.
+        """Return the message to log, or None when it is suppressed.
 
         Args:
-            text: what happened.
-            now_s: on any clock.
+            text: the message.
+            now_s: on any monotonic clock.
         """
         if self._next_s is not None and now_s < self._next_s:
             self._kept_back += 1

@@ -1,4 +1,4 @@
-"""Log of the stalls of an event loop: one line in ten seconds, with the blocking stack."""
+"""Log the stalls of an event loop: at most one line in ten seconds, with the blocking stack."""
 
 import time
 
@@ -11,13 +11,13 @@ EVERY_S = 10.0
 
 
 class StallLog:
-    """Takes the stalls that ``StallMonitor`` counts. Runs on the watchdog's thread."""
+    """Callback for the stalls that ``StallMonitor`` counts. Runs on the watchdog's thread."""
 
     def __init__(self) -> None:
         self._lines = Seldom(EVERY_S)
 
     def __call__(self, stall: Stall) -> None:
-        """Log a stall, unless another was logged a moment ago."""
+        """Log a stall, unless another was logged within the last ten seconds."""
         collected = f", {stall.collected_ms} ms of it in garbage collection" if stall.collected_ms else ""
         where = " < ".join(stall.stack) or "native code that held the interpreter"
         took = f"{stall.stalled_ms} ms ({stall.cpu_ms} ms of CPU{collected})"

@@ -1,11 +1,13 @@
-"""What an engine decided in every unit, as a file that is read later: one JSON object a line.
+"""Log an engine's decision in every unit to a file of JSON lines.
 
-In: ticks of a call, on the event loop. Out: ``FOLDER/CALL.ticks.jsonl``: a head line with facts of the call,
-then one line for each unit that was taken, without its words (how many letters they had is there).
-A thread of its own writes what has gathered, a few times a second. Slow disk: what waits is bounded
-(``WAITING``), the oldest goes, and the number of lines that are missing is in the next line that is written.
-Full (``limit_bytes``), or the disk fails: nothing more is written, and a warning says so. Logs of the folder
-that are older than ``keep_days`` are deleted when one is begun.
+Input: ticks of a call, on the event loop. Output: ``FOLDER/CALL.ticks.jsonl``, with a head line of facts
+about the call, then one line for each unit that was processed. The lines hold no words, only their number of
+letters.
+
+A dedicated thread writes the pending lines a few times a second. On a slow disk the queue is bounded
+(``WAITING``): the oldest line is dropped, and the next written line holds the number of missing lines. When
+the file is full (``limit_bytes``) or the disk fails, nothing more is written and a warning is logged. A new
+log deletes those in its folder that are older than ``keep_days``.
 """
 
 import json
@@ -18,20 +20,20 @@ from pathlib import Path
 
 from loguru import logger
 
-# Of these files, and of no others, the old ones are deleted.
+# Only old files with this suffix are deleted.
 SUFFIX = ".ticks.jsonl"
 WAITING = 2_000
 FLUSH_S = 0.5
 
 
 class TickLog:
-    """The file of one call.
+    """Log file of one call.
 
     Args:
-        path: of the file; its folder is made.
+        path: of the file; its folder is created.
         head: facts of the call.
         limit_bytes: of the file.
-        keep_days: logs beside it that are older are deleted; None: never.
+        keep_days: older logs in the same folder are deleted; None: never.
     """
 
     def __init__(
@@ -54,17 +56,17 @@ class TickLog:
         self._thread.start()
 
     def write(self, line: Mapping[str, object]) -> None:
-        """One unit: JSON values. Never blocks."""
+        """Queue a line of JSON values for one unit. Never blocks."""
         if len(self._lines) == WAITING:
             self._missing += 1
         self._lines.append(line)
 
     def close(self) -> None:
-        """Nothing more comes. What waits is written behind; whoever wants it there waits for ``join``."""
+        """End the log. Pending lines are written in the background; ``join`` waits for them."""
         self._over.set()
 
     def join(self, timeout_s: float) -> None:
-        """Return when everything is written, or after so long. Blocks."""
+        """Wait until everything is written, or for ``timeout_s`` at most. Blocks."""
         self._thread.join(timeout_s)
 
     def _write_all(self) -> None:
@@ -94,7 +96,7 @@ class TickLog:
             return
         oldest_s = time.time() - self._keep_days * 86_400
         for path in self._path.parent.glob(f"*{SUFFIX}"):
-            # Another call may be at the same.
+            # Another call may be deleting the same files.
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime < oldest_s:
                     path.unlink()

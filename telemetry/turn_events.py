@@ -1,4 +1,4 @@
-"""Writes the turn log of a call from the call's events."""
+"""Write the turn log of a call from the call's events."""
 
 from core.call_events import (
     AnsweredAhead,
@@ -20,13 +20,13 @@ from telemetry.turns import TurnLog
 
 
 class TurnLogWriter:
-    """Subscribes a turn log to the events that make its records.
+    """Subscriber that fills a turn log from the events of a call.
 
     Args:
         turns: the log.
         events: of the call.
-        words: the event that final words of the caller arrived: ``WordsAccepted`` where it is known which
-            words count for a turn, ``FinalWords`` otherwise.
+        words: event for the arrival of the caller's final words: ``WordsAccepted`` where a stage decides
+            which words count for a turn, ``FinalWords`` otherwise.
     """
 
     def __init__(self, turns: TurnLog, events: CallEvents, *, words: type[CallEvent] = WordsAccepted) -> None:

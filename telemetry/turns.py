@@ -1,10 +1,10 @@
-"""The record of every turn: what was said, and when each stage was reached.
+"""Record of every turn: its texts, and the moment at which each stage was reached.
 
 Stages report marks; the first report of a mark in a turn counts. Spans are differences of neighbouring marks,
-so they add up to the server's share of voice-to-voice by construction; what the network adds is measured at
-the client against the same wall clock. Marks are wall-clock microseconds because they leave the process.
+so they add up to the server's share of voice-to-voice by construction. The network's share is measured at the
+client against the same wall clock. Marks are wall-clock microseconds because they leave the process.
 
-One ``TurnLog`` belongs to one conversation and lives on its event loop. It keeps the last ``keep`` turns.
+One ``TurnLog`` belongs to one conversation and runs on its event loop. It keeps the last ``keep`` turns.
 """
 
 import time
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from audio.audible import AudibleMeter, is_loud_pcm16
 from core.media import pcm16_to_float
 
-# The order in which a turn reaches its marks.
+# Marks in the order in which a turn reaches them.
 MARKS = (
     "speech_end",
     "transcript",
@@ -25,7 +25,7 @@ MARKS = (
     "tts_first_audio",
     "playout",
 )
-# Span from one mark to the next, named by what the time was spent on.
+# Spans between two marks, named by what the time was spent on.
 SPANS = (
     ("stt_final", "speech_end", "transcript"),
     ("endpoint_wait", "transcript", "endpoint"),
@@ -38,19 +38,19 @@ SPANS = (
 
 @dataclass
 class TurnRecord:
-    """One exchange: what the caller said and what the bot answered.
+    """Exchange of two turns: the words of the caller and the bot's answer.
 
     Attributes:
         turn: 0 for the greeting, then counting.
-        user_text: as understood; empty for a greeting.
+        user_text: as recognised; empty for a greeting.
         bot_text: as far as it was spoken.
-        interrupted: the caller cut the answer off.
+        interrupted: true when the caller cut the answer off.
         marks_us: mark name to wall-clock microseconds.
-        endpoint_silence_ms: silence on which the turn was declared over.
-        completeness: how complete the turn sounded, None when unknown.
-        masked: a phrase covered the silence before the answer; ``playout`` is that phrase's.
-        answered_ahead: the model had been asked before the turn was over, with the same words.
-        resumed: it is the rest of a reply that was cut off for nothing.
+        endpoint_silence_ms: silence after which the turn was declared over.
+        completeness: estimated completeness of the turn; None when there is no estimate.
+        masked: a phrase covered the silence before the answer; ``playout`` is that of the phrase.
+        answered_ahead: the model received the request before the turn was over, with the same words.
+        resumed: the turn is the rest of a reply after an unintended interruption.
     """
 
     turn: int
@@ -65,7 +65,10 @@ class TurnRecord:
     resumed: bool = False
 
     def spans_ms(self) -> dict[str, float]:
-        """Milliseconds between neighbouring marks; a missing mark lends its time to the next span."""
+        """Return the milliseconds between neighbouring marks.
+
+        The time before a missing mark goes to the next span.
+        """
         spans: dict[str, float] = {}
         for name, start, end in SPANS:
             at_us = self._reached_us(start)
@@ -74,13 +77,13 @@ class TurnRecord:
         return spans
 
     def _reached_us(self, mark: str) -> int | None:
-        """The latest moment at which ``mark`` or an earlier one was reached."""
+        """Return the latest moment at which ``mark`` or an earlier one was reached; None without any."""
         earlier = MARKS[: MARKS.index(mark) + 1]
         reached = [self.marks_us[name] for name in earlier if name in self.marks_us]
         return max(reached) if reached else None
 
     def as_message(self) -> dict[str, object]:
-        """For the client and for files."""
+        """Return the record as JSON values, for the client and for files."""
         return {"kind": "turn", **asdict(self), "spans": self.spans_ms()}
 
 
@@ -89,11 +92,12 @@ class TurnLog:
 
     Args:
         rate_hz: of the caller's audio.
-        keep: turns that are remembered.
-        on_answer: notified of the milliseconds between the caller's last sound and the first of an answer;
-            not of a phrase that covers the wait for one, and not of an answer that waited for a tool. Must
-            not block.
-        now_us: wall clock. steady_us: a clock that nobody sets.
+        keep: number of turns that are kept.
+        on_answer: notified of the milliseconds between the caller's last sound and the first of an answer.
+            Not called for a phrase that covers the wait, nor for an answer that waited for a tool. Must not
+            block.
+        now_us: wall clock.
+        steady_us: monotonic clock.
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class TurnLog:
         steady_us: Callable[[], int] | None = None,
     ) -> None:
         self._now_us = now_us or (lambda: time.time_ns() // 1000)
-        # Decisions are not taken on the wall clock: somebody may set it while people talk.
+        # Decisions use a monotonic clock: the wall clock may be set during a call.
         self._steady_us = steady_us or (lambda: time.monotonic_ns() // 1000)
         self._keep = keep
         self._records: deque[TurnRecord] = deque(maxlen=keep)
@@ -114,11 +118,11 @@ class TurnLog:
         self._turns = 0
         self._current = TurnRecord(turn=0)
         self._speech_end_us: int | None = None
-        # The rule by which recordings are read: a packet that is half a last "k" is not loud as a whole.
+        # The same meter that evaluates recordings: a packet with half of a final "k" is not loud as a whole.
         self._caller = AudibleMeter(rate_hz)
         self._transcript_us: int | None = None
         self._active_us = self._steady_us()
-        # Since the caller's turn was over.
+        # Since the end of the caller's turn.
         self._tools_called = False
         self._on_answer = on_answer
 
@@ -133,26 +137,26 @@ class TurnLog:
         return self._current
 
     def drain(self) -> list[TurnRecord]:
-        """Turns that finished since the last drain."""
+        """Return the turns that finished since the last drain."""
         drained, self._undrained = self._undrained, []
         return drained
 
     def mark(self, name: str) -> None:
-        """The current turn reached ``name`` now, unless it already had."""
+        """Record that the current turn reached ``name`` now, unless it already had."""
         self._current.marks_us.setdefault(name, self._now_us())
 
     def heard(self, pcm: bytes) -> None:
-        """A piece of the caller's audio arrived; remembers when an audible one last did."""
+        """Process a piece of the caller's audio; record the time when it is audible."""
         if self._caller.feed(pcm16_to_float(pcm)):
             self._speech_end_us = self._now_us()
             self._active_us = self._steady_us()
 
     def words_arrived(self) -> None:
-        """Final words of the caller's latest speech arrived."""
+        """Record that the final words of the caller's latest speech arrived."""
         self._transcript_us = self._now_us()
 
     def user_turn_ended(self, *, silence_ms: int, completeness: float | None) -> None:
-        """The caller's turn is over: a new record begins."""
+        """End the previous record and begin one for the caller's turn that is over."""
         now_us = self._now_us()
         self.close()
         self._turns += 1
@@ -167,23 +171,23 @@ class TurnLog:
         self._current.marks_us["endpoint"] = now_us
 
     def masked(self) -> None:
-        """A phrase covers the silence before the answer of the current turn."""
+        """Record that a phrase covers the silence before the answer of the current turn."""
         self._current.masked = True
 
     def tools_called(self) -> None:
-        """The answer of the current turn waits for tools."""
+        """Record that the answer of the current turn waits for tools."""
         self._tools_called = True
 
     def answered_ahead(self) -> None:
-        """The answer of the current turn had been begun before it was over."""
+        """Record that the answer of the current turn was begun before the turn was over."""
         self._current.answered_ahead = True
 
     def resumed(self) -> None:
-        """The current turn is the rest of a reply that was cut for nothing."""
+        """Record that the current turn is the rest of a reply after an unintended interruption."""
         self._current.resumed = True
 
     def interruption(self, act: str, **facts: object) -> dict[str, object]:
-        """Return what was decided about a voice over the bot, as a message for the client.
+        """Return a decision about a voice over the bot, as a message for the client.
 
         Args:
             act: "duck", "restore", "cut" or "resume".
@@ -192,11 +196,11 @@ class TurnLog:
         return {"kind": "barge_in", "act": act, "at_us": self._now_us(), **facts}
 
     def user_said(self, text: str) -> None:
-        """What the caller was understood to say in the turn that ended."""
+        """Add the recognised words of the caller to the current turn."""
         self._current.user_text = f"{self._current.user_text} {text}".strip()
 
     def user_typed(self, text: str) -> None:
-        """Typed text is a turn of its own, complete as it arrives."""
+        """Begin a turn for typed text, which is complete as it arrives."""
         self.close()
         self._turns += 1
         self._tools_called = False
@@ -205,12 +209,12 @@ class TurnLog:
         self._active_us = self._steady_us()
 
     def bot_said(self, text: str, *, interrupted: bool) -> None:
-        """What the bot said, as far as it came out."""
+        """Add the bot's words to the current turn, as far as they were played."""
         self._current.bot_text = f"{self._current.bot_text} {text}".strip()
         self._current.interrupted = self._current.interrupted or interrupted
 
     def played(self, pcm: bytes) -> None:
-        """A packet of bot audio left for the caller."""
+        """Record that a packet of bot audio left for the caller."""
         self._active_us = self._steady_us()
         marks_us = self._current.marks_us
         if "tts_first_audio" in marks_us and "playout" not in marks_us and is_loud_pcm16(pcm):
@@ -219,11 +223,11 @@ class TurnLog:
                 self._on_answer(max(0, marks_us["playout"] - marks_us["speech_end"]) // 1000)
 
     def idle_ms(self) -> int:
-        """How long neither side has made a sound or written."""
+        """Return the time since either side last made a sound or typed, in milliseconds."""
         return (self._steady_us() - self._active_us) // 1000
 
     def close(self) -> None:
-        """The current turn is finished; an empty one leaves no record."""
+        """Finish the current turn; an empty one leaves no record."""
         record = self._current
         if not record.user_text and not record.bot_text:
             return

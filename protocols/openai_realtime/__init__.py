@@ -1,14 +1,21 @@
 """OpenAI's realtime protocol (GA event names): a voice conversation by events over one WebSocket.
 
-What is kept of it: the session and its updates; audio in, with the server's turn detection or with commits of
-the client's; typed and recorded messages, pictures; responses with their items, parts and deltas in the order
-that clients rely on; cancelling; truncating at the heard millisecond; tools that the client runs; audio as
-PCM of 24 kHz or G.711. What is refused is refused by name (``docs/openai_realtime.md``).
+Supported parts:
+
+* the session and its updates;
+* audio input, with turn detection by the server or with commits by the client;
+* typed and recorded messages, and pictures;
+* responses with their items, parts and deltas in the order that clients rely on;
+* cancelling a response, and truncating it at the heard millisecond;
+* tools that the client runs;
+* audio as PCM of 24 kHz or G.711.
+
+Anything else is refused by name (``docs/openai_realtime.md``).
 
     shapes    fields of events, read and written
-    state     one conversation: its settings, its items, the response that is on
-    reading   what the client says, as actions
-    telling   what happens, as the client's events
+    state     one conversation: its settings, its items, the active response
+    reading   events of the client to actions
+    telling   events of the call to events for the client
 
 Source: the API reference and the events of the official client (openai-python, ``types/realtime``).
 """
@@ -30,18 +37,18 @@ def _no_faults(_schema: Mapping[str, Any]) -> Sequence[str]:
 
 
 class OpenAIRealtime:
-    """See ``Dialect``.
+    """OpenAI's realtime protocol, as a ``Dialect``.
 
-    What a message changes here is changed when what it wants was taken: ``read`` is a generator, and an
-    action that is refused ends it.
+    ``read`` is a generator that changes the state only after the action that the change depends on was
+    accepted; a refused action ends it.
 
     Args:
-        model: that the client asked for.
-        schema_faults: what is wrong with the schema of a tool's arguments.
+        model: name that the client requested.
+        schema_faults: returns the faults in the schema of a tool's arguments.
     """
 
     name = "openai"
-    # The protocol has no event for it: its clients take a 503 with Retry-After.
+    # The protocol has no event for a queue: its clients receive a 503 with Retry-After.
     queues = False
     wants_units = False
     greets = False
@@ -58,32 +65,32 @@ class OpenAIRealtime:
 
     @property
     def input_format(self) -> Format:
-        """See ``Dialect``."""
+        """Format of the caller's audio; an update may change it."""
         return self._state.settings.input_format
 
     @property
     def output_format(self) -> Format:
-        """See ``Dialect``."""
+        """Format of the bot's audio; an update may change it."""
         return self._state.settings.output_format
 
     def read(self, text: str, at_ms: int) -> Iterator[Action]:
-        """See ``Dialect``."""
+        """Return the actions of an event (``Dialect.read``)."""
         return self._reader.read(text)
 
     def refused(self, refusal: Refusal) -> Sequence[Message]:
-        """See ``Dialect``."""
+        """Return the error event for a refusal (``Dialect.refused``)."""
         return [error_event(str(refusal), refusal.code, refusal.param, event_id=self._reader.event_id)]
 
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """See ``Dialect``."""
+        """Return the events for an event of the call (``Dialect.tell``)."""
         return self._teller.tell(happening)
 
     def permit(self, *, instructions: bool) -> None:
-        """See ``Dialect``."""
+        """Set whether the client's instructions are followed (``Dialect.permit``)."""
         self._state.permit(instructions=instructions)
 
     def goodbye(self, reason: str) -> tuple[int, str]:
-        """See ``Dialect``."""
+        """Return code and reason of the close frame (``Dialect.goodbye``)."""
         if reason == SHUTDOWN:
             return STOPPING
         return (1011, reason) if reason == "error" else (1000, reason)

@@ -1,7 +1,7 @@
-"""What a client says in OpenAI's realtime protocol, as actions.
+"""Convert events of a client of OpenAI's realtime protocol to actions.
 
-One handler for each event, all of them generators: what an event changes here is changed behind the actions
-that may be refused.
+Each event has a handler, and all handlers are generators. A handler first yields the actions that may be
+refused, and changes the state after them.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,21 +38,21 @@ from protocols.surface import (
     text_of,
 )
 
-# Of one event, and of what waits for its commit.
+# Bounds of one event, and of the audio that waits for a commit.
 MOST_AUDIO_BYTES, MOST_HELD_MS = 1_500_000, 55_000
-# A commit of less is refused, as by OpenAI.
+# A shorter commit is refused, as by OpenAI.
 LEAST_COMMIT_MS = 100
-# What is over by so much is the rounding of the client's: it counts played samples in its own rate.
+# Tolerance for the client's rounding: it counts played samples at its own rate.
 ROUNDING_MS = 20
 MOST_WAITING = 64
 _TEXTS = ("input_text", "output_text", "text")
 
 
 class Reader:
-    """One conversation.
+    """Reader of one conversation.
 
     Attributes:
-        event_id: of the client's event that is being read, for what is said of it.
+        event_id: id of the client's event that is being read, for error events about it.
     """
 
     def __init__(self, state: State, faults: Faults) -> None:
@@ -75,10 +75,10 @@ class Reader:
         }
 
     def read(self, text: str) -> Iterator[Action]:
-        """One event.
+        """Yield the actions of one event.
 
         Raises:
-            Refusal: it is not taken.
+            Refusal: the event is not accepted.
         """
         self.event_id = None
         given = parsed(text)
@@ -89,7 +89,7 @@ class Reader:
             raise Refusal(
                 f"there is no client event {given['type'][:64]!r}", code="unknown_event", param="type"
             )
-        # An update may be followed by another; whatever else comes shows that the client is ready.
+        # An update may be followed by another one. Any other event shows that the client is ready.
         if not self._has_begun and given["type"] != "session.update":
             self._has_begun = True
             yield Begin()
@@ -145,7 +145,10 @@ class Reader:
             yield Send(message)
 
     def _speaks(self, data: bytes) -> Iterator[Action]:
-        """A whole turn of the caller's at once: it is meant, so the bot is silent for it."""
+        """Yield the actions for a whole turn of the caller.
+
+        Such a turn is meant for the bot, so the bot stops speaking for it.
+        """
         state = self._state
         if state.caller is not None:
             raise Refusal("what was committed before is still being heard", code="input_audio_buffer_busy")
@@ -222,7 +225,7 @@ class Reader:
                 code="invalid_value",
                 param="item.content",
             )
-        # What was sent is not sent back.
+        # Audio and pictures are not sent back.
         shown = {name: value for name, value in part.items() if name not in ("audio", "image_url")}
         parts.shown.append({**shown, "transcript": None} if kind == "input_audio" else shown)
 
@@ -299,7 +302,7 @@ class Reader:
         instructions = answer_instructions(mapping(given, "response", optional=True), state.settings)
         if state.typed:
             words = "\n".join(item.words for item in state.typed)
-            # Like the caller's voice it ends what is being said.
+            # A typed message ends the bot's speech, as the caller's voice does.
             yield Typed(words) if instructions is None else Respond(instructions, words)
             state.ask()
         elif state.claim():
@@ -335,7 +338,7 @@ class Reader:
 
 
 class _Parts:
-    """Of a message."""
+    """Parts of a message, collected from its content."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

@@ -1,7 +1,7 @@
-"""Fields of OpenAI's realtime events, read and written. Nothing here knows a conversation.
+"""Fields of OpenAI's realtime events, read and written. This module has no state.
 
-A field that is wrong is a ``Refusal`` that names it. What a client may set and nobody here follows is shown
-as it is in ``session.updated``: a client can read there what holds.
+A wrong field raises a ``Refusal`` that names it. A setting that has no effect here is reported with its
+effective value in ``session.updated``, where a client can read it.
 """
 
 import re
@@ -15,24 +15,27 @@ from protocols.surface import ClientTool, Codec, Format, Message, Refusal, decod
 PCM = Format(Codec.PCM16, 24_000)
 FORMATS = {"audio/pcm": PCM, "audio/pcmu": Format(Codec.PCMU, 8_000), "audio/pcma": Format(Codec.PCMA, 8_000)}
 MOST_CHARS, MOST_TOOLS, MOST_TOOL_CHARS = 32_768, 64, 65_536
-# Of all tools of a client together: each pattern is compiled, and each value of a schema is looked at.
+# Bounds for all tools of a client together: each pattern is compiled, and each value of a schema is checked.
 MOST_TOOL_VALUES, MOST_PATTERNS = 10_000, 32
 MOST_PICTURE_BYTES = 8_000_000
 VOICE = "parley"
-# What a schema's checker finds wrong.
+# Returns the faults of a schema.
 Faults = Callable[[Mapping[str, Any]], Sequence[str]]
-# As OpenAI's models take them; a name is also a key here.
+# The pattern of OpenAI's models. A name is also a key here.
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the client has asked for, as far as it is followed.
+    """Settings of the client that have an effect.
 
     Attributes:
         modality: audio or text.
-        detection: how a turn of the caller's ends; None: the client says it.
-        transcription: as the client gave it. Words are told whether it asks or not.
+        input_format: of the caller's audio.
+        output_format: of the bot's audio.
+        detection: rule for the end of the caller's turn; None: the client reports it.
+        transcription: as the client gave it. Transcripts are sent whether it requests them or not.
+        instructions: added to the deployment's prompt.
         tools: as the client gave them.
         tool_choice: auto, or none.
     """
@@ -48,19 +51,19 @@ class Settings:
 
 
 def new_id(kind: str) -> str:
-    """Unlike any other."""
+    """Return a new unique id with a prefix."""
     return f"{kind}_{secrets.token_hex(12)}"
 
 
 def event(type_: str, **fields: Any) -> Message:
-    """Of the server."""
+    """Return an event of the server."""
     return {"type": type_, "event_id": new_id("event"), **fields}
 
 
 def error_event(
     message: str, code: str, param: str | None = None, *, event_id: str | None = None, kind: str = ""
 ) -> Message:
-    """What is wrong; ``event_id`` of the client's event."""
+    """Return an error event; ``event_id`` is that of the client's event."""
     return event(
         "error",
         error={
@@ -74,7 +77,11 @@ def error_event(
 
 
 def mapping(given: Mapping[str, Any], name: str, *, param: str = "", optional: bool = False) -> Message:
-    """A field that is an object."""
+    """Return a field that is an object.
+
+    Raises:
+        Refusal: missing and not optional, or not an object.
+    """
     value = given.get(name)
     if value is None and optional:
         return {}
@@ -88,10 +95,10 @@ def mapping(given: Mapping[str, Any], name: str, *, param: str = "", optional: b
 def updated(
     old: Settings, session: Message, faults: Faults
 ) -> tuple[Settings, tuple[ClientTool, ...] | None]:
-    """The settings behind a ``session.update``, and its tools where it has some.
+    """Return the settings after a ``session.update``, and its tools if it changes them.
 
     Raises:
-        Refusal: not all of it can be followed, and nothing is.
+        Refusal: a part of it is not supported; nothing is changed.
     """
     if session.get("type", "realtime") != "realtime":
         raise Refusal("session.type: only realtime is served", code="invalid_value", param="session.type")
@@ -129,8 +136,12 @@ def updated(
 
 
 def detection(given: Mapping[str, Any]) -> Message:
-    """How a turn ends, as it is shown. What decides is the deployment's policy; its thresholds are not the
-    client's to set.
+    """Return the rule for the end of a turn, as it is reported to the client.
+
+    The deployment's policy decides; the client cannot set its thresholds.
+
+    Raises:
+        Refusal: an unknown type, or an option that is not supported.
     """
     kind = given.get("type") or "server_vad"
     if kind not in ("server_vad", "semantic_vad"):
@@ -148,16 +159,16 @@ def detection(given: Mapping[str, Any]) -> Message:
 
 
 def shown_format(format_: Format) -> Message:
-    """As an update gives it."""
+    """Return a format as an update writes it."""
     kind = next(name for name, each in FORMATS.items() if each == format_)
     return {"type": kind, "rate": format_.rate_hz} if format_ == PCM else {"type": kind}
 
 
 def answer_instructions(response: Message, settings: Settings) -> str | None:
-    """What a ``response.create`` asks for; None: nothing of its own.
+    """Return the instructions of a ``response.create``; None where it has none.
 
     Raises:
-        Refusal: it asks for more than instructions.
+        Refusal: it requests anything other than instructions.
     """
     _tool_choice(response, "auto", "response.tool_choice")
     if response.get("conversation") not in (None, "auto"):
@@ -174,10 +185,10 @@ def answer_instructions(response: Message, settings: Settings) -> str | None:
 
 
 def picture_of(url: object, *, param: str) -> bytes:
-    """The file of a picture that is written in a data URL.
+    """Return the image file in a data URL.
 
     Raises:
-        Refusal: it is none; nothing is fetched from elsewhere.
+        Refusal: not such a URL; nothing is fetched from elsewhere.
     """
     head, _, data = url.partition(",") if isinstance(url, str) else ("", "", "")
     if not head.startswith("data:image/") or not head.endswith(";base64"):
@@ -240,7 +251,7 @@ def _tools(given: object, faults: Faults) -> tuple[list[Message], tuple[ClientTo
 
 
 def _check_size(tools: Sequence[object]) -> None:
-    """Refuse tools that take long to look at, before anything looks at them."""
+    """Refuse tools that would take long to check, before they are checked."""
     values = patterns = 0
     waiting: list[object] = [tools]
     while waiting:
@@ -270,7 +281,7 @@ def _tool(given: Message, param: str, faults: Faults) -> ClientTool:
         raise Refusal(f"{param}.parameters: expected an object", code="invalid_value", param=param)
     if len(repr(schema)) > MOST_TOOL_CHARS:
         raise Refusal(f"{param}.parameters: too large", code="too_large", param=f"{param}.parameters")
-    # Meta-data of the schema language itself, which some clients send along.
+    # Metadata of the schema language itself, which some clients include.
     schema = {key: value for key, value in schema.items() if not str(key).startswith("$")}
     found = faults(schema)
     if found:

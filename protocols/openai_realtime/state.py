@@ -1,8 +1,8 @@
-"""One conversation in OpenAI's realtime protocol: what reading and telling both know.
+"""State of one conversation in OpenAI's realtime protocol, shared by ``reading`` and ``telling``.
 
-An answer may be owed: the server goes on by itself behind a turn of the caller's, a commit, a typed message
-and the output of a tool. A client that asks for it then (``response.create``) has asked for that one, and
-gets no second.
+An answer may be owed: the server answers on its own after a turn of the caller, a commit, a typed message and
+the output of a tool. A client that then sends ``response.create`` has requested that answer, and receives no
+second one.
 """
 
 from collections import OrderedDict
@@ -18,17 +18,17 @@ MOST_ITEM_CHARS = 64
 
 @dataclass(slots=True)
 class Item:
-    """Something in the conversation.
+    """Item of the conversation.
 
     Attributes:
-        body: as the client is told of it.
-        previous: the item before it.
-        reply_id: of what the bot says.
-        audio_ms: of that, sent so far.
-        text: of that, said so far.
-        output_index: in its response.
-        words: typed, that nobody has answered.
-        modality: of what the bot says, from its beginning to its end.
+        body: as the client receives it.
+        previous: id of the item before it.
+        reply_id: of the bot's reply; empty for other items.
+        audio_ms: duration of the reply's audio sent so far.
+        text: words of the reply so far.
+        output_index: position in its response.
+        words: text of a typed message that has not been answered.
+        modality: of the reply, fixed when it begins.
     """
 
     body: Message
@@ -42,33 +42,33 @@ class Item:
 
     @property
     def item_id(self) -> str:
-        """Under which it can be asked for."""
+        """Id by which the client refers to it."""
         return str(self.body["id"])
 
     def play(self, duration_ms: float) -> None:
-        """Count audio that is sent."""
+        """Count audio that was sent."""
         self.audio_ms += duration_ms
 
     def say(self, text: str) -> str:
-        """Add words of the bot's; return them with what parts them from those before."""
+        """Add words of the bot; return them with the separator from the words before."""
         delta = f" {text}" if self.text else text
         self.text += delta
         return delta
 
 
 class Items:
-    """Of a conversation, in order; of a long one the newest."""
+    """Items of a conversation, in order; the oldest are evicted beyond ``MOST_ITEMS``."""
 
     def __init__(self) -> None:
         self._items: OrderedDict[str, Item] = OrderedDict()
         self.last: str | None = None
 
     def get(self, item_id: str) -> Item | None:
-        """By its id."""
+        """Return an item by its id."""
         return self._items.get(item_id)
 
     def of_reply(self, reply_id: str) -> Item | None:
-        """What the bot said as this reply."""
+        """Return the item of a reply."""
         return next((item for item in reversed(self._items.values()) if item.reply_id == reply_id), None)
 
     def new(
@@ -80,7 +80,7 @@ class Items:
         reply_id: str = "",
         modality: str = "audio",
     ) -> Item:
-        """One that is not in the conversation yet.
+        """Return an item that is not in the conversation yet.
 
         Raises:
             Refusal: its id is taken.
@@ -94,7 +94,7 @@ class Items:
         return Item(body, words=words, reply_id=reply_id, modality=modality)
 
     def add(self, item: Item) -> Message:
-        """Put it at the end; the event that says so."""
+        """Append an item; return the event about it."""
         item.previous = self.last
         self._items[item.item_id] = item
         self.last = item.item_id
@@ -103,24 +103,26 @@ class Items:
         return event("conversation.item.added", previous_item_id=item.previous, item=dict(item.body))
 
     def forget(self, item: Item) -> None:
-        """It is not there any more."""
+        """Remove an item."""
         self._items.pop(item.item_id, None)
         if self.last == item.item_id:
             self.last = next(reversed(self._items), None)
 
 
 def done(item: Item) -> Message:
-    """Nothing of it changes any more."""
+    """Return the event after which an item does not change any more."""
     return event("conversation.item.done", previous_item_id=item.previous, item=dict(item.body))
 
 
 @dataclass(slots=True)
 class Response:
-    """What the bot is saying and doing, and which items that is.
+    """Response of the bot, with its items.
 
     Attributes:
-        is_claimable: it answers what the client has not asked for yet and may be about to.
-        is_cancelled: the client has asked for its end.
+        response_id: generated here.
+        items: in order.
+        is_claimable: the client has not requested it yet and may be about to.
+        is_cancelled: the client has requested its end.
     """
 
     response_id: str = field(default_factory=lambda: new_id("resp"))
@@ -130,21 +132,21 @@ class Response:
 
     @property
     def speech(self) -> Item | None:
-        """Return what the bot says; None where it only calls a tool."""
+        """Item with the bot's speech; None for a response that only calls a tool."""
         return next((item for item in self.items if item.reply_id), None)
 
     def add(self, item: Item) -> None:
-        """Put an item at the end."""
+        """Append an item."""
         item.output_index = len(self.items)
         self.items.append(item)
 
     def cancel(self) -> None:
-        """Note that the client has asked for its end."""
+        """Record that the client has requested its end."""
         self.is_cancelled = True
 
 
 class Owed(Enum):
-    """An answer that will come by itself."""
+    """Reason for which an answer will come without a request."""
 
     NONE = "none"
     TURN = "turn"
@@ -154,24 +156,24 @@ class Owed(Enum):
     TOOL = "tool"
     """A tool was answered."""
     ASKED = "asked"
-    """And the client has asked for it."""
+    """The client has requested it as well."""
 
 
 class State:
-    """One conversation.
+    """State of one conversation.
 
     Args:
-        model: that the client asked for.
+        model: name that the client requested.
 
     Attributes:
-        caller, caller_words: what is being said, and how it was understood so far.
-        heard_ms: audio that came in all.
-        began_ms, ended_ms: of what the caller said last, in that audio.
+        caller, caller_words: item of the caller's present turn, and its words so far.
+        heard_ms: total duration of the audio received.
+        began_ms, ended_ms: start and end of the caller's last turn in that audio.
         held: audio that waits for its commit.
         typed: messages that wait for a response.
-        notes: of the client, beside its instructions.
-        asked: calls of tools that wait for their output.
-        takes_instructions: those of the client are followed.
+        notes: system messages of the client, in addition to its instructions.
+        asked: ids of tool calls that wait for their output.
+        takes_instructions: true when the client's instructions are followed.
     """
 
     def __init__(self, model: str) -> None:
@@ -193,57 +195,60 @@ class State:
         self.takes_instructions = True
 
     def begin(self, session_id: str) -> Message:
-        """Take the session's id; return the event of its beginning."""
+        """Set the id of the session; return the event about its beginning."""
         self.session_id = session_id
         return event("session.created", session=self.shown_session())
 
     def update(self, settings: Settings) -> Message:
-        """Take new settings; return the event that says so."""
+        """Set new settings; return the event about them."""
         if settings.input_format != self.settings.input_format:
-            # It was written in another format.
+            # The held audio is in the former format.
             self.held.clear()
         self.settings = settings
         return event("session.updated", session=self.shown_session())
 
     def permit(self, *, instructions: bool) -> None:
-        """See ``Dialect``."""
+        """Set whether the client's instructions are followed (``Dialect.permit``)."""
         self.takes_instructions = instructions
 
     def noted(self) -> list[str]:
-        """What the bot is to know besides its instructions."""
+        """Return the client's notes, in addition to its instructions."""
         return [note.words for note in self.notes]
 
     # The caller.
 
     def long_ms(self, data: bytes | bytearray) -> float:
-        """Of audio in the input's format."""
+        """Return the duration of audio in the input format, in milliseconds."""
         format_ = self.settings.input_format
         return len(data) * 1000 / (SAMPLE_BYTES[format_.codec] * format_.rate_hz)
 
     def hear(self, data: bytes) -> None:
-        """Count audio that came in."""
+        """Count received audio."""
         self.heard_ms += self.long_ms(data)
 
     def _heard_at(self, voice_ms: int | None) -> int:
-        """Return a moment of the audio that came in; None: now."""
+        """Return a position in the received audio; None: the present end."""
         return int(self.heard_ms) if voice_ms is None else min(voice_ms, int(self.heard_ms))
 
     def speaks_from(self, voice_ms: int | None) -> None:
-        """Note when the caller began: not before the end of what was said last, and not behind what came."""
+        """Record the start of the caller's turn.
+
+        It lies between the end of the last turn and the end of the received audio.
+        """
         self.began_ms = max(self.ended_ms, self._heard_at(voice_ms))
 
     def spoke_until(self, voice_ms: int | None) -> None:
-        """Note when the caller ended."""
+        """Record the end of the caller's turn."""
         self.ended_ms = max(self.began_ms, self._heard_at(voice_ms))
 
     def spoke(self, data: bytes) -> None:
-        """Note a whole turn of the caller's, which is answered."""
+        """Record a whole turn of the caller, which will be answered."""
         self.ended_ms = int(self.heard_ms)
         self.began_ms = max(0, self.ended_ms - int(self.long_ms(data)))
         self.owed = Owed.COMMIT
 
     def begin_turn(self, item: Item | None = None) -> Item:
-        """Return the item of what the caller begins to say: the given one, or a new one."""
+        """Begin a turn of the caller; return its item, which is the given one or a new one."""
         self.caller_words = []
         content = [{"type": "input_audio", "transcript": None}]
         self.caller = item or self.items.new(
@@ -252,7 +257,7 @@ class State:
         return self.caller
 
     def end_turn(self) -> tuple[Item, str] | None:
-        """Return what the caller said, and its words; None where nothing was begun."""
+        """End the caller's turn; return its item and transcript, or None where none was begun."""
         item, self.caller = self.caller, None
         if item is None:
             return None
@@ -261,7 +266,7 @@ class State:
         return item, transcript
 
     def committed(self, item: Item) -> list[Message]:
-        """What the caller said is in the conversation."""
+        """Add the caller's item to the conversation; return the events about it."""
         previous = self.items.last
         item.body["status"] = "completed"
         return [
@@ -270,15 +275,15 @@ class State:
             done(item),
         ]
 
-    # What is answered.
+    # Answers that are owed.
 
     def ask(self) -> None:
-        """Note that the client has asked for an answer, to all that it typed."""
+        """Record that the client has requested an answer to everything that it typed."""
         self.typed.clear()
         self.owed = Owed.ASKED
 
     def claim(self) -> bool:
-        """Take an answer that comes by itself for what the client asks for; return whether there is one."""
+        """Assign an answer that comes on its own to the client's request; return whether there is one."""
         if self.owed not in (Owed.NONE, Owed.ASKED):
             self.owed = Owed.ASKED
         elif self.response is not None and self.response.is_claimable:
@@ -288,12 +293,12 @@ class State:
         return True
 
     def answer_tool(self, call_id: str) -> None:
-        """Note the output of a tool, which is answered."""
+        """Record the output of a tool, which will be answered."""
         self.asked.discard(call_id)
         self.owed = Owed.TOOL
 
     def answer_turn(self) -> None:
-        """Note that a turn is answered."""
+        """Record that a turn will be answered."""
         if self.owed is Owed.NONE:
             self.owed = Owed.TURN
 
@@ -303,20 +308,20 @@ class State:
         return self.empty_response(status, reason) if owed is Owed.ASKED and self.response is None else []
 
     def open_response(self) -> Response:
-        """Begin the answer that was owed, or what the bot says by itself."""
+        """Begin the answer that was owed, or unprompted speech of the bot."""
         self.response = Response(is_claimable=self.owed in (Owed.COMMIT, Owed.TOOL))
         self.owed = Owed.NONE
         return self.response
 
     def close_response(self) -> Response | None:
-        """Return the response that was on."""
+        """End the active response and return it."""
         response, self.response = self.response, None
         return response
 
-    # As the client is shown it.
+    # Objects as the client receives them.
 
     def shown_session(self) -> Message:
-        """What holds."""
+        """Return the effective settings of the session."""
         settings = self.settings
         return {
             "type": "realtime",
@@ -340,7 +345,7 @@ class State:
         }
 
     def shown_response(self, response: Response, status: str, details: Message | None = None) -> Message:
-        """As its first and its last event have it. How many tokens it took is not known."""
+        """Return a response as its first and its last event hold it; the number of tokens is unknown."""
         settings = self.settings
         return {
             "object": "realtime.response",
@@ -357,7 +362,7 @@ class State:
         }
 
     def empty_response(self, status: str, reason: str = "") -> list[Message]:
-        """One without an answer, for a client that waits for it."""
+        """Return the events of a response without output, for a client that waits for one."""
         response = Response()
         details = {"type": status, "reason": reason} if reason else None
         return [

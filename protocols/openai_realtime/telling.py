@@ -1,8 +1,8 @@
-"""What happens in a call, as events of OpenAI's realtime protocol.
+"""Convert events of a call to events of OpenAI's realtime protocol.
 
-One response at a time. What the bot says is its message; a tool that is called meanwhile is another item of
-the same response, and a response of its own otherwise. An item's audio is a reply of the call; ``HeardUntil``
-names it by that.
+There is one response at a time. The bot's speech is its message. A tool call during the speech is another
+item of the same response; otherwise it is a response of its own. An item's audio is a reply of the call, and
+``HeardUntil`` refers to it by the reply's id.
 """
 
 from collections.abc import Sequence
@@ -29,13 +29,16 @@ from protocols.surface import (
 
 
 class Teller:
-    """One conversation."""
+    """Writer of one conversation."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def tell(self, happening: Happening) -> Sequence[Message]:
-        """See ``Dialect.tell``. Of a queue there is nothing to say in this protocol."""
+        """Return the events for an event of the call (``Dialect.tell``).
+
+        The protocol has none for a queue.
+        """
         match happening:
             case Began(session_id):
                 return [self._state.begin(session_id)]
@@ -102,7 +105,8 @@ class Teller:
         if transcript:
             state.answer_turn()
         else:
-            # Nobody answers what nobody understood; who has asked for an answer is told that there is none.
+            # A turn without words is not answered. A client that has requested an answer receives an empty
+            # one.
             messages += state.owe_nothing("completed")
         return messages
 
@@ -124,7 +128,7 @@ class Teller:
     # The bot.
 
     def _open(self) -> tuple[Response, list[Message]]:
-        """The response that is on, or a new one."""
+        """Return the active response, or a new one with the event about it."""
         state = self._state
         if state.response is not None:
             return state.response, []
@@ -175,12 +179,12 @@ class Teller:
     def _over(self, reply_id: str, *, was_cut: bool) -> list[Message]:
         response = self._state.response
         if response is None or response.speech is None or response.speech.reply_id != reply_id:
-            # Of one that another has followed.
+            # The reply was followed by another one.
             return []
         return self._close(was_cut=was_cut)
 
     def _close(self, *, was_cut: bool) -> list[Message]:
-        """The response that is on is over."""
+        """End the active response; return the events about it."""
         state = self._state
         response = state.close_response()
         if response is None:
@@ -248,7 +252,7 @@ class Teller:
         ]
 
     def _end_of_call(self, reason: str, message: str) -> list[Message]:
-        """Nothing stays open, and what went wrong is said."""
+        """End the active response and report an error, if any."""
         messages = self._close(was_cut=True)
         if reason == "stopped":
             return messages
@@ -260,7 +264,7 @@ class Teller:
     # Shapes that depend on the conversation.
 
     def _part(self, item: Item) -> Message:
-        """What the bot says, as it was begun: an update of the modality is for the next response."""
+        """Return the bot's speech in the modality in which it began; updates apply to the next response."""
         if item.modality == "audio":
             return {"type": "output_audio", "transcript": item.text}
         return {"type": "output_text", "text": item.text}
@@ -277,5 +281,5 @@ class Teller:
 
 
 def _as_part(content: Message) -> Message:
-    """Of an item's content: events of parts have other names for the same."""
+    """Return content of an item as a part: events about parts use other names for the types."""
     return {**content, "type": str(content["type"]).removeprefix("output_")}

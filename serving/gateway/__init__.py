@@ -1,1 +1,1 @@
-"""The public HTTP and WebSocket edge of one process."""
+"""Public HTTP and WebSocket edge of one process."""

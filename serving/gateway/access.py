@@ -1,25 +1,27 @@
-"""Identity of a client, and what it may begin and use.
+"""Identify clients, and decide what they may begin and use.
 
-With keys (a variable of the environment, several of them separated by commas) a client that begins a call,
-opens a socket or makes a session shows one of them, a token (``client_keys``) or the operator's. An
-application's back end gets tokens for its users by ``POST /api/token``, with a body that narrows what the
-user may do; each is good for one beginning, within ``call_token_s``. ``next_token`` in the answer is for
-another beginning of the same user, until ``call_token_renewed_s`` after the first one; until then any of a
-user's tokens, also a used one, reads, types into and deletes the sessions that this user has begun.
+With keys (a variable of the environment that holds one or several, separated by commas), a client presents a
+credential to begin a call, open a socket or create a session. The credential is a key, a token
+(``client_keys``) or the operator's token. An application's back end gets tokens for its users by ``POST
+/api/token``, with a body that narrows what the user may do. Each token begins one conversation, within
+``call_token_s``. ``next_token`` in the answer begins another one for the same user, until
+``call_token_renewed_s`` after the first. Until then any of a user's tokens, even a used one, reads, types
+into and deletes the sessions that this user has begun.
 
-A session belongs to the client that began it: to a key, to a user of a key, or to a browser that shows no
-credential, by a cookie that the page gets. With keys its id alone opens nothing; an application may use the
-sessions of its users. Without keys an id is enough to read and type, and deleting needs the cookie or the
-operator's token. Sessions of calls by telephone, and those without an owner, are the operator's.
+A session belongs to the client that began it: to a key, to a user of a key, or to a browser without a
+credential, identified by a cookie that the page gets. With keys, a session's id alone opens nothing; an
+application may use the sessions of its users. Without keys, an id is enough to read and type; deleting needs
+the cookie or the operator's token. Sessions of telephone calls, and those without an owner, are the
+operator's.
 
-A browser cannot set headers of a WebSocket: there the token is one of the subprotocols that it offers,
+A browser cannot set headers of a WebSocket. There the token is one of the subprotocols that it offers:
 ``parley.token.TOKEN`` or, as OpenAI's clients do, ``openai-insecure-api-key.TOKEN``. It is never part of an
-address, which ends up in logs. Nor can it set headers of an event stream or a link: ``POST /api/client``
-makes a cookie of a token, which reads and types like it and begins nothing.
+address, because addresses end up in logs. A browser cannot set headers of an event stream or a link either.
+``POST /api/client`` turns a token into a cookie, with which it can read and type, but begin nothing.
 
-Used tokens are remembered until they would have expired; more than ``MOST_USED`` at a time and nothing begins
-until some have. Without keys a bearer token is the operator's or means nothing where a call begins: many
-clients always send one, and a wrong one is not counted.
+Used tokens are remembered until they would have expired. With more than ``MOST_USED`` of them, nothing begins
+until some have expired. Without keys, a bearer token at the beginning of a call is the operator's or has no
+meaning: many clients always send one, so a wrong one is not counted.
 """
 
 import hashlib
@@ -55,9 +57,9 @@ MOST_USED = 100_000
 SUBPROTOCOLS = ("parley.token.", "openai-insecure-api-key.")
 NEEDED = "a key or a token is needed: Authorization: Bearer, or a subprotocol parley.token.TOKEN"
 COOKIE = "parley_client"
-# No digest of a key, which names the other tenants.
+# Not the digest of a key, by which the other tenants are named.
 OPERATOR = "operator"
-# 256 bits of chance, as ``secrets.token_urlsafe(32)`` writes them.
+# 256 random bits, as ``secrets.token_urlsafe(32)`` writes them.
 BROWSER = re.compile(r"[A-Za-z0-9_-]{43}")
 BROWSER_S = 400 * 86_400
 SESSION_ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
@@ -67,7 +69,7 @@ Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class TokenRequest(BaseModel):
-    """Body of ``POST /api/token``: what the user may do; what is left out is as the deployment says."""
+    """Body of ``POST /api/token``: grants of the user; the deployment decides those that are left out."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -83,7 +85,7 @@ class TokenRequest(BaseModel):
     expires_s: float | None = Field(None, ge=1, le=7 * 86_400)
 
     def grants(self, default: Grants) -> Grants:
-        """The grants of the user, where ``default`` is what the deployment gives users."""
+        """Return the grants of the user, where ``default`` is what the deployment gives users."""
         wanted = Grants(
             surfaces=None if self.surfaces is None else frozenset(self.surfaces),
             instructions=self.instructions,
@@ -91,7 +93,7 @@ class TokenRequest(BaseModel):
             deployment_tools=None if self.deployment_tools is None else frozenset(self.deployment_tools),
             sessions=None if self.sessions is None else frozenset(self.sessions),
         )
-        # Numbers may be above the default of users, up to what the key has.
+        # Numbers may exceed the default of users, up to those of the key.
         most = replace(default, instructions=True, client_tools=True, turns_per_minute=None, max_calls=None)
         return replace(
             narrowed(wanted, most),
@@ -121,12 +123,12 @@ class Access:
         settings: of the server.
         operators: clients that need no key; None: there are none.
         keys: of applications; None: those of the environment.
-        auth_failures: where wrong credentials are counted.
-        audit: where they are written down.
+        auth_failures: counts wrong credentials.
+        audit: records them.
         wall_s: Unix time.
 
     Raises:
-        ConfigError: a key is too short to be one.
+        ConfigError: a key is too short.
     """
 
     def __init__(
@@ -148,25 +150,29 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether any client that reaches the server may begin calls."""
+        """True when any client that reaches the server may begin calls."""
         return not self._keys
 
     async def check(self, connection: HTTPConnection, surface: str | None = None) -> ClientIdentity:
-        """Identify a client that is about to begin something; its token stays as good as it is.
+        """Identify a client that is about to begin something; its token remains unused.
 
         Args:
             connection: of the client.
             surface: id of the app that it opens.
 
         Raises:
-            HTTPException: 401, no credential was shown, or it is wrong, used or too old; 403, the surface is
-                not granted; 429, too many wrong credentials are being answered.
+            HTTPException: 401, no credential, or one that is wrong, used or expired; 403, the surface is not
+                granted; 429, too many wrong credentials are being answered.
         """
         identity, _ = await self._beginning(connection, surface)
         return identity
 
     async def admit(self, connection: HTTPConnection, surface: str | None = None) -> AdmittedClient:
-        """Let a client begin something: its token is spent. Raises as ``check``."""
+        """Admit a client that begins something; its token is used up.
+
+        Raises:
+            HTTPException: as ``check`` does; 503, too many used tokens are remembered.
+        """
         identity, token = await self._beginning(connection, surface)
         return AdmittedClient(identity, None if token is None else self._take(token))
 
@@ -174,16 +180,16 @@ class Access:
         """Identify a client for counting, by comparisons alone.
 
         Returns:
-            The operator, or an application that shows its key; any other client is its address.
+            The operator, or an application that presents its key; any other client is its address.
         """
         known = self._known(connection, shown_by(connection))
         return known or ClientIdentity(address=self._address(connection))
 
     def tenant_of(self, connection: HTTPConnection) -> str | None:
-        """Return on whose account a request is, by comparisons alone: the operator, or an application.
+        """Return the account of a request, by comparisons alone: the operator, or an application.
 
         Returns:
-            None for a client that shows neither a key nor a token nor the cookie of one.
+            None for a client that presents no valid key, token or cookie of a token.
         """
         if self._operators is not None and self._operators.holds(connection):
             return OPERATOR
@@ -196,19 +202,27 @@ class Access:
         return None if token is None else token.application
 
     def check_current(self, identity: ClientIdentity) -> None:
-        """Raise HTTPException (401) where the grants of a client have ended."""
+        """Check that the grants of a client have not ended.
+
+        Raises:
+            HTTPException: 401, they have.
+        """
         expires_s = identity.grants.expires_s
         if expires_s is not None and expires_s <= self._keys.now_s:
             raise HTTPException(401, "the grants of this client have ended, get another token")
 
     async def identify(self, connection: HTTPConnection) -> ClientIdentity:
-        """Identify a client that begins nothing: it reads, types or goes on. Raises as ``check``."""
+        """Identify a client that begins nothing, but reads, types or continues.
+
+        Raises:
+            HTTPException: as ``check`` does.
+        """
         shown = shown_by(connection)
         known = self._known(connection, shown)
         if known is not None:
             return known
         if not shown:
-            # A cookie is sent by a browser by itself: an old one is nothing, and not a guess.
+            # A browser sends a cookie on its own: an expired one is ignored and not counted as a guess.
             token = self._readable(connection.cookies.get(COOKIE, "")[:MOST_TOKEN_CHARS])
             if token is None:
                 raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
@@ -219,7 +233,7 @@ class Access:
         return self._user(connection, token)
 
     def may_use(self, identity: ClientIdentity, session_id: str, owner: str | None) -> bool:
-        """Tell whether a client may read a session, type into it and go on with it."""
+        """Return whether a client may read a session, type into it and continue it."""
         if identity.is_operator or self.is_open:
             return True
         if identity.grants.sessions is not None:
@@ -227,18 +241,30 @@ class Access:
         return identity.owns(owner)
 
     def check_use(self, identity: ClientIdentity, session_id: str, owner: str | None) -> None:
-        """Raise HTTPException (403) where ``may_use`` is not."""
+        """Check that ``may_use`` holds.
+
+        Raises:
+            HTTPException: 403, it does not.
+        """
         if not self.may_use(identity, session_id, owner):
             raise HTTPException(403, "the session is another client's")
 
     def check_surface(self, identity: ClientIdentity, surface: str) -> None:
-        """Raise HTTPException (403) where a client may not open a surface."""
+        """Check that a client may open a surface.
+
+        Raises:
+            HTTPException: 403, it may not.
+        """
         surfaces = identity.grants.surfaces
         if surfaces is not None and surface not in surfaces:
             raise HTTPException(403, f"this client may not open {surface}")
 
     def check_new_session(self, identity: ClientIdentity) -> None:
-        """Raise HTTPException (403) where a client may go on with named sessions, and begin none."""
+        """Check that a client may begin sessions, and not only continue named ones.
+
+        Raises:
+            HTTPException: 403, it may not.
+        """
         if identity.grants.sessions is not None:
             raise HTTPException(403, "this client may begin no session: name one that it may go on with")
 
@@ -246,7 +272,7 @@ class Access:
         """Identify a client that deletes a session of this owner.
 
         Raises:
-            HTTPException: as ``identify``; 403, it is not the owner and not the operator.
+            HTTPException: as ``identify`` does; 403, it is neither the owner nor the operator.
         """
         identity = await self.identify(connection)
         if identity.owns(owner) and identity.grants.sessions is None:
@@ -256,10 +282,10 @@ class Access:
         raise HTTPException(403, "a session is deleted by its owner or by the operator")
 
     def set_cookie(self, connection: HTTPConnection, response: Response) -> str | None:
-        """Give a client without a credential the cookie by which it owns what it begins.
+        """Give a client without a credential the cookie by which it owns the sessions that it begins.
 
         Returns:
-            The owner that the cookie stands for; None where it has one, or needs another credential.
+            The owner that the cookie identifies; None where it has one already, or needs another credential.
         """
         if not self.is_open or BROWSER.fullmatch(connection.cookies.get(COOKIE, "")):
             return None
@@ -268,7 +294,9 @@ class Access:
         return _browser_of(cookie)
 
     def router(self) -> APIRouter:
-        """``POST /api/token``, for back ends that have a key, and ``POST /api/client``, for pages."""
+        """Return the routes ``POST /api/token`` (for back ends with a key) and ``POST /api/client`` (for
+        pages).
+        """
         router = APIRouter()
 
         async def application(request: Request) -> str:
@@ -325,7 +353,10 @@ class Access:
         return identity, token
 
     def _known(self, connection: HTTPConnection, shown: str) -> ClientIdentity | None:
-        """The operator, a client of a server without keys, or an application with its key."""
+        """Return the identity of a client that needs no token; None for any other.
+
+        That is the operator, any client of a server without keys, or an application with its key.
+        """
         if self._operators is not None and self._operators.holds(connection):
             return self._operator(connection)
         if self.is_open:
@@ -355,11 +386,14 @@ class Access:
         return client_of(connection, trusted_proxies=self._settings.trusted_proxies)
 
     def _same_application(self, identity: ClientIdentity, owner: str | None) -> bool:
-        """A token that names sessions opens none of another application's, nor the operator's."""
+        """Return whether an owner belongs to the client's application.
+
+        A token that names sessions opens none of another application, and none of the operator.
+        """
         return owner is not None and ClientIdentity(owner).application == identity.application
 
     def _readable(self, shown: str) -> ClientToken | None:
-        """The token, which reads for longer than it begins; None for any other text."""
+        """Return the token if it may still read, which it may for longer than it begins; otherwise None."""
         try:
             token = self._keys.read(shown)
         except TokenError:
@@ -367,7 +401,7 @@ class Access:
         return token if token.until_s > self._keys.now_s else None
 
     async def _unused(self, connection: HTTPConnection, shown: str) -> ClientToken:
-        """The token, which begins one conversation and has begun none."""
+        """Return the token if it may begin a conversation; raise HTTPException otherwise."""
         try:
             token = self._keys.read(shown)
         except TokenError as error:
@@ -375,7 +409,7 @@ class Access:
         now_s = self._keys.now_s
         while self._used and next(iter(self._used.values())) <= now_s:
             self._used.popitem(last=False)
-        # Signed by us: these are no guesses.
+        # These tokens carry our signature, so they are not guesses.
         if token.begin_until_s <= now_s:
             raise HTTPException(401, "the token is too old, get another one")
         if token.token_id in self._used:
@@ -386,7 +420,7 @@ class Access:
         if len(self._used) >= MOST_USED:
             raise HTTPException(503, "too many calls begin at this moment, try again later")
         if token.token_id in self._used:
-            # Another beginning with it was let in meanwhile.
+            # Another beginning with it was admitted meanwhile.
             raise HTTPException(401, "the token has been used, get another one")
         self._used[token.token_id] = token.begin_until_s
         return self._keys.next_of(token)
@@ -400,7 +434,7 @@ class Access:
 
 
 def shown_by(connection: HTTPConnection) -> str:
-    """The key or token that a client shows; empty when there is none."""
+    """Return the key or token that a client presents; empty when there is none."""
     scheme, _, given = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and given.strip():
         return given.strip()[:MOST_TOKEN_CHARS]
@@ -412,25 +446,25 @@ def shown_by(connection: HTTPConnection) -> str:
 
 
 def set_client_cookie(connection: HTTPConnection, response: Response, value: str, *, max_age_s: int) -> None:
-    """Set the cookie of a client: no script reads it, and no page of another site has it sent."""
+    """Set the cookie of a client, which no script can read and no page of another site can send."""
     response.set_cookie(
         COOKIE,
         value,
         max_age=max_age_s,
         httponly=True,
         samesite="strict",
-        # Where a proxy ends TLS, only the page's own origin shows it.
+        # Where a proxy terminates TLS, only the page's own origin reveals it.
         secure=connection.url.scheme == "https" or connection.headers.get("origin", "").startswith("https:"),
     )
 
 
 def _browser_of(cookie: str) -> str:
-    """The owner of what a browser with this cookie begins."""
+    """Return the owner of the sessions of a browser with this cookie."""
     return f"browser.{hashlib.sha256(cookie.encode()).hexdigest()[:32]}"
 
 
 def _path_of(connection: HTTPConnection) -> str:
-    """Path of the route, without the ids in it; of a request that has none yet, its first part."""
+    """Return the path template of the route; without a route, the first part of the path."""
     route = connection.scope.get("route")
     path = getattr(route, "path", None)
     return str(path) if path else f"/{connection.scope.get('path', '').strip('/').partition('/')[0]}"

@@ -1,8 +1,8 @@
-"""Measures one server for ``serving.scheduler.admission``, and says how many calls it may hold.
+"""Measure one server for ``serving.scheduler.admission``, and report how many calls it may hold.
 
-In: answers of calls as they are heard, what the engines report of themselves. Out: the bound, which
-``CallTasks.admitted`` gives before a call begins. Owns one task, from ``start`` to ``close``: it notes how
-late the loop comes to it, and has the bound learn once a second.
+Inputs: answers of calls as they are heard, and the reports of the engines. Output: the bound, which
+``CallTasks.admitted`` gives before a call begins. Owns one task, from ``start`` to ``close``. It measures the
+lag of the event loop, and updates the bound once a second.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from serving.scheduler.admission import Admission, Admitted
 
 PROBE_S = 0.05
 LOOK_S = 1.0
-# A server that is full for a moment is not taken out of a balancer: its callers wait, or are refused.
+# A server that is full for a moment stays in a balancer: its callers wait, or are refused.
 FULL_S = 10.0
 PROCESSORS = Path("/proc/stat")
 
@@ -28,8 +28,8 @@ class Hearing:
     """Report of the recognisers.
 
     Attributes:
-        processes: recognisers that work side by side.
-        real_time_factor: seconds of work of one of them for a second of a caller's speech; None: not known.
+        processes: recognisers that run in parallel.
+        real_time_factor: seconds of work of one of them per second of a caller's speech; None: unknown.
         speaking: callers who speak at this moment.
     """
 
@@ -39,15 +39,15 @@ class Hearing:
 
 
 class AdmissionGate:
-    """The bound of one server.
+    """Bound of one server.
 
     Args:
-        most: calls that there may be at all.
+        most: maximum number of calls.
         hearing: of embedded recognisers; None where there are none.
-        active: calls that are held.
-        heard: those of them that have the recogniser hear their caller.
-        answers: of all calls, as they are heard.
-        full_s: how long it has to be full before ``full`` says so.
+        active: returns the number of calls.
+        heard: returns the number of those that use the recogniser.
+        answers: events of all calls, as they are heard.
+        full_s: time for which it must be full before ``full`` reports it.
     """
 
     def __init__(
@@ -69,24 +69,24 @@ class AdmissionGate:
         self._task: asyncio.Task[None] | None = None
         self._said = most
         self._full_s = full_s
-        # Loop time at which it was seen to be full first.
+        # Loop time at which it was first found full.
         self._full_since_s: float | None = None
-        # Ticks of all processors until now, and those without work.
+        # Ticks of all processors so far, and the idle ones among them.
         self._ticks = (0, 0)
-        # What is wrong with a look, to be logged once.
+        # Fault of the last measurement, to be logged once.
         self._fault = ""
 
     @property
     def admitted(self) -> Admitted:
-        """Bound of the calls that have the recogniser hear their caller."""
+        """Bound of the calls that use the recogniser."""
         return self._policy.admitted
 
     def admits(self, hears: bool) -> Admitted:
-        """Return how many calls there may be now, and why; see ``CallTasks.admitted``."""
+        """Return how many calls there may be now, and the reason (see ``CallTasks.admitted``)."""
         return self._policy.admitted if hears else self._policy.admitted_in_all
 
     def start(self) -> None:
-        """Begin to measure, once ``active`` can be called; the owner calls ``close``."""
+        """Start to measure, once ``active`` can be called; the owner calls ``close``."""
         self._hear()
         self._task = asyncio.create_task(self._measure(), name="admission")
 
@@ -98,7 +98,7 @@ class AdmissionGate:
             await asyncio.gather(task, return_exceptions=True)
 
     def full(self) -> list[str]:
-        """Return why no further call was admitted for a while; empty when one was. For readiness."""
+        """Return why no further call was admitted for a while, for readiness; empty when one was."""
         since_s = self._full_since_s
         if since_s is None or asyncio.get_running_loop().time() - since_s < self._full_s:
             return []
@@ -138,7 +138,7 @@ class AdmissionGate:
         try:
             self._look(now_ms)
         except Exception as error:
-            # The edge of this task: when it ends, the bound stays where it is while the server lives.
+            # Outermost level of this task: if it ended, the bound would stay constant while the server lives.
             if repr(error) != self._fault:
                 self._fault = repr(error)
                 logger.opt(exception=error).error("calls are admitted by what was seen before: a look failed")
@@ -176,7 +176,7 @@ class AdmissionGate:
 
 
 def processor_ticks() -> tuple[int, int] | None:
-    """Return the ticks of all processors since the system began, and those without work; None: not known."""
+    """Return the ticks of all processors since the system started, and the idle ones; None: unknown."""
     try:
         with PROCESSORS.open() as file:
             # cpu user nice system idle iowait irq softirq steal ...

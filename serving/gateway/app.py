@@ -1,11 +1,12 @@
-"""The application of one gateway process: middleware, and the routes of each surface.
+"""Application of one gateway process: middleware, and the routes of each surface.
 
-In: requests of browsers and Pipecat clients, by a name that is this server's (a page that made its own name
-point here is refused). Out: one conversation per accepted call, run by ``run_call`` in a task that the app
-owns (``serving.gateway.calls``). Whatever is malformed is a 4xx that says why and disturbs nobody else. What
-may go on at a time is capped (``limits``): the call too many waits in the queue for a line where its protocol
-has messages for that. Everything else gets 503, or 429 where it is one client's or one session's share. A
-surface is a router of its own: ``webrtc_routes``, ``eval_socket``, ``session_api``, ``operations``, ``page``.
+Input: requests of browsers and Pipecat clients under a name of this server. A request under another name is
+refused, because a page of another site may have made that name point here. Output: one conversation per
+accepted call, run by ``run_call`` in a task that the app owns (``serving.gateway.calls``). A malformed
+request gets a 4xx with the reason and affects no other request. The number of concurrent conversations is
+capped (``limits``). A call beyond the cap waits in the queue for a line where its protocol has messages for
+that. Any other gets 503, or 429 where one client or one session has used up its share. Each surface is a
+router of its own: ``webrtc_routes``, ``eval_socket``, ``session_api``, ``operations``, ``page``.
 """
 
 import asyncio
@@ -93,31 +94,32 @@ def create_app(
     admitted: Callable[[bool], Admitted] | None = None,
     hears: Callable[[object], bool] | None = None,
 ) -> FastAPI:
-    """The application of one gateway process.
+    """Return the application of one gateway process.
 
     Args:
         settings: bounds.
         run_call: runs one conversation to its end.
-        describe: facts for ``/status`` (engines, versions).
+        describe: returns facts for ``/status`` (engines, versions).
         open_door: builds the WebRTC signalling around a callback (``transports.webrtc.signaling.Signaling``).
         conversations: of this process; without them there is no sessions API.
         type_turn: answers typed turns of the sessions API.
-        modes: that a call may ask for (``mode`` of its body); without any there are no sockets of dialects.
-        default_mode: of a socket whose client asks for none; the first one.
+        modes: that a call may request (``mode`` of its body); without any there are no sockets of dialects.
+        default_mode: of a socket whose client requests none; the first one if empty.
         served: returns the names of the transports that an application with some paths serves, for
             ``/status``; None: none is named.
-        operations: what operators see and change; without it there is no pool, and every app is open.
-        phone: calls of Twilio; None: there are none.
-        desk: what can be done with them.
-        book: whose telephone call is part of which session; without it no session goes on by telephone.
-        operator_token: where the environment has none.
-        usage: model requests and sessions of each client, shared with what makes requests in calls.
-        audit: where wrong tokens, deletions and operators' acts are written down.
-        auth_failures: where wrong credentials are counted; None: one of its own.
-        readiness: reasons for which this process should get no new calls, as engines see it.
-        shutdown: that conversations watch, to end after a goodbye.
-        admitted: how many calls the machine can answer now (``CallTasks.admitted``); None: ``max_calls``.
-        hears: returns whether a call of a mode has the recogniser hear its caller; None: every call has.
+        operations: interface of the operators; without it there is no pool, and every app is open.
+        phone: settings of telephone calls; None: there are none.
+        desk: controls telephone calls.
+        book: links telephone callers to sessions; without it no session continues by telephone.
+        operator_token: used where the environment has none.
+        usage: model requests and sessions of each client, shared with the code that makes requests in calls.
+        audit: records wrong tokens, deletions and actions of operators.
+        auth_failures: counts wrong credentials; None: one of its own.
+        readiness: returns reasons of the engines for which this process should get no new calls.
+        shutdown: watched by conversations, which end after a goodbye.
+        admitted: returns how many calls the machine can answer now (``CallTasks.admitted``); None:
+            ``max_calls``.
+        hears: returns whether a call of a mode uses the recogniser; None: every call does.
     """
     settings = tuned(ServerTuning, settings)
     operations = operations or Operations()
@@ -154,7 +156,7 @@ def create_app(
         if body.get("mode") is not None and body["mode"] not in modes:
             raise PeerError(f"mode: {' or '.join(modes) or 'none is offered here'}, or nothing")
         if conversations is not None and not conversations.store.available:
-            # A call would be picked up and hear nothing until its session can be claimed.
+            # Otherwise a call would be picked up and stay silent until its session can be claimed.
             raise StoreUnavailableError("the session store is away, try again in a moment")
         session_id = body.get("session")
         if session_id is None:
@@ -175,7 +177,7 @@ def create_app(
         def speak() -> None:
             if arguments.line is not None:
                 arguments.line.spoke()
-                # Another one may have its place.
+                # Another call may have its place.
                 calls.wake()
 
         first_word = FirstWord(speak)
@@ -208,11 +210,11 @@ def create_app(
         await asyncio.to_thread(audit.close)
 
     app = FastAPI(title="Parley", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    # For the server: ``drain`` ends the calls before it closes what they run over, and by ``tenant_of`` it
-    # keeps connections for clients with a credential.
+    # For the server: ``drain`` ends the calls before it closes their transports, and ``tenant_of`` lets it
+    # keep connections for clients with a credential.
     state = {"calls": calls, "door": door, "drain": drain, "tenant_of": access.tenant_of}
     app.state = State(state)
-    # Twilio calls it by that, through a tunnel or a proxy.
+    # Twilio uses this name, through a tunnel or a proxy.
     public_url = phone.public_url if phone is not None else None
     add_middleware(app, settings, called=[str(urlsplit(public_url).hostname)] if public_url else [])
     add_error_answers(app)
@@ -248,7 +250,7 @@ def create_app(
             ChatSockets(
                 settings,
                 calls=calls,
-                # Recordings that it is sent are heard at once, and not as they are spoken.
+                # Recordings are transcribed at once, and not in real time.
                 admit=partial(sockets.admit, app="turnbased", hears=False),
             ).router()
         )
@@ -293,12 +295,12 @@ def _loop_s() -> float:
 
 
 def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str] = ()) -> None:
-    """What every request passes; the last one added sees it first.
+    """Add the middleware; the one added last sees a request first.
 
     Args:
         app: of the gateway.
         settings: of the server.
-        called: names by which it is called, beside those of the settings.
+        called: names of the server, in addition to those of the settings.
     """
     app.add_middleware(
         BodyLimit,
@@ -322,7 +324,7 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
 
 
 def add_error_answers(app: FastAPI) -> None:
-    """What a client is told of the errors that routes raise."""
+    """Add the answers to errors that routes raise."""
 
     @app.exception_handler(PeerError)
     async def on_peer_error(_request: Request, error: PeerError) -> JSONResponse:
@@ -355,6 +357,6 @@ def add_error_answers(app: FastAPI) -> None:
     async def on_validation_error(
         _request: Request, error: ValidationError | RequestValidationError
     ) -> JSONResponse:
-        # Without what was sent: it may not be encodable, and is nobody else's to read.
+        # Without the input: it may not be encodable, and it is private to the client.
         faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5]]
         return JSONResponse({"error": "; ".join(faults)}, status_code=422)

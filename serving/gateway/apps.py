@@ -1,9 +1,9 @@
-"""The ways in which this server can be talked to, and whether each is open.
+"""Switches of the surfaces of this server.
 
-A surface asks ``check`` before it lets somebody in; conversations that are on are left alone. The deployment
-says which are open at the start. What an operator has switched is kept in a file, and holds over the
-deployment until it is switched again: it survives a restart, and a file that cannot be read is said in the
-log and means that nothing was switched.
+A surface calls ``check`` before it admits a client; running conversations are not affected. The deployment
+decides which surfaces are open at the start. An operator's switches are kept in a file and take precedence
+over the deployment until they are switched again, also after a restart. A file that cannot be read is logged
+and ignored.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ _SWITCHED = TypeAdapter(dict[str, bool])
 
 
 class App(BaseModel):
-    """One of them.
+    """Surface that can be switched on and off.
 
     Attributes:
         app_id: stable.
         name: for people.
-        route: the page of it, or the path of its socket.
-        enabled: whether it is open.
+        route: path of its page or its socket.
+        enabled: true when it is open.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -55,10 +55,10 @@ _APPS = (
 
 
 class AppDisabledError(AgentError):
-    """An operator has closed this way in: use another, or wait until it is open again.
+    """An operator has switched this surface off: use another, or wait until it is open again.
 
     Attributes:
-        app_id: which one.
+        app_id: of the surface.
     """
 
     def __init__(self, app: App) -> None:
@@ -71,11 +71,11 @@ class UnknownAppError(AgentError):
 
 
 class Apps:
-    """See the module.
+    """Switches of one process.
 
     Args:
-        enabled: of the deployment; what it leaves out is open.
-        path: of the file; None: switches are forgotten at the end of the process.
+        enabled: of the deployment; an app that it leaves out is open.
+        path: of the file; None: switches are lost at the end of the process.
     """
 
     def __init__(self, enabled: Mapping[AppId, bool] | None = None, *, path: Path | None = None) -> None:
@@ -91,29 +91,29 @@ class Apps:
         self._writing = asyncio.Lock()
 
     def check(self, app_id: AppId) -> None:
-        """Let somebody in.
+        """Check that an app is open.
 
         Raises:
-            AppDisabledError: it is closed; the text names it.
+            AppDisabledError: it is closed; the message names it.
         """
         app = self._apps[app_id]
         if not app.enabled:
             raise AppDisabledError(app)
 
     def all(self) -> list[App]:
-        """Each of them, in an order that does not change."""
+        """Return all apps, in a fixed order."""
         return list(self._apps.values())
 
     def enabled(self) -> list[App]:
-        """The open ones."""
+        """Return the apps that are open."""
         return [app for app in self._apps.values() if app.enabled]
 
     async def switch(self, app_id: str, *, enabled: bool) -> App:
-        """Open or close one; it holds once it is written down.
+        """Open or close an app; the switch takes effect once it is stored.
 
         Raises:
-            UnknownAppError: there is none of that id.
-            OSError: it could not be written down, and nothing has changed.
+            UnknownAppError: there is no app with that id.
+            OSError: it could not be stored, and nothing has changed.
         """
         known = next((app for app in self._apps if app == app_id), None)
         if known is None:
@@ -131,7 +131,7 @@ class Apps:
 def _read(path: Path) -> dict[AppId, bool]:
     try:
         switched = _SWITCHED.validate_json(path.read_bytes())
-        # One that another release has, or had, is nobody's here.
+        # Apps of another release are ignored.
         return {app_id: switched[app_id] for app_id in APP_IDS if app_id in switched}
     except FileNotFoundError:
         return {}

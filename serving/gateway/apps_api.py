@@ -15,7 +15,7 @@ from serving.gateway.settings import ServerSettings
 
 
 class AppList(BaseModel):
-    """Some of them."""
+    """Apps in an answer."""
 
     apps: list[App]
 
@@ -25,16 +25,16 @@ class AppSwitch(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    # Strict: the text "false" is not a wish to open.
+    # Strict: the text "false" must not open an app.
     enabled: StrictBool
 
 
 def apps_api(apps: Apps, operators: Operators, settings: ServerSettings) -> APIRouter:
-    """The routes.
+    """Return the routes.
 
     Args:
         apps: of this process.
-        operators: who may switch.
+        operators: checks that a request is an operator's.
         settings: of the server.
     """
     router = APIRouter()

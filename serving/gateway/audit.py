@@ -1,18 +1,17 @@
-"""Audit log: what was deleted, what operators did, who was called, and who showed a wrong credential.
+"""Audit log: deletions, actions of operators, outbound calls, and wrong credentials.
 
-One line for each act: a record of the process's log (``audit`` among its extras) and, where the deployment
-has a data folder, a JSON object in a file there that its owner alone may read. Nothing that people said or
-typed is in it, no credential, and of a session the beginning of its id.
+Each act is one line: a record of the process's log (``audit`` among its extras) and, where the deployment has
+a data folder, a JSON object in a file there that only its owner can read. The log holds nothing that people
+said or typed, no credential, and only the beginning of a session's id.
 
-* ``audit.jsonl`` has the acts of clients that were let in: logins, changes, deletions, calls.
-  Each is written.
-* ``wrong_credentials.jsonl`` has those of clients that were not, at most ``WRONG_PER_ADDRESS`` lines a minute
-  of one address and ``WRONG_IN_ALL`` of all. A flood of them takes no line and no room of the acts.
+* ``audit.jsonl`` has the acts of admitted clients: logins, changes, deletions, calls. Each is written.
+* ``wrong_credentials.jsonl`` has those of clients that were not admitted: at most ``WRONG_PER_ADDRESS`` lines
+  a minute for one address and ``WRONG_IN_ALL`` for all. A flood of them displaces no line of the acts.
 
-A file is written by a thread of its own, from a queue of ``MOST_WAITING`` lines, and moved aside at
-``MOST_BYTES``: the newest ``FILES`` are kept. A line that cannot be written is tried again until the process
-ends. When so many wait that the queue is full, the line is in the process's log alone, as a warning. The next
-line of a file says how many it lacks (``left_out``).
+A dedicated thread writes a file from a queue of ``MOST_WAITING`` lines. At ``MOST_BYTES`` the file is
+renamed, and the newest ``FILES`` are kept. A line that cannot be written is tried again until the process
+ends. When the queue is full, the line goes to the process's log alone, as a warning. The next line of a file
+holds the number of missing ones (``left_out``).
 """
 
 import json
@@ -40,14 +39,14 @@ CLOSE_S = 2.0
 
 
 class AuditLog:
-    """The audit log of one process.
+    """Audit log of one process.
 
     Args:
-        path: of the file of acts, with that of wrong credentials next to it; None: there is neither.
+        path: of the file of acts, in the same folder as that of wrong credentials; None: there is neither.
         clock_s: monotonic.
         wall_s: Unix time.
-        most_waiting: lines that wait to be written to one file.
-        most_bytes: size at which a file is moved aside.
+        most_waiting: maximum number of lines that wait to be written to one file.
+        most_bytes: size at which a file is renamed.
         retry_s: time to the next attempt to write a line.
     """
 
@@ -69,22 +68,22 @@ class AuditLog:
         self._all = Rate(WRONG_IN_ALL, "", clients=1, clock_s=clock_s)
 
     def record(self, act: str, *, address: str = "", **facts: object) -> None:
-        """Write a line about a client that was let in; does not block.
+        """Write a line about an admitted client; does not block.
 
         Args:
-            act: what was done, as ``session.deleted``.
+            act: name of the act, such as ``session.deleted``.
             address: of the client.
-            facts: more of it.
+            facts: further values.
         """
         self._acts.put(self._line(act, address, facts))
 
     def record_wrong_credential(self, act: str, *, address: str, **facts: object) -> None:
-        """Write a line about a client that showed a wrong credential, within the rates; does not block.
+        """Write a line about a wrong credential, within the rates; does not block.
 
         Args:
-            act: what it tried, as ``operator.wrong_token``.
+            act: name of the attempt, such as ``operator.wrong_token``.
             address: of the client.
-            facts: more of it.
+            facts: further values.
         """
         try:
             self._each.take(address)
@@ -95,7 +94,7 @@ class AuditLog:
             self._wrong.put(self._line(act, address, facts))
 
     def close(self) -> None:
-        """Write what waits, within ``CLOSE_S`` for each file. Blocks: to be called in a thread."""
+        """Write the queued lines, within ``CLOSE_S`` for each file. Blocks: to be called in a thread."""
         self._acts.close()
         self._wrong.close()
 
@@ -190,7 +189,7 @@ def _append(path: Path, line: str, *, most_bytes: int) -> None:
             newer = path if number == 1 else path.with_suffix(f".{number - 1}.jsonl")
             if newer.exists():
                 newer.replace(older)
-    # Appended by one write: processes that share the folder do not cut each other's lines.
+    # Appended by a single write: processes that share the folder do not interleave their lines.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(path, flags, 0o600)
     try:
@@ -204,5 +203,5 @@ def _shown(value: object) -> object:
 
 
 def masked(number: str) -> str:
-    """A telephone number or SIP address of which enough is left to find it in a bill."""
+    """Return a telephone number or SIP address, masked so that it can still be found in a bill."""
     return number if len(number) < 8 else f"{number[:5]}***{number[-2:]}"

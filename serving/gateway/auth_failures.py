@@ -1,10 +1,10 @@
-"""Failed authentications: counted by address, and answered late.
+"""Count failed authentications by address, and delay their answers.
 
-A valid credential is never refused because of wrong ones: many clients have one address (a NAT, a proxy), and
-an attacker there must not lock the others out. The answer to a wrong one is delayed instead, longer with each
-one that came from its address, so that one connection makes few guesses. At most ``MOST_DELAYED`` answers are
-kept back at a time; another wrong one is refused at once, with 429 in place of what it would have been given,
-so that a flood holds no memory. Waiting for an answer takes no line and no place.
+A valid credential is never refused because of wrong ones. Many clients share one address (a NAT, a proxy),
+and an attacker there must not lock the others out. Instead the answer to a wrong credential is delayed,
+longer with each one from its address, so that one connection makes few guesses. At most ``MOST_DELAYED``
+answers are delayed at a time. A further wrong credential is refused at once, with 429 in place of its own
+answer, so that a flood occupies no memory. A delayed answer occupies no line and no place.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from fastapi import HTTPException
 
 from core.newest import Newest
 
-# Mistakes of people and of programs that are being configured: so many without a delay.
+# Mistakes of people, and of programs that are being configured: this many have no delay.
 FREE = 3
 FIRST_S, LONGEST_S = 0.25, 5.0
-# The count of an address is forgotten after a minute without a wrong credential.
+# The count of an address is reset after a minute without a wrong credential.
 FORGET_S = 60.0
 MOST_DELAYED = 200
 
@@ -25,13 +25,13 @@ class AuthFailures:
     """Failed authentications of one process.
 
     Args:
-        clients: addresses whose wrong ones are counted; the one not seen for longest is forgotten.
+        clients: number of addresses that are counted; the one not seen for longest is evicted.
         longest_s: longest delay of an answer.
     """
 
     def __init__(self, *, clients: int, longest_s: float = LONGEST_S) -> None:
         self._longest_s = longest_s
-        # Wrong ones in a row, and when the last one came by the loop's clock.
+        # Wrong credentials in a row, and the loop time of the last one.
         self._counts: Newest[str, tuple[int, float]] = Newest(clients)
         self._delayed = 0
 
@@ -43,7 +43,7 @@ class AuthFailures:
             error: answer to it.
 
         Returns:
-            The error to raise: the one given, or a 429 where too many answers are kept back.
+            The error to raise: the given one, or a 429 where too many answers are delayed.
         """
         now_s = asyncio.get_running_loop().time()
         count, last_s = self._counts.get(client, (0, now_s))
@@ -64,5 +64,5 @@ class AuthFailures:
         return error
 
     def _delay_s(self, count: int) -> float:
-        # The exponent is bounded: a count of thousands is no float.
+        # The exponent is bounded: thousands would exceed a float.
         return 0.0 if count <= FREE else min(self._longest_s, FIRST_S * 2 ** min(count - FREE - 1, 10))

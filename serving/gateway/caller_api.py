@@ -1,12 +1,13 @@
-"""A session that goes on by telephone: what pages and programs ask for.
+"""Routes by which a session continues on the telephone.
 
     POST   /api/sessions/{id}/call-code     a code to press in a call, with the number to call
-    PUT    /api/sessions/{id}/caller        this number's next call goes on with the session; for the operator
-    DELETE /api/sessions/{id}/caller        the numbers of a session are forgotten
+    PUT    /api/sessions/{id}/caller        this number's next call continues the session; for the operator
+    DELETE /api/sessions/{id}/caller        deletes the numbers of a session
 
-A client that may use a session (``access``) may have a code, and may have its numbers forgotten. Linking a
-number is another matter: a client that linked someone else's would hear what that person says in their next
-call. It is the operator's, or that of the program which has its token and has made sure whose number it is.
+A client that may use a session (``access``) may get a code, and may delete the session's numbers. Linking a
+number is restricted. A client that linked another person's number would receive what that person says in
+their next call. Only the operator may do it, or a program with the operator's token that has verified the
+owner of the number.
 """
 
 from typing import Annotated
@@ -26,12 +27,12 @@ from session_store.conversation import Conversations
 
 
 class CallCode(BaseModel):
-    """What a page shows.
+    """Code, as an answer to a page.
 
     Attributes:
         code: to be pressed in a call, once.
         number: to call; None where the deployment names none.
-        expires_s: so long it stands for the session.
+        expires_s: time for which the code is valid.
     """
 
     code: str
@@ -55,14 +56,14 @@ def caller_api(
     access: Access,
     operators: Operators,
 ) -> APIRouter:
-    """The routes.
+    """Return the routes.
 
     Args:
         book: of this process.
         conversations: of this process.
         settings: of the server.
-        access: who may use a session.
-        operators: who may link a number.
+        access: checks that a client may use a session.
+        operators: checks that a client may link a number.
     """
     store = conversations.store
     codes = book.codes

@@ -1,9 +1,9 @@
-"""Which session a telephone call is part of: of the number that calls, or of a code that is pressed.
+"""Session of a telephone call, found by the number of the caller or by a code that is pressed.
 
-In: numbers as the network says them, and codes. Out: ids of sessions. Kept in the session store, so that
-every process of a deployment knows them; a number is kept as a digest. A number without a key, a withheld
-one, and one for which nobody vouches where that is asked for are nobody's: such a call is a session of its
-own.
+Inputs: numbers as the network reports them, and codes. Output: ids of sessions. The links are kept in the
+session store, for all processes of a deployment; a number is kept as a digest. A number identifies no caller
+where there is no key, where it is withheld, or where an attestation is required and missing. Such a call gets
+a session of its own.
 """
 
 import math
@@ -20,23 +20,23 @@ from serving.gateway.limits import Rate, ShareError
 from session_store.store import SessionStore
 
 LEAST_KEY_CHARS = 16
-# Of a code that another session has at this moment.
+# Attempts to draw a code that no other session has at this moment.
 ATTEMPTS = 5
 
 
 class CallerBook:
-    """Of one process.
+    """Links of one process between callers and sessions.
 
     Args:
         store: open.
-        callers: how callers are known; None: by no number.
-        codes: of codes; None: there are none.
+        callers: recognition of callers by number; None: there is none.
+        codes: settings of codes; None: there are none.
         number: that people call, where there is one.
-        draw: a code of so many digits.
+        draw: returns a code of the given number of digits.
         clock_s: monotonic.
 
     Raises:
-        ConfigError: there is no key for numbers, or it is too short to be one.
+        ConfigError: the key for numbers is missing or too short.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class CallerBook:
     # Numbers.
 
     def digest_of(self, caller: str, called: str, *, verstat: str = "") -> str | None:
-        """By which a caller is known; None for one who is not.
+        """Return the digest that identifies a caller; None for an unknown one.
 
         Args:
-            caller: the number, as the network says it.
+            caller: the number, as the network reports it.
             called: the number that is called.
-            verstat: what the network says of the caller's number.
+            verstat: the network's attestation of the caller's number.
         """
         settings, number = self.callers, known_number(caller)
         if settings is None or number is None or (settings.trust == "attested" and not is_attested(verstat)):
@@ -80,30 +80,34 @@ class CallerBook:
         return number_digest(self._key, number, called)
 
     async def session_of(self, digest: str) -> str | None:
-        """The session of a caller; None for a new one. Raises StoreUnavailableError."""
+        """Return the session of a caller; None for a new one.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
         assert self.callers is not None
         return await self._store.session_of_caller(digest, within_days=self.callers.days)
 
     async def called(self, digest: str, session_id: str, *, linked: bool) -> None:
-        """A caller is in a call of this session.
+        """Record that a caller is in a call of this session.
 
         Args:
             digest: of the caller.
             session_id: of the call.
-            linked: the number was linked to it already. One that is linked is seen again.
+            linked: the number was linked to the session already; its time is then updated.
 
         Raises:
-            StoreError: it cannot be kept.
+            StoreError: it cannot be stored.
         """
         assert self.callers is not None
         if linked or self.callers.continues == "calls":
             await self._store.link_caller(session_id, digest, forget_days=self.callers.days)
 
     async def link(self, session_id: str, caller: str, called: str | None) -> None:
-        """Have the next call of a number be part of a session.
+        """Link the next call of a number to a session.
 
         Raises:
-            PeerError: that number is nobody's, or nobody can tell which number is called.
+            PeerError: the number identifies no caller, or the called number is unknown.
             UnknownSessionError: there is no such session.
             StoreUnavailableError: the database does not answer.
         """
@@ -123,10 +127,10 @@ class CallerBook:
     # Codes.
 
     async def new_code(self, session_id: str) -> str:
-        """A code that stands for a session, in place of the one that it had.
+        """Return a new code for a session, in place of its former one.
 
         Raises:
-            CapacityError: too many codes are out.
+            CapacityError: too many codes are valid.
             UnknownSessionError: there is no such session.
             StoreUnavailableError: the database does not answer.
         """
@@ -142,11 +146,11 @@ class CallerBook:
 
     @property
     def has_open_code(self) -> bool:
-        """Whether a code that this process gave may be pressed now."""
+        """True when a code of this process may be pressed now."""
         return self._clock_s() < self._open_until_s
 
     async def take_code(self, code: str) -> str | None:
-        """The session that a code stands for; None where it stands for none, or there was too much guessing.
+        """Use up a code and return its session; None where it is invalid, or there were too many wrong ones.
 
         Raises:
             StoreUnavailableError: the database does not answer.

@@ -1,4 +1,4 @@
-"""Settings of a session that is continued by telephone."""
+"""Settings of sessions that are continued by telephone."""
 
 from typing import Literal
 
@@ -6,15 +6,15 @@ from pydantic import Field
 
 from core.strict_model import StrictModel
 
-# Variable of the environment with the key of the digests by which numbers are kept.
+# Variable of the environment with the key of the digests by which numbers are stored.
 CALLER_KEY_ENV = "PARLEY_CALLER_KEY"
 
 
 class CallerSettings(StrictModel):
-    """How a caller is known by their number.
+    """Recognition of a caller by their number.
 
-    A number can be forged by whoever has the means: what was said in a session is told to somebody who calls
-    with its number. So there is no default for ``trust``.
+    A number can be forged. A caller with a forged number would learn what was said in the session of that
+    number. ``trust`` therefore has no default.
     """
 
     trust: Literal["attested", "any"] = Field(
@@ -38,13 +38,13 @@ class CallerSettings(StrictModel):
 
 
 class CallCodeSettings(StrictModel):
-    """Codes that a caller presses to go on with a session."""
+    """Codes that a caller presses to continue a session."""
 
     per_minute: int = Field(10, ge=1, le=10_000, description="codes that one client may ask for")
 
 
 class CallCodeTuning(CallCodeSettings):
-    """Settings with the values beside them that no deployment sets."""
+    """Settings, completed by values that no deployment sets."""
 
     digits: int = Field(6, ge=4, le=12)
     expires_s: float = Field(300.0, ge=10, le=86_400)

@@ -1,16 +1,17 @@
-"""The conversations of one process: how many there may be, and how each one ends.
+"""Conversations of one process: how many there may be, and how each one ends.
 
-In: arguments of a conversation and how to hang its peer up. Out: one named task per conversation, run by
-``run_call``. However a conversation ends, its peer is hung up; a failure is logged once and ends that
-conversation only. A process that stops refuses new ones, lets running ones go on for ``drain_s``, has the bot
-say goodbye in those that are left, within ``goodbye_s``, then hangs all of them up at once (those of sockets
-by cancelling them: they tell their client why) and cancels what does not end.
+Input: arguments of a conversation and a function that hangs up its peer. Output: one named task per
+conversation, run by ``run_call``. However a conversation ends, its peer is hung up. A failure is logged once
+and ends that conversation only. A process that stops refuses new conversations and lets running ones continue
+for ``drain_s``. In the remaining ones the bot says goodbye, within ``goodbye_s``. Then all are hung up at
+once (those of sockets by cancelling them, because they notify their client of the reason), and those that do
+not end are cancelled.
 
-Full: a conversation that may wait begins without a line (``start(may_wait=True)``), and its task waits for
-one (``LineRequest.granted``) before anything else is built for it. There is one queue, in which telephone
-callers have their places too; everybody in it counts as a line that is taken for those that come after. A
-conversation that waits has its client's share of concurrent calls, and gives it back when its client leaves.
-When the process stops, those that wait are refused first.
+Full: a conversation that may wait begins without a line (``start(may_wait=True)``). Its task waits for one
+(``LineRequest.granted``) before anything else is created for it. There is one queue, which telephone callers
+share; each caller in it counts as a taken line for those that come after. A waiting conversation uses its
+client's share of concurrent calls, and releases it when the client leaves. When the process stops, waiting
+conversations are refused first.
 """
 
 import asyncio
@@ -35,38 +36,38 @@ from serving.scheduler.wants import Task
 from session_store.faults import log_failure
 
 RunCall = Callable[[RunnerArguments], Awaitable[None]]
-# Of all lines, those that clients may hold who have said nothing yet: three quarters, and of one address a
-# quarter. The rest is for clients that are known, and for those that speak.
+# Shares of the lines that silent clients may hold: three quarters in all, and a quarter for one address. The
+# rest is for clients with a credential, and for those that speak.
 SILENT_SHARE, ADDRESS_SHARE = 0.75, 0.25
-# A client opens the next socket before the first word of the one before has arrived.
+# A client opens the next socket before the first word of the previous one has arrived.
 LEAST_SILENT = 2
-# Longest wait of a client in the queue for which clients that have said nothing leave no line: those who do
-# say something have said it by then.
+# Longest wait in the queue of a client that silent clients leave no line. A client that is going to speak has
+# spoken by then.
 LONGEST_HELD_BACK_S = 10.0
 STOPPING = "the server is stopping, try another or later"
-# The kind of conversation whose length a caller's wait is estimated from: speech by turns, like most calls.
+# Kind of conversation from whose length a caller's wait is estimated: speech by turns, like most calls.
 KIND = Task.HALF_DUPLEX
 
 
 class CallTasks:
-    """The conversations of this process, each a named task.
+    """Conversations of this process, each a named task.
 
     Args:
         run_call: runs one conversation to its end.
-        max_calls: conversations at a time.
-        drain_s: how long running conversations may go on when the server stops.
-        hang_up_s: how long one may take to end after its peer was hung up.
+        max_calls: maximum number of concurrent conversations.
+        drain_s: time for which running conversations may continue when the server stops.
+        hang_up_s: time limit of a conversation's end after its peer was hung up.
         shares: concurrent calls of each client; None: every client may have every line.
-        shutdown: that conversations watch; None: they know no goodbye.
-        goodbye_s: how long a goodbye may take.
-        queue: of callers for whom there is no line; None: they are refused.
+        shutdown: watched by conversations; None: there is no goodbye.
+        goodbye_s: time limit of a goodbye.
+        queue: of callers without a line; None: they are refused.
 
     Attributes:
         queue: as given.
-        admitted: how many calls the machine can answer now, and why no more; called before a call begins with
-            whether its caller is heard by the recogniser. None: as many as there are lines.
-        hears: returns whether a call of a mode, as its client named it (None: not at all), has the recogniser
-            hear its caller.
+        admitted: returns how many calls the machine can answer now, and the reason. Called before a call
+            begins with whether it uses the recogniser. None: as many as there are lines.
+        hears: returns whether a call of a mode uses the recogniser; the mode is as its client named it, or
+            None.
     """
 
     def __init__(
@@ -83,16 +84,16 @@ class CallTasks:
     ) -> None:
         self._run_call = run_call
         self.queue = queue
-        # Of the calls, those that wait for their line.
+        # Calls that wait for their line.
         self._waiting: dict[str, LineRequest] = {}
         self._holding: dict[str, LineRequest] = {}
         self._eta = Eta()
         self._shares = shares
         self._max_calls = max_calls
-        # Loop time since when every line is taken.
+        # Loop time since which every line is taken.
         self._full_since_s: float | None = None
         self._lines = Places(max_calls, f"every line is taken ({max_calls} in all), try again later")
-        # Those of any kind, and of those the ones that would be heard.
+        # Silent clients of any kind, and those among them that would use the recogniser.
         self._silent, self._silent_heard = (
             Places(
                 max_calls,
@@ -114,47 +115,47 @@ class CallTasks:
         self._stopping = False
 
     def count_promised(self, promised: Callable[[], int]) -> None:
-        """Count lines that are promised to callers on their way as taken, for those that come after."""
+        """Count lines that are promised to callers on their way as taken, for later callers."""
         self._promised = promised
 
     @property
     def active(self) -> int:
-        """Conversations that are running."""
+        """Number of running conversations."""
         return self._lines.taken
 
     @property
     def heard(self) -> int:
-        """Conversations that are running and have the recogniser hear their caller."""
+        """Number of running conversations that use the recogniser."""
         return self._heard.taken
 
     @property
     def waiting(self) -> int:
-        """Callers in the queue, by telephone or not."""
+        """Number of callers in the queue, by telephone or not."""
         return 0 if self.queue is None else len(self.queue)
 
     def lines(self, *, hears: bool = True) -> int:
-        """Calls that there may be now: lines, or fewer where the machine can answer no more.
+        """Return how many calls there may be now: the lines, or fewer where the machine can answer no more.
 
         Args:
-            hears: those alone that have the recogniser hear their caller.
+            hears: the bound of those that use the recogniser.
         """
         admitted = self.admitted(hears)
         return self._max_calls if admitted is None else min(self._max_calls, admitted.calls)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether no conversation may start any more."""
+        """True when no conversation may start any more."""
         return self._stopping
 
     @property
     def full_for_s(self) -> float:
-        """Time since the last line was taken; 0 while there is one."""
+        """Time since the last line was taken; 0 while one is free."""
         if self._full_since_s is None:
             return 0.0
         return asyncio.get_running_loop().time() - self._full_since_s
 
     def get(self, call_id: str) -> asyncio.Task[None] | None:
-        """The running conversation that was started under this id."""
+        """Return the running conversation that was started under this id, or None."""
         return self._tasks.get(call_id)
 
     def check_room(
@@ -167,16 +168,19 @@ class CallTasks:
         ticket: str = "",
         may_wait: bool = False,
     ) -> None:
-        """Raises CapacityError when no conversation may start besides those that are promised a line.
+        """Check that a conversation may start, in addition to those that are promised a line.
 
         Args:
-            promised: how many those are; None: all of ``count_promised``.
+            promised: number of promised lines; None: all of ``count_promised``.
             is_promised: this conversation was promised a line itself. Its caller was answered, and is not
-                sent away because the machine can answer fewer calls since.
-            identity: client that would begin it; a ShareError, where this one has all that it may have.
-            hears: whether the recogniser would hear its caller.
+                refused because the machine can answer fewer calls since.
+            identity: client that would begin it.
+            hears: true when it would use the recogniser.
             ticket: of this conversation in the queue; empty: it comes after those that wait.
             may_wait: a place in the queue is enough.
+
+        Raises:
+            CapacityError: it may not; as a ShareError, its client has its whole share.
         """
         if self._stopping:
             raise CapacityError(STOPPING, limit=0)
@@ -196,11 +200,12 @@ class CallTasks:
         except ShareError:
             if full is None:
                 raise
-            # It would wait, and has no share left for that: that the server is full says more.
+            # It would wait, and its client has no share left for that. The full server is the more useful
+            # reason.
             raise full from None
 
     def has_room(self, *, hears: bool = True) -> bool:
-        """Return whether a conversation that begins now has a line at once."""
+        """Return whether a conversation that begins now gets a line at once."""
         try:
             self._check_lines(hears=hears)
         except CapacityError:
@@ -232,15 +237,15 @@ class CallTasks:
             raise CapacityError(f"{admitted.why}; try again later", limit=admitted.calls)
 
     def take_silent(self, identity: ClientIdentity, *, hears: bool = True) -> Place:
-        """Count a client that may say nothing; its place is given back when it does, or when it has left.
+        """Count a client that may stay silent; its place is released when it speaks or leaves.
 
         Args:
-            identity: of the client; one that has shown a key or a token is not counted.
-            hears: whether the recogniser is to hear it.
+            identity: of the client; one that has presented a key or a token is not counted.
+            hears: true when it is to use the recogniser.
 
         Raises:
-            ShareError: this address has as many as one may have.
-            CapacityError: others hold as many lines as may be held so.
+            ShareError: this address has its whole share.
+            CapacityError: silent clients hold as many lines as they may.
         """
         if identity.owner or identity.is_operator:
             return Place(lambda: None)
@@ -286,20 +291,20 @@ class CallTasks:
 
         Args:
             arguments: for ``run_call``.
-            call_id: names the task; not one of a running conversation.
+            call_id: names the task; not that of a running conversation.
             hang_up: called however the conversation ends; must have a deadline and not raise.
-            says_goodbye: it tells its peer why it ends when it is cancelled.
-            promised, is_promised: see ``check_room``.
+            says_goodbye: it notifies its peer of the reason when it is cancelled.
+            promised, is_promised: as for ``check_room``.
             identity: client that begins it.
-            hears: whether the recogniser hears its caller.
-            may_wait: without a line it begins in the queue; ``arguments`` have the request (``Queueing``).
+            hears: true when it uses the recogniser.
+            may_wait: without a line it begins in the queue; ``arguments`` receive the request (``Queueing``).
             transport: of the caller, as an operator sees it in the queue.
-            silent: that the client was counted with (``take_silent``).
-            counts_silence: the client may say nothing, and is to be counted when it has its line.
+            silent: place with which the client was counted (``take_silent``).
+            counts_silence: the client may stay silent, and is to be counted when it has its line.
 
         Raises:
             CapacityError: every line is taken and the queue is full or not for this conversation, or the
-                server is stopping; as a ShareError, all that this client may have.
+                server is stopping; as a ShareError, its client has its whole share.
         """
 
         def take(request: LineRequest) -> None:
@@ -352,7 +357,7 @@ class CallTasks:
         return task
 
     def _hold_back(self, request: LineRequest, identity: ClientIdentity, *, hears: bool) -> None:
-        """Note whether a request could take a line that came free."""
+        """Record whether a request could take a line that came free."""
         held_back = None
         if request.counts_silence:
             try:
@@ -377,7 +382,7 @@ class CallTasks:
                     line.ticket, transport=transport, hears=hears, is_held_back=line.held_back_by is not None
                 )
             except CapacityError:
-                # What it would wait for says more than that too many wait.
+                # The reason for the wait says more than a full queue.
                 raise full from None
             self._waiting[call_id] = line
 
@@ -397,12 +402,12 @@ class CallTasks:
         return [] if self.queue is None else self.queue.callers()
 
     def remove_queued(self, ticket: str, reason: str) -> bool:
-        """Remove a caller from the queue for a line; return whether one of this ticket was in it.
+        """Remove a caller from the queue for a line; return whether one with this ticket was in it.
 
         Args:
             ticket: of the caller.
-            reason: given to the caller in the words of their protocol; by telephone, the next poll ends the
-                call with ``phone.busy``.
+            reason: sent to the caller in their protocol; by telephone, the next poll ends the call with
+                ``phone.busy``.
         """
         if self.queue is None or not self.queue.remove(ticket):
             return False
@@ -413,7 +418,7 @@ class CallTasks:
         return True
 
     def wake(self) -> None:
-        """Have those that wait look for their line: one is free, or another caller has left the queue."""
+        """Notify waiting conversations that a line may be free, or that another caller has left the queue."""
         for line in self._waiting.values():
             line.wake()
 
@@ -432,7 +437,7 @@ class CallTasks:
         if line.held_back_by is not None and now_s - line.held_back_s >= LONGEST_HELD_BACK_S:
             raise line.held_back_by
         position = self.queue.ahead_of(line.ticket) + 1
-        # More than there may be now: so many have to end before one begins.
+        # Calls beyond the present bound, which must end before another one begins.
         excess = max(
             0,
             self._lines.taken - self.lines(hears=False),
@@ -452,7 +457,7 @@ class CallTasks:
             self._full_since_s = None
             self.wake()
         if not self._tasks:
-            # What calls may have left in cycles all the same. No call is on now: a pause is free.
+            # Frees what calls may have left in reference cycles. No call is running, so a pause is harmless.
             gc.collect()
 
     async def _run(
@@ -463,14 +468,14 @@ class CallTasks:
             if line.is_granted:
                 self._eta.ended_well(KIND, asyncio.get_running_loop().time() - line.since_s)
         except Exception as error:
-            # The edge of one conversation: it ends, the others go on.
+            # Outermost level of one conversation: it ends, the others continue.
             log_failure("a conversation failed", error)
         finally:
-            # A peer whose conversation is over would stay connected in silence and hold its line.
+            # Otherwise the peer of an ended conversation would stay connected in silence and hold its line.
             await hang_up()
 
     async def close(self, hang_up_all: Callable[[], Awaitable[None]]) -> None:
-        """Refuse new conversations, give running ones ``drain_s`` to end, have goodbye said, hang up, cancel.
+        """Refuse new conversations, let running ones end within ``drain_s``, say goodbye, hang up, cancel.
 
         Returns at once when there is none.
 
@@ -478,10 +483,10 @@ class CallTasks:
             hang_up_all: hangs up every peer; must have a deadline and not raise.
         """
         if self._stopping:
-            # Whoever stops the server has done it, as well as it could be.
+            # The server has been stopped already.
             return
         self._stopping = True
-        # Those that wait are refused.
+        # Waiting conversations are refused.
         self.wake()
         if self._shutdown is not None:
             self._shutdown.stopping.set()

@@ -1,8 +1,8 @@
-"""Turn-based sockets of the MiniCPM-o server's clients: ``/ws/chat`` and ``/ws/streaming/{name}``.
+"""Turn-based sockets for clients of the MiniCPM-o server: ``/ws/chat`` and ``/ws/streaming/{name}``.
 
-In: a handshake, let pass where all others are (``TalkSockets.admit``). Out: one conversation that is held
-like a call (``serving.gateway.calls``): counted with them, hung up when the server stops. The name is the
-client's own; ``?session=`` goes on with a session.
+Input: a handshake, admitted like all others (``TalkSockets.admit``). Output: one conversation that is treated
+like a call (``serving.gateway.calls``): counted with them, and hung up when the server stops. The client
+chooses the name in the path; ``?session=`` continues a session.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ Protocol = Literal["chat", "streaming"]
 
 @dataclass(kw_only=True)
 class ChatArguments(RunnerArguments):
-    """One conversation over a turn-based socket.
+    """Arguments of a conversation over a turn-based socket.
 
     Attributes:
         websocket: accepted.
-        protocol: that its client speaks.
-        identity: who opened it, and what they may do.
-        on_first_word: to be called when the first message of the client is taken.
+        protocol: of its client.
+        identity: client that opened it, with its grants.
+        on_first_word: called when the first message of the client is accepted.
     """
 
     websocket: WebSocket
@@ -43,12 +43,12 @@ class ChatArguments(RunnerArguments):
 
 
 class ChatSockets:
-    """The routes.
+    """Routes of the turn-based sockets.
 
     Args:
         settings: bounds.
-        calls: where conversations are started.
-        admit: lets a handshake pass, or raises.
+        calls: starts conversations.
+        admit: admits a handshake, or raises.
     """
 
     def __init__(
@@ -63,18 +63,18 @@ class ChatSockets:
         self._admit = admit
 
     def router(self) -> APIRouter:
-        """The routes, to be included in an application."""
+        """Return the routes, to be included in an application."""
         router = APIRouter()
         router.add_api_websocket_route("/ws/chat", self.chat)
         router.add_api_websocket_route("/ws/streaming/{name}", self.streaming)
         return router
 
     async def chat(self, websocket: WebSocket) -> None:
-        """``/ws/chat``."""
+        """Serve a socket of ``/ws/chat``."""
         await self._serve(websocket, "chat")
 
     async def streaming(self, websocket: WebSocket, name: str) -> None:
-        """``/ws/streaming/{name}``."""
+        """Serve a socket of ``/ws/streaming/{name}``."""
         await self._serve(websocket, "streaming", name)
 
     async def _serve(self, websocket: WebSocket, protocol: Protocol, name: str | None = None) -> None:

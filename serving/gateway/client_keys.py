@@ -1,12 +1,12 @@
 """Keys of applications, and tokens that they give to their users.
 
-A key is a line of the environment (``CALL_KEYS_ENV``). A token is ``v2.BODY.SIGNATURE``: the body is JSON in
-base64url, the signature an HMAC-SHA256 under a secret derived from the key that the token was made with, so
-that every process with the key takes it, and a key that is taken away takes its tokens with it. It names the
-application (a digest of the key), its user, what the user may do (``core.grants``), until when it begins a
-conversation and until when the same user gets another one and reads what they have begun.
+Keys are listed in a variable of the environment (``CALL_KEYS_ENV``). A token is ``v2.BODY.SIGNATURE``. The
+body is JSON in base64url, the signature an HMAC-SHA256 under a secret derived from the key with which the
+token was made. Every process with the key accepts it, and removing a key invalidates its tokens. A token
+names the application (a digest of the key), its user and the grants (``core.grants``). It holds two times:
+until when it begins a conversation, and until when the same user gets another token and reads their sessions.
 
-Decides what a key and a token are; who shows one, and where, is ``access``. Pure but for its clock.
+Decides what keys and tokens are; ``access`` finds them in requests. Pure except for its clock.
 """
 
 import base64
@@ -26,20 +26,20 @@ from core.grants import USER_SEPARATOR, Grants
 from serving.gateway.settings import CALL_KEYS_ENV, ServerSettings
 
 LEAST_KEY_CHARS = 16
-# With grants that name 20 sessions; a handshake carries it as a subprotocol.
+# Enough for grants that name 20 sessions; a handshake carries it as a subprotocol.
 MOST_TOKEN_CHARS = 3_000
 VERSION = "v2"
 _DIGEST_CHARS = 32
 
 
-# A token that an application gets for a user is good for so long, and so long the same user gets another one
-# with every beginning.
+# Validity of a token that an application gets for a user, and the time for which the same user gets another
+# one with every beginning.
 CALL_TOKEN_S = 120.0
 CALL_TOKEN_RENEWED_S = 28_800.0
 
 
 class TokenError(PeerError):
-    """A token that is none of this server's."""
+    """The token was not made by this server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class ClientToken:
     """Content of a token.
 
     Attributes:
-        token_id: of it alone.
-        application: digest of the key that it was made with.
+        token_id: unique to it.
+        application: digest of the key with which it was made.
         user: digest of the application's name for its user.
         begin_until_s: Unix time until which it begins one conversation.
         until_s: Unix time until which the same user gets another one, and reads and types.
-        grants: what the user may do.
+        grants: of the user.
     """
 
     token_id: str
@@ -64,19 +64,19 @@ class ClientToken:
 
     @property
     def owner(self) -> str:
-        """See ``core.grants.ClientIdentity``."""
+        """Owner of the user's sessions (``core.grants.ClientIdentity``)."""
         return f"{self.application}{USER_SEPARATOR}{self.user}"
 
 
 class ClientKeys:
-    """The keys of one process.
+    """Keys of one process.
 
     Args:
         settings: of the server.
         wall_s: Unix time.
 
     Raises:
-        ConfigError: a key is too short to be one.
+        ConfigError: a key is too short.
     """
 
     def __init__(self, settings: ServerSettings, *, wall_s: Callable[[], float] = time.time) -> None:
@@ -98,7 +98,7 @@ class ClientKeys:
 
     def application_of(self, shown: str) -> str | None:
         """Return the application whose key this is; None for any other text."""
-        # All of them are compared, whichever it is.
+        # All of them are compared, so that the time reveals nothing.
         found = [
             application
             for application, key in self._keys.items()
@@ -107,7 +107,7 @@ class ClientKeys:
         return found[0] if found else None
 
     def is_credential(self, shown: str) -> bool:
-        """Tell whether a text is a key, or a token that is still good for something."""
+        """Return whether a text is a key, or a token that has not expired completely."""
         if self.application_of(shown) is not None:
             return True
         try:
@@ -116,7 +116,7 @@ class ClientKeys:
             return False
 
     def grants_of_key(self) -> Grants:
-        """Grants of a key itself, and the most that a token of it may have."""
+        """Return the grants of a key itself, which are the most that a token of it may have."""
         return self._settings.clients.key.grants()
 
     def mint(
@@ -127,16 +127,17 @@ class ClientKeys:
         grants: Grants | None = None,
         for_s: float | None = None,
     ) -> str:
-        """Make a token for one user of an application.
+        """Return a token for one user of an application.
 
         Args:
-            application: whose key has asked for it.
-            user: the application's name for its user; None: a user who has no other token.
-            grants: what the user may do; None: the deployment's default.
-            for_s: how long the user is served; None, or longer than the deployment says: so long.
+            application: whose key requested it.
+            user: the application's name for its user; None: a user without another token.
+            grants: of the user; None: the deployment's default.
+            for_s: time for which the user is served, at most that of the deployment; None: that of the
+                deployment.
 
         Raises:
-            TokenError: the grants name too much for a token.
+            TokenError: the grants are too long for a token.
         """
         now_s, renewed_s = self.now_s, CALL_TOKEN_RENEWED_S
         until_s = now_s + (renewed_s if for_s is None else min(for_s, renewed_s))
@@ -150,7 +151,7 @@ class ClientKeys:
             # Tokens that renew this one carry the same id.
             granted = replace(granted, budget=secrets.token_urlsafe(12))
         name = secrets.token_hex(16) if user is None else _digest(b"user", user.encode("utf-8", "replace"))
-        # A conversation that begins before the token is renewed no more is read for as long as it begins.
+        # The token reads for at least as long as it can begin a conversation.
         return self._signed(
             ClientToken(
                 secrets.token_urlsafe(12),
@@ -163,7 +164,7 @@ class ClientKeys:
         )
 
     def next_of(self, token: ClientToken) -> str | None:
-        """Make the token for the next conversation of the same user; None when it is not renewed any more."""
+        """Return the token for the next conversation of the same user; None when renewal has ended."""
         now_s = self.now_s
         if token.until_s <= now_s:
             return None
@@ -173,7 +174,7 @@ class ClientKeys:
         return self._signed(replace(token, token_id=secrets.token_urlsafe(12), begin_until_s=begin_until_s))
 
     def read(self, shown: str) -> ClientToken:
-        """Return the content of a token, however old it is.
+        """Return the content of a token, even if it has expired.
 
         Raises:
             TokenError: it was not made with one of these keys.
@@ -218,7 +219,7 @@ class ClientKeys:
 
 
 def narrowed(wanted: Grants, most: Grants) -> Grants:
-    """Return the grants that are wanted, as far as others allow them."""
+    """Return the requested grants, as far as the others allow them."""
     return Grants(
         surfaces=_common(wanted.surfaces, most.surfaces),
         instructions=wanted.instructions and most.instructions,
@@ -253,7 +254,7 @@ def _signature(key: bytes, body: str) -> str:
 
 
 def _facts_of(grants: Grants) -> dict[str, Any]:
-    """Grants as JSON, without those that are as in ``Grants()``."""
+    """Return grants as JSON, without those that equal the defaults of ``Grants()``."""
     facts = {name: getattr(grants, name) for name in Grants.__dataclass_fields__}
     default = Grants()
     return {

@@ -1,4 +1,4 @@
-"""Settings of what clients may do: defaults for each kind of credential."""
+"""Settings of the grants of clients: defaults for each kind of credential."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from pydantic import Field
 from core.grants import Grants
 from core.strict_model import StrictModel
 
-# The apps of ``serving.gateway.apps`` are not imported here: settings load nothing of the server.
+# Settings load nothing of the server, so the apps of ``serving.gateway.apps`` are not imported.
 Names = tuple[str, ...]
 
 
@@ -37,7 +37,7 @@ class GrantSettings(StrictModel):
     max_calls: int | None = Field(None, ge=1, le=10_000, description="concurrent calls")
 
     def grants(self, **changed: Any) -> Grants:
-        """The grants of these settings, with some changed."""
+        """Return the grants of these settings, with some changed."""
         given: dict[str, Any] = {
             "surfaces": None if self.surfaces is None else frozenset(self.surfaces),
             "instructions": self.instructions,

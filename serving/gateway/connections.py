@@ -1,22 +1,21 @@
-"""Table of the open connections of one server: how many there may be, and how long each may be without a
-request.
+"""Table of a server's open connections: how many there may be, and how long each may stay without a request.
 
 A connection waits until the head of its first request is complete, and again between two requests
-(keep-alive). Everything that waits can be closed without loss, so a full table closes the connection of the
-same address that waits longest, and a table that is full in all the one that waits longest. A client that
-sends its request is never among them, and nothing but a number of addresses in use at the same time fills the
-table: then the answer is 503, and ``/health`` and ``/ready`` still work, because ``RESERVE`` more connections
-are let in to ask for them.
+(keep-alive). A waiting connection can be closed without loss. When an address is over its limit, its longest
+waiting connection is closed; when the whole table is full, the longest waiting one of all. A client that
+sends its request is never among them. Only many addresses in active use at the same time can fill the table.
+The answer is then 503; ``/health`` and ``/ready`` still work, because ``RESERVE`` more connections are
+admitted for them.
 
-The last part of the table, ``TENANT_SHARE``, is for tenants: a request that would go beyond the share of
-its address, or into that part, is let in when it shows a credential of this server. A credential is known
-when the head of a request is complete: until then a connection counts with its address, and again when its
-request is answered. Credentials are compared only where no other request gets in.
+The last part of the table, ``TENANT_SHARE``, is for tenants. A request that would exceed the share of its
+address, or enter that part, is admitted when it presents a credential of this server. The credential is
+available when the head of a request is complete. Until then a connection counts with its address, and again
+after its request is answered. Credentials are compared only where other requests are refused.
 
 The bounds stay below the descriptor limit of the process, which is raised at the start
-(``runtime.descriptors``). Closed are also connections of clients that take in nothing of their answer, and
-those that do not let themselves be closed. One look a second at every connection decides all of that: a timer
-for each would be made anew with each request. Times are given, in seconds of one clock.
+(``runtime.descriptors``). Connections are also closed when their client does not receive its answer, and
+aborted when a close is not confirmed. One check of all connections a second decides all of that, because a
+timer for each would be set anew with each request. Times are passed in, in seconds of one clock.
 """
 
 import ipaddress
@@ -28,26 +27,25 @@ from typing import Protocol
 
 from serving.gateway.requests import IPV6_CLIENT_BITS
 
-# Descriptors that are not connections of clients: store, engines, files, the listening socket and what waits
-# in it.
+# Descriptors other than connections of clients: store, engines, files, the listening socket and its backlog.
 OTHER_DESCRIPTORS = 256
-# Of one call: its UDP sockets and its streams to engines.
+# Descriptors of one call: its UDP sockets and its streams to engines.
 CALL_DESCRIPTORS = 8
 LEAST_CONNECTIONS, MOST_CONNECTIONS = 64, 8_192
-# Of an address: half. A tunnel or a proxy that is not in ``trusted_proxies`` is one address for all its
-# clients.
+# Share of one address: half. A tunnel or a proxy that is not in ``trusted_proxies`` is one address for all
+# its clients.
 ADDRESS_SHARE = 0.5
-# Of the limit, for requests that show a credential; one tenant has half of that part.
+# Share of the limit for requests with a credential; one tenant may have half of that part.
 TENANT_SHARE, EACH_TENANT_SHARE = 0.25, 0.5
-# Connections beyond the limit, and beyond that of an address: they may only ask for
-# ``/health`` and ``/ready``.
+# Connections beyond the limit, and beyond that of an address, which may only request ``/health`` and
+# ``/ready``.
 RESERVE, ADDRESS_RESERVE = 64, 8
-# A peer that does not confirm the end has so long.
+# Time for a peer to confirm the close.
 CLOSE_S = 5.0
 
 
 class Transport(Protocol):
-    """The part of ``asyncio.Transport`` that the table needs."""
+    """Part of ``asyncio.Transport`` that the table needs."""
 
     def abort(self) -> None: ...
     def is_closing(self) -> bool: ...
@@ -68,12 +66,13 @@ class Connection:
     """Open connection.
 
     Attributes:
-        transport: to close it with.
+        transport: used to close it.
         address: of the client, for counting.
-        tenant: on whose account its request was let in; None: it counts with its address.
         since_s: when its phase began.
-        unsent_bytes: that were waiting at the last look.
-        stalled_s: since when the client takes in nothing; None: it does, or nothing waits.
+        phase: present phase.
+        tenant: account on which its request was admitted; None: it counts with its address.
+        unsent_bytes: pending at the last check.
+        stalled_s: since when the client receives nothing; None: it does, or nothing is pending.
         closing_s: since when it is being closed.
     """
 
@@ -89,7 +88,7 @@ class Connection:
 
 @dataclass(slots=True)
 class _Client:
-    """Connections of one address without those of tenants; those that wait, longest first."""
+    """Connections of one address without those of tenants; the waiting ones, longest first."""
 
     all: set[Connection] = field(default_factory=set)
     waiting: dict[Connection, None] = field(default_factory=dict)
@@ -102,7 +101,7 @@ class Deadlines:
     Attributes:
         head_s: for a complete request head.
         kept_s: between two requests.
-        stall_s: without a byte of an answer being taken in.
+        stall_s: without progress of the client in receiving an answer.
     """
 
     head_s: float
@@ -111,17 +110,18 @@ class Deadlines:
 
     @property
     def look_s(self) -> float:
-        """Time between two looks: a deadline is late by no more than a quarter of itself."""
+        """Time between two checks: a deadline is late by no more than a quarter of itself."""
         return min(1.0, self.head_s / 4, self.kept_s / 4, self.stall_s / 4)
 
 
 class ConnectionTable:
-    """Open connections.
+    """Open connections of one server.
 
     Args:
-        limit: that may be in a request, or be a socket, at a time.
-        deadlines: of each.
-        trusted_proxies: addresses and networks that are many clients: no limit of an address holds for them.
+        limit: maximum number of connections with a request, or that are sockets.
+        deadlines: of each connection.
+        trusted_proxies: addresses and networks that serve many clients: no limit of an address applies to
+            them.
     """
 
     def __init__(self, limit: int, deadlines: Deadlines, *, trusted_proxies: Collection[str] = ()) -> None:
@@ -134,9 +134,9 @@ class ConnectionTable:
         self._all: dict[Transport, Connection] = {}
         self._waiting: dict[Connection, None] = {}
         self._clients: dict[str, _Client] = {}
-        # Connections that were let in on a tenant's account.
+        # Connections that were admitted on a tenant's account.
         self._tenants: Counter[str] = Counter()
-        # Closed to make room, and not reported yet.
+        # Connections closed to make room, and not reported yet.
         self._evicted = 0
 
     def __len__(self) -> int:
@@ -144,16 +144,16 @@ class ConnectionTable:
 
     @property
     def waiting(self) -> int:
-        """Connections without a request."""
+        """Number of connections without a request."""
         return len(self._waiting)
 
     def take_evicted(self) -> int:
-        """Return how many connections were closed to make room since this was asked last."""
+        """Return the number of connections closed to make room since the last call."""
         evicted, self._evicted = self._evicted, 0
         return evicted
 
     def opened(self, transport: Transport, address: str, now_s: float) -> None:
-        """Add a connection, and close the one that waits longest where there are too many."""
+        """Add a connection, and close the longest waiting one where there are too many."""
         connection = Connection(transport, address, now_s)
         self._all[transport] = connection
         self._client(address).all.add(connection)
@@ -161,7 +161,7 @@ class ConnectionTable:
         self._make_room(connection)
 
     def moved(self, transport: Transport, phase: Phase, now_s: float) -> None:
-        """Note that a connection begins a phase."""
+        """Record that a connection begins a phase."""
         connection = self._all.get(transport)
         if connection is None:
             return
@@ -173,7 +173,7 @@ class ConnectionTable:
             self._wait(connection)
 
     def closed(self, transport: Transport) -> None:
-        """Remove a connection; as often as it is called."""
+        """Remove a connection; further calls have no effect."""
         connection = self._all.pop(transport, None)
         if connection is None:
             return
@@ -182,12 +182,12 @@ class ConnectionTable:
         self._leave_address(connection)
 
     def is_full(self, transport: Transport, tenant_of: Callable[[], str | None] | None = None) -> bool:
-        """Return whether more is under way than may be, in all or of its client, with this request.
+        """Return whether this request exceeds the limit of the server or of its client.
 
         Args:
             transport: of the request.
-            tenant_of: returns the tenant whose credential the request shows, or None; called only where no
-                other request gets in. None: the server has no tenants, and keeps nothing for them.
+            tenant_of: returns the tenant whose credential the request presents, or None; called only where
+                other requests are refused. None: the server has no tenants, and reserves nothing for them.
         """
         connection = self._all.get(transport)
         if connection is None or connection.tenant is not None:
@@ -212,7 +212,7 @@ class ConnectionTable:
         ]
 
     def look(self, now_s: float) -> list[Connection]:
-        """Return the connections that are to be cut: nothing is taken in, or they stay open when closed."""
+        """Return the connections to be aborted: the client receives nothing, or never confirms the close."""
         cut = []
         for connection in self._all.values():
             size = connection.transport.get_write_buffer_size()
@@ -286,7 +286,7 @@ class ConnectionTable:
 
     def _evict(self, connection: Connection) -> None:
         self._evicted += 1
-        # Its descriptor is free when the loop has seen that; here it counts no more.
+        # Its descriptor is freed when the loop has processed the abort; here it no longer counts.
         self.closed(connection.transport)
         connection.transport.abort()
 
@@ -315,8 +315,8 @@ def counted_address(host: str) -> str:
 
 
 def connection_limit(descriptors: int, *, max_calls: int) -> int:
-    """Return how many connections may be under way in a process with so many descriptors."""
+    """Return how many connections may be in use in a process with this number of descriptors."""
     room = descriptors - OTHER_DESCRIPTORS - RESERVE
-    # Of a server of very many calls each may be a socket.
+    # On a server with very many calls each may be a socket.
     left = max(room - max_calls * CALL_DESCRIPTORS, room // 2)
     return max(LEAST_CONNECTIONS, min(left, max(MOST_CONNECTIONS, 2 * max_calls)))

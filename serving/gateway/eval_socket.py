@@ -1,9 +1,9 @@
-"""The socket ``/ws`` of Pipecat's evaluation tool (``pipecat eval run``), which nothing else can use.
+"""Socket ``/ws`` of Pipecat's evaluation tool (``pipecat eval run``), for that tool only.
 
-In: a handshake, let pass where all others are (``TalkSockets.admit``). Out: one conversation over it. It
-takes no line before it has said what it is, within ``socket_open_s``, and those that have not said it yet are
-bounded too. From there on it waits for a line where there is none. Whatever is refused is closed with a code
-and a reason.
+Input: a handshake, admitted like all others (``TalkSockets.admit``). Output: one conversation over it.
+The socket takes no line before it has identified itself, within ``socket_open_s``, and the number of sockets
+that have not is bounded. From then on it waits for a line where there is none. A refused socket is closed
+with a code and a reason.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from serving.gateway.replayable_socket import ReplayableSocket
 from serving.gateway.settings import ServerTuning
 
 Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[AdmittedClient]]
-# What Pipecat takes the first message of such a socket for, and its name in the queue.
+# Pipecat's type of the first message of such a socket, and its name in the queue.
 EVAL = "eval"
 # WebSocket close code (IANA registry).
 TRY_AGAIN_LATER = 1013
@@ -39,7 +39,8 @@ class EvalArguments(Queueing, WebSocketRunnerArguments):
     """Arguments of a conversation of the evaluation tool.
 
     Attributes:
-        identity: who opened it, and what they may do.
+        websocket: accepted.
+        identity: client that opened it, with its grants.
     """
 
     websocket: ReplayableSocket
@@ -47,19 +48,19 @@ class EvalArguments(Queueing, WebSocketRunnerArguments):
 
 
 class EvalSocket:
-    """The route.
+    """Route of the evaluation socket.
 
     Args:
         settings: bounds.
-        calls: where conversations are started.
-        admit: lets a handshake pass, or raises; every conversation here is a session of its own.
+        calls: starts conversations.
+        admit: admits a handshake, or raises; every conversation here is a session of its own.
     """
 
     def __init__(self, settings: ServerTuning, *, calls: CallTasks, admit: Admit) -> None:
         self._settings = settings
         self._calls = calls
         self._admit = admit
-        # Accepted sockets that have not said what they are.
+        # Accepted sockets that have not identified themselves.
         self._opening = Places(
             settings.max_calls,
             "too many sockets are opening, try again later",
@@ -68,13 +69,13 @@ class EvalSocket:
         )
 
     def router(self) -> APIRouter:
-        """The route, to be included in an application."""
+        """Return the route, to be included in an application."""
         router = APIRouter()
         router.add_api_websocket_route("/ws", self.serve)
         return router
 
     async def serve(self, websocket: WebSocket) -> None:
-        """One socket from its handshake to the end of its conversation."""
+        """Serve one socket from its handshake to the end of its conversation."""
         within_s = self._settings.hang_up_s
         try:
             identity = (await self._admit(websocket, {})).identity
@@ -89,7 +90,7 @@ class EvalSocket:
             await asyncio.wait({task})
 
     async def _open(self, websocket: ReplayableSocket, identity: ClientIdentity) -> asyncio.Task[None]:
-        """Start the conversation of an accepted socket once it has said what it is."""
+        """Start the conversation of an accepted socket once it has identified itself."""
         settings = self._settings
         try:
             with self._opening.take(identity.address):

@@ -1,8 +1,8 @@
-"""An answer that is made while it is read (server-sent events, an export), for as long as somebody reads it.
+"""Response that is generated while it is read (server-sent events, an export).
 
-Decides when it ends: with its last chunk, when the reader has gone, or when the reader takes nothing in any
-more. However it ends, the generator of its chunks is closed first, so that what that one holds (a place, a
-turn) is free when the request is over. What goes wrong before the first chunk is a status, not a stream.
+Decides when it ends: with its last chunk, when the reader has left, or when the reader receives nothing any
+more. However it ends, the generator of its chunks is closed first, so that its resources (a place, a turn)
+are free when the request is over. An error before the first chunk is a status, not a stream.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from starlette.types import Message, Receive, Scope, Send
 
 
 class _StalledError(Exception):
-    """The reader takes nothing in."""
+    """The reader receives nothing any more."""
 
 
 class EventStream(StreamingResponse):
-    """The answer.
+    """Streaming response.
 
     Args:
         chunks: complete events or lines, as text; none of them empty.
-        stall_s: longest wait for a reader to take in what was sent.
+        stall_s: longest wait for a reader to receive a chunk.
         media_type: of the answer.
-        headers: of the answer; None for those of events, which no proxy may collect.
+        headers: of the answer; None for those of events, which no proxy may buffer.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class EventStream(StreamingResponse):
         """Answer one request.
 
         Raises:
-            Exception: what the chunks raise; before the first one, nothing was sent yet.
+            Exception: as the chunks raise; before the first one, nothing was sent yet.
         """
-        # Starlette's own hears nothing of a reader that leaves before the first chunk, and ends a stream by
-        # cancelling it again and again, so that nothing in it can be awaited any more.
+        # Starlette's own does not notice a reader that leaves before the first chunk. It ends a stream by
+        # cancelling it repeatedly, so that nothing in it can be awaited any more.
         streaming = asyncio.create_task(self._stream(send), name="gateway.event_stream")
         leaving = asyncio.create_task(_gone(receive), name="gateway.event_stream.reader")
         try:

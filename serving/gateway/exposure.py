@@ -1,4 +1,4 @@
-"""Exposure of a server: refuse to start one that strangers can call unless its settings say so."""
+"""Check the exposure of a server: one that strangers can call does not start unless its settings allow it."""
 
 import os
 
@@ -8,9 +8,9 @@ from serving.gateway.settings import CALL_KEYS_ENV, ServerSettings
 
 
 def exposed_by(settings: ServerSettings, *, public_url: str | None) -> str | None:
-    """Return the setting by which others than this machine reach the server; None where there is none.
+    """Return the setting by which other machines reach the server; None where there is none.
 
-    A tunnel or proxy that no setting names cannot be seen from here.
+    A tunnel or proxy that no setting names cannot be detected here.
     """
     if public_url is not None:
         return "phone.public_url"
@@ -23,7 +23,7 @@ def exposed_by(settings: ServerSettings, *, public_url: str | None) -> str | Non
 
 
 def describe_exposure(settings: ServerSettings, *, public_url: str | None) -> str:
-    """Return who may begin calls on this server, in a sentence for people."""
+    """Return a sentence for people about who may begin calls on this server."""
     if _has_keys():
         return f"Calls and sessions need a key of {CALL_KEYS_ENV}, or a token that a key has given."
     if exposed_by(settings, public_url=public_url) is not None:
@@ -39,10 +39,10 @@ def _has_keys() -> bool:
 
 
 def check_exposure(settings: ServerSettings, *, public_url: str | None) -> None:
-    """Make sure that a server which others reach has client keys, or is open on purpose.
+    """Check that a server which others can reach has client keys, or is open on purpose.
 
     Raises:
-        ConfigError: neither; one line with what mends it.
+        ConfigError: neither; one line with the remedy.
     """
     exposed = exposed_by(settings, public_url=public_url)
     if exposed is None or settings.open or _has_keys():

@@ -1,9 +1,10 @@
 """Deadline for the first media or message of a WebRTC call.
 
-An offer costs nothing and takes a line, and its media come a moment after it. So a call is counted from its
-beginning with the sockets that say nothing and in the same places (``CallTasks.start``, ``counts_silence``),
-until something has come, and ends when nothing has come for ``ENDED_S``. Pings are no word: they come without
-a person or a microphone. A peer whose microphone is silent sends packets, and is left to ``bot.idle``.
+An offer costs nothing and takes a line, and its media come a moment after it. A call is therefore counted
+from its beginning with the silent sockets and in the same places (``CallTasks.start``, ``counts_silence``),
+until media or a message has come. It ends when nothing has come for ``ENDED_S``. Pings do not count, because
+they come without a person or a microphone. A peer with a silent microphone sends packets; ``bot.idle``
+handles it.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ ENDED_S = 30.0
 
 
 class FirstWord:
-    """The first media or message of one call.
+    """First media or message of one call.
 
     Args:
         then: called when it comes.
@@ -30,14 +31,14 @@ class FirstWord:
         self._timer: asyncio.TimerHandle | None = None
 
     def came(self) -> None:
-        """Note media or a message; may be called often."""
+        """Record media or a message; may be called often."""
         if not self._has_come:
             self._has_come = True
             self._leave()
             self._then()
 
     def watch(self, call: asyncio.Task[None]) -> None:
-        """Cancel a call in which nothing comes. Call it once, as the call begins."""
+        """Cancel a call in which nothing comes. Called once, as the call begins."""
         if self._has_come:
             return
         self._timer = asyncio.get_running_loop().call_later(self._ended_s, self._end, call)

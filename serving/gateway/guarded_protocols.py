@@ -1,10 +1,9 @@
-"""uvicorn's protocols with bounds: a request head that is too long, or too late, is refused before it costs.
+"""Protocols of uvicorn with bounds: a request head that is too long or too late is refused early.
 
-uvicorn has no limit of either: it takes in a head for as long as it comes, and a value that grows piece by
-piece is copied with each piece (measured: at 4 MB/s a control call stood for 5 to 9 s). Bytes are counted
-that lead to nothing: no complete head, no body. That covers the address, the headers and the trailers of a
-chunked body. They are given to the parser in pieces of the limit, so that the parser never sees more than
-twice that.
+uvicorn limits neither. It accepts a head for as long as it comes, and copies a value that grows piece by
+piece with each piece (measured: at 4 MB/s a control call stood for 5 to 9 s). Bytes that complete no head and
+carry no body are counted. That covers the address, the headers and the trailers of a chunked body. They are
+given to the parser in pieces of the limit, so that the parser never sees more than twice that.
 """
 
 import asyncio
@@ -22,20 +21,20 @@ from websockets.frames import CloseCode, Frame
 from serving.gateway.connections import Connection, ConnectionTable, Phase, counted_address
 from serving.uvicorn_internals import RequestStarts, disconnect
 
-# Of one request. Each costs a call into Python; browsers send some 20.
+# Headers of one request. Each costs a call into Python; browsers send some 20.
 MOST_HEADERS = 100
-# Requests that are sent before the one in front of them is answered. uvicorn takes in any number of them
-# (measured: 450,000 in 12 s, at 100 % of the loop); browsers send none.
+# Requests that are sent before the previous one is answered. uvicorn accepts any number of them (measured:
+# 450,000 in 12 s, at 100 % of the loop); browsers send none.
 MOST_PIPELINED = 8
-# Of one message of a socket. A browser sends none, a client that streams a picture some.
+# Fragments of one message of a socket. A browser sends none, a client that streams a picture some.
 MOST_FRAGMENTS = 1_000
-# Of a socket: frames are read for so long at a time, in pieces of so many bytes (341 empty frames take some 2
-# ms), and then the socket rests for that many times as long.
+# Reading of a socket: frames are read for this time at most, in pieces of these sizes (341 empty frames take
+# some 2 ms). Then the socket rests for ``REST`` times as long.
 SLICE_S, REST = 0.002, 20
 LEAST_PIECE_BYTES, MOST_PIECE_BYTES = 1_024, 32_768
 # Each resumption of reading brings up to 256 kB.
 MOST_UNREAD_BYTES = 2_000_000
-# Asked by supervisors and balancers, who must not take a full server for a dead one.
+# Requested by supervisors and balancers, which must not mistake a full server for a dead one.
 PROBE_PATHS = ("/health", "/ready")
 FULL = "every connection of this server, or of this address, is in use: try again later"
 LATE = "the head of the request did not arrive in time"
@@ -44,16 +43,16 @@ TenantOf = Callable[[HTTPConnection], str | None]
 
 
 class ExcessError(Exception):
-    """A client sends more headers, or more requests at once, than are read."""
+    """A client sends more headers, or more requests at once, than are accepted."""
 
 
 class GuardedHttp(RequestStarts):
-    """Connection until it ends or becomes a socket. Made by a subclass with these set.
+    """HTTP connection until it ends or becomes a socket. A subclass sets the attributes.
 
     Attributes:
         table: of the server.
         max_head_bytes: of a request head.
-        tenant_of: returns the tenant whose credential a request shows; None: the server has no tenants.
+        tenant_of: returns the tenant whose credential a request presents; None: the server has no tenants.
     """
 
     table: ConnectionTable
@@ -64,23 +63,24 @@ class GuardedHttp(RequestStarts):
     _answered: RequestResponseCycle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """See ``asyncio.Protocol``."""
+        """Register the connection in the table (``asyncio.Protocol``)."""
         super().connection_made(transport)
         self.table.opened(transport, counted_address(self.client[0] if self.client else ""), self.loop.time())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``."""
+        """Remove the connection from the table (``asyncio.Protocol``)."""
         self.table.closed(self.transport)
         super().connection_lost(exc)
-        # uvicorn reports it to the last request of the connection, which is not the one that is answered
-        # while others wait: an answer that is made for as long as a client reads it would never end.
+        # uvicorn reports it to the last request of the connection, which is not the one that is being
+        # answered while others wait. A response that is generated for as long as a client reads it would
+        # never end.
         if self._answered is not None:
             disconnect(self._answered)
         self._answered = None
         self.pipeline.clear()
 
     def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``."""
+        """Pass received data to the parser in bounded pieces (``asyncio.Protocol``)."""
         most = self.max_head_bytes
         for start in range(0, len(data), most):
             piece = data[start : start + most]
@@ -93,7 +93,11 @@ class GuardedHttp(RequestStarts):
                 return
 
     def on_message_begin(self) -> None:
-        """See httptools. Raises ExcessError: the parser ends with it, and the connection."""
+        """Begin a request (httptools).
+
+        Raises:
+            ExcessError: too many requests wait; the parser and the connection end with it.
+        """
         if len(self.pipeline) >= MOST_PIPELINED:
             raise ExcessError
         super().on_message_begin()
@@ -102,13 +106,17 @@ class GuardedHttp(RequestStarts):
             self.table.moved(self.transport, Phase.HEAD, self.loop.time())
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """See httptools. Raises ExcessError: the parser ends with it, and the answer is 400."""
+        """Add a header (httptools).
+
+        Raises:
+            ExcessError: too many headers; the parser ends with it, and the answer is 400.
+        """
         super().on_header(name, value)
         if len(self.headers) > MOST_HEADERS:
             raise ExcessError
 
     def on_headers_complete(self) -> None:
-        """See httptools."""
+        """Complete the head of a request (httptools)."""
         self._fruitless_bytes = 0
         self._is_reading_head = False
         self.table.moved(self.transport, Phase.REQUEST, self.loop.time())
@@ -119,17 +127,17 @@ class GuardedHttp(RequestStarts):
             self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
-        """See httptools."""
+        """Pass on a part of a body (httptools)."""
         self._fruitless_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """See httptools."""
+        """Complete a request (httptools)."""
         self._fruitless_bytes = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """See uvicorn."""
+        """Record the next phase of the connection (uvicorn)."""
         super().on_response_complete()
         if self.transport.is_closing() or not self._is_between_requests:
             return
@@ -137,7 +145,7 @@ class GuardedHttp(RequestStarts):
         self.table.moved(self.transport, phase, self.loop.time())
 
     def handle_websocket_upgrade(self) -> None:
-        """See uvicorn."""
+        """Turn the connection into a socket, or refuse it where the table is full (uvicorn)."""
         if self._is_full(self.scope):
             self._refuse(503, FULL)
         else:
@@ -146,14 +154,14 @@ class GuardedHttp(RequestStarts):
             self.parser = None  # type: ignore[assignment]
 
     def start_request(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:
-        """See ``RequestStarts``."""
+        """Start a request, or answer 503 where the table is full (``RequestStarts``)."""
         self._answered = cycle
         if cycle.scope["path"] not in PROBE_PATHS and self._is_full(cycle.scope):
             app = _full
         super().start_request(cycle, app)
 
     def send_400_response(self, msg: str) -> None:
-        """See uvicorn."""
+        """Answer an invalid request with 400 (uvicorn)."""
         self._refuse(400, msg)
 
     def time_out(self) -> None:
@@ -177,19 +185,18 @@ class GuardedHttp(RequestStarts):
     def _refuse(self, status: int, why: str) -> None:
         if self.cycle is None or self.cycle.response_complete:
             self.transport.write(_refusal(status, why))
-        # What is answered at this moment is cut off: nothing more can be read of the connection.
+        # The response in progress is cut off: nothing more can be read of the connection.
         self.transport.close()
 
 
 class GuardedSocket(WebSocketsSansIOProtocol):
-    """Connection that has become a socket: its frames are read in pieces, and no longer than ``SLICE_S`` at a
-    time.
+    """Connection that has become a socket: its frames are read in pieces and in time slices.
 
-    The cost of reading is one of frames and not of bytes, and control frames and fragments reach no rule of a
-    conversation. Measured with uvicorn's own: empty pings at 4 MB/s hold the event loop for 3.5 s, empty
-    fragments for 15 s. A client whose frames cost more than a slice has the rest read after ``REST`` times
-    that, so a socket has at most 5 % of the loop, and a message that waits for its reader stops the reading
-    of more.
+    The cost of reading depends on frames and not on bytes, and no rule of a conversation sees control frames
+    and fragments. Measured with uvicorn's own: empty pings at 4 MB/s hold the event loop for 3.5 s, empty
+    fragments for 15 s. When a client's frames cost more than a slice (``SLICE_S``), the rest is read after
+    ``REST`` times that. A socket thus has at most 5 % of the loop, and a message that waits for its reader
+    stops further reading.
 
     Attributes:
         table: of the server.
@@ -205,7 +212,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self._next_slice: asyncio.Handle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``."""
+        """Discard unread data and remove the connection from the table (``asyncio.Protocol``)."""
         if self._next_slice is not None:
             self._next_slice.cancel()
         self._unread.clear()
@@ -213,7 +220,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``."""
+        """Queue received data and read a slice of it (``asyncio.Protocol``)."""
         self._unread += data
         if len(self._unread) > MOST_UNREAD_BYTES:
             self.transport.abort()
@@ -227,7 +234,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         began_s = before_s = time.perf_counter()
         while self._unread and not self.transport.is_closing():
             if self.read_paused and not self.close_sent:
-                # A message waits for its reader: see ``receive``.
+                # A message waits for its reader; ``receive`` continues the reading.
                 break
             size = self._piece_bytes
             piece = bytes(self._unread[:size])
@@ -255,31 +262,31 @@ class GuardedSocket(WebSocketsSansIOProtocol):
             self._next_slice = self.loop.call_soon(self._read_slice)
 
     async def receive(self) -> Any:
-        """See ASGI."""
+        """Return the next message and continue the reading (ASGI)."""
         message = await super().receive()
         if not self.read_paused:
             self._read_on()
         return message
 
     async def send(self, message: Any) -> None:
-        """See ASGI."""
+        """Send a message (ASGI)."""
         await super().send(message)
         if self.close_sent:
-            # What the client confirms the end with.
+            # Read the client's confirmation of the close.
             self._read_on()
 
     def handle_text(self, event: Frame) -> None:
-        """See uvicorn."""
+        """Begin a text message, with a new count of fragments (uvicorn)."""
         self._fragments = 0
         super().handle_text(event)
 
     def handle_bytes(self, event: Frame) -> None:
-        """See uvicorn."""
+        """Begin a binary message, with a new count of fragments (uvicorn)."""
         self._fragments = 0
         super().handle_bytes(event)
 
     def handle_cont(self, event: Frame) -> None:
-        """See uvicorn."""
+        """Continue a message, or close the socket where it has too many fragments (uvicorn)."""
         self._fragments += 1
         if self._fragments <= MOST_FRAGMENTS:
             super().handle_cont(event)
@@ -289,7 +296,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
 
 
 def _as_socket(scope: Any) -> dict[str, Any]:
-    """Return the scope of a request with the subprotocols that a handshake offers, as ASGI has them."""
+    """Return the scope of a request with the subprotocols that a handshake offers, in the form of ASGI."""
     offered = [value for name, value in scope["headers"] if name == b"sec-websocket-protocol"]
     subprotocols = b",".join(offered).decode("latin-1").split(",")
     return {**scope, "subprotocols": [name.strip() for name in subprotocols]}

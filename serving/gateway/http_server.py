@@ -1,12 +1,12 @@
-"""How uvicorn serves the application.
+"""Run the application with uvicorn.
 
-In: a bound socket. A stopping server has the application refuse new calls and end those that run
-(``serving.gateway.calls``), and only then takes no connection more, closes what is open and waits
-``stop_requests_s`` for requests in flight. uvicorn by itself closes every WebSocket first, and a caller would
-not know why. A second signal ends the wait.
+Input: a bound socket. A stopping server makes the application refuse new calls and end the running ones
+(``serving.gateway.calls``). Only then does it stop accepting connections, close the open ones and wait
+``stop_requests_s`` for requests in flight. uvicorn alone would close every WebSocket first, and callers would
+not get a reason. A second signal ends the wait.
 
-Connections are bounded (``connections``) and so are request heads (``guarded_protocols``): a client that
-sends half a request, none, or one without end takes no place of another and no time of the event loop.
+Connections are bounded (``connections``) and so are request heads (``guarded_protocols``). A client that
+sends half a request, none, or an endless one takes no other client's place and no time of the event loop.
 """
 
 import asyncio
@@ -34,21 +34,21 @@ from telemetry.seldom import Seldom
 LOOK_S = 0.1
 # Connections that wait to be accepted. Each takes a descriptor before it is counted.
 BACKLOG = 128
-# Said by uvicorn, as a warning, of each request that cannot be read: a client may send any number of them.
+# Warnings of uvicorn for each request that cannot be read. A client may send any number of them.
 UNREADABLE = ("Invalid HTTP request received.", "Unsupported upgrade request.")
-# Said by uvicorn, as an error, of every socket that is refused with a reason.
+# Error that uvicorn logs for every socket that is refused with a reason.
 REFUSED = "ASGI callable returned without completing handshake."
 
 Drain = Callable[[], Awaitable[None]]
 
 
 class GatewayServer(uvicorn.Server):
-    """A server that ends its calls first.
+    """Server that ends its calls before it closes connections.
 
     Args:
-        config: uvicorn's.
+        config: of uvicorn.
         drain: ends the calls; None where there are none.
-        connections: that are open.
+        connections: table of the open ones.
     """
 
     def __init__(self, config: uvicorn.Config, drain: Drain | None, connections: ConnectionTable) -> None:
@@ -59,7 +59,7 @@ class GatewayServer(uvicorn.Server):
         self._evictions = Seldom(10.0)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn."""
+        """Start the server and the checks of its connections (uvicorn)."""
         await super().startup(sockets)
         self._look()
 
@@ -72,7 +72,7 @@ class GatewayServer(uvicorn.Server):
             try:
                 close_late(connection, connection.transport.get_protocol())
             except RuntimeError:
-                # uvloop's error where the peer has reset it since: it cannot be answered any more.
+                # uvloop raises it where the peer has reset the connection since; no answer is possible.
                 connection.transport.abort()
         for connection in table.look(now_s):
             connection.transport.abort()
@@ -82,18 +82,19 @@ class GatewayServer(uvicorn.Server):
             logger.warning(line)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """See uvicorn. There only a second Ctrl-C cuts the end short; here any second signal."""
+        """Force the exit at any second signal; in uvicorn only a second Ctrl-C does (uvicorn)."""
         if self.should_exit:
             self.force_exit = True
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn."""
-        # It listens until then: a new call is refused with a reason, and what running ones need is answered.
+        """End the calls, then the server (uvicorn)."""
+        # The server listens until then: a new call is refused with a reason, and requests of running calls
+        # are answered.
         if self._drain is not None:
             draining = asyncio.ensure_future(self._drain())
             try:
-                # Only a flag says that it is told once more.
+                # A second signal only sets a flag, so it is polled.
                 while not draining.done() and not self.force_exit:
                     await asyncio.wait({draining}, timeout=LOOK_S)
             finally:
@@ -107,7 +108,7 @@ class GatewayServer(uvicorn.Server):
 
 
 def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
-    """A server for ``app``; run it with ``serve(sockets=[...])``."""
+    """Return a server for ``app``, to be run with ``serve(sockets=[...])``."""
     settings = tuned(ServerTuning, settings)
     descriptors = raise_descriptor_limit()
     table = ConnectionTable(
@@ -125,13 +126,13 @@ def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
         log_level="warning",
         lifespan="on",
         ws_max_size=MAX_SOCKET_BYTES,
-        # Audio in base64 gets little shorter, and a second of it takes 4 ms each way, on the loop.
+        # Audio in base64 is hardly compressible, and a second of it takes 4 ms each way, on the loop.
         ws_per_message_deflate=False,
-        # A path holds the id of a session, which without client keys is all that it takes to use it.
+        # A path holds the id of a session, which without client keys gives access to it.
         access_log=False,
-        # Its own reading of X-Forwarded-For believes everybody on this machine: see ``client_of``.
+        # Its own handling of X-Forwarded-For trusts every process on this machine: see ``client_of``.
         proxy_headers=False,
-        # Without it one request whose body never comes keeps a stopping server for ever.
+        # Without it one request whose body never comes would keep a stopping server running for ever.
         timeout_graceful_shutdown=settings.stop_requests_s,
         timeout_keep_alive=settings.keep_alive_s,
     )
@@ -142,14 +143,14 @@ def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
 
 
 class _Unreadable(logging.Filter):
-    """Lets one line in ten seconds pass of requests that cannot be read."""
+    """Filter that passes one line in ten seconds about requests that cannot be read."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lines = Seldom(10.0)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """See ``logging.Filter``."""
+        """Return whether a record is logged (``logging.Filter``)."""
         if record.msg not in UNREADABLE:
             return True
         line = self._lines.line(record.msg, time.monotonic())
@@ -158,5 +159,5 @@ class _Unreadable(logging.Filter):
 
 
 def is_no_refusal(record: logging.LogRecord) -> bool:
-    """A filter of the log: whoever refuses a socket logs it, and a flood of them is no flood of errors."""
+    """Return whether a record is not about a refused socket: those are logged where they are refused."""
     return record.msg != REFUSED

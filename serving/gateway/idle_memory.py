@@ -1,9 +1,9 @@
-"""Memory of an idle process goes back to the system.
+"""Release the memory of an idle process to the system.
 
-Decides when: no conversation runs, and the process has grown by ``GROWN_MB`` since it was trimmed last. A
-full collection and a trim of the C heap stop everything for up to some hundred milliseconds, so neither is
-done while a caller could hear it; a process that is never idle depends on calls that are freed when they
-end (``pipelines.release``) and on the bounds of the heap (``runtime.heap``). Owns one task.
+Decides when: no conversation runs, and the process has grown by ``GROWN_MB`` since the last time. A full
+collection and a trim of the C heap stop everything for up to some hundred milliseconds, so neither is done
+while a caller could hear it. A process that is never idle depends on calls that are freed when they end
+(``pipelines.release``) and on the bounds of the heap (``runtime.heap``). Owns one task.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ STATM = Path("/proc/self/statm")
 
 
 class CountsCalls(Protocol):
-    """Conversations of a process, as far as they are needed here."""
+    """Source of the number of running conversations."""
 
     @property
     def active(self) -> int: ...
 
 
 def resident_mb() -> float:
-    """Resident memory of this process; 0 where the system does not say."""
+    """Return the resident memory of this process in MB; 0 where the system does not report it."""
     try:
         return int(STATM.read_text().split()[1]) * PAGE_MB
     except OSError:
@@ -43,7 +43,7 @@ def resident_mb() -> float:
 async def returning_memory(
     calls: CountsCalls, *, resident: Callable[[], float] = resident_mb, trim: Callable[[], object] = trim_heap
 ) -> AsyncIterator[None]:
-    """Give memory back whenever the process is idle, until the block ends."""
+    """Release memory whenever the process is idle, until the block ends."""
     watching = asyncio.create_task(_watch(calls, resident, trim, resident()), name="idle_memory")
     try:
         yield
@@ -62,7 +62,7 @@ async def _watch(
         if calls.active or held_mb - kept_mb < GROWN_MB:
             continue
         gc.collect()
-        # Here and not in a thread: it holds the locks of the allocator, and the loop would wait for those.
+        # Not in a thread: a trim holds the locks of the allocator, and the loop would wait for those.
         trim()
         kept_mb = resident()
         logger.debug(f"idle: {held_mb:.0f} MB were resident, {kept_mb:.0f} MB are")

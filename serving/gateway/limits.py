@@ -1,8 +1,8 @@
-"""How much of this server may be used at a time, and how fast: by everybody, by one client, by one session.
+"""Limits of concurrency and rate: for the server, for one client, for one session.
 
-``Places`` bounds what goes on (conversations, typed turns, followers), ``Rate`` what begins (sessions). Each
-refuses before anything has happened. A server that is full for everybody is a CapacityError; a client or a
-session that has its share is a ShareError, and the others are served.
+``Places`` bounds concurrent activities (conversations, typed turns, followers), ``Rate`` beginnings
+(sessions). Each refuses before anything has happened. A server that is full raises a CapacityError. A client
+or a session that has used up its share gets a ShareError, and the others are served.
 """
 
 import asyncio
@@ -11,17 +11,17 @@ from functools import partial
 
 from core.errors import CapacityError
 
-# A moment in which a place is likely to come free.
+# Time in which a place is likely to come free.
 RETRY_S = 5.0
-# Floats: a token that came back over many small waits may lack its last digit.
+# Rounding error of floats: a token that was refilled over many small waits may lack its last digit.
 NEARLY_ZERO = 1e-9
 
 
 class ShareError(CapacityError):
-    """One client or one session has what it may have at a time: wait, then ask again.
+    """A client or a session has its whole share: wait, then try again.
 
     Attributes:
-        retry_s: how long to wait; None: it gets no more of this, however long it waits.
+        retry_s: time to wait; None: waiting does not help.
     """
 
     def __init__(self, message: str, *, limit: int, retry_s: float | None = RETRY_S) -> None:
@@ -32,20 +32,20 @@ class ShareError(CapacityError):
     def status(self) -> int:
         """HTTP status of the refusal.
 
-        429 where waiting helps, which clients do by themselves. 403 where it does not: by RFC 9110 (15.5.4) a
+        429 where waiting helps, which clients do automatically. 403 where it does not: by RFC 9110 (15.5.4) a
         client does not repeat such a request with the same credentials.
         """
         return 403 if self.retry_s is None else 429
 
 
 class Place:
-    """One that is taken. Also a context manager; given back twice is given back once."""
+    """Place that is taken. Also a context manager; releasing it twice has no further effect."""
 
     def __init__(self, free: Callable[[], None]) -> None:
         self._free: Callable[[], None] | None = free
 
     def give_back(self) -> None:
-        """Let somebody else have it."""
+        """Release the place."""
         free, self._free = self._free, None
         if free is not None:
             free()
@@ -58,13 +58,13 @@ class Place:
 
 
 class Places:
-    """So many at a time: in all, and of one key where that is bounded too.
+    """Limit of concurrent activities: in all, and of one key where that is bounded too.
 
     Args:
         limit: in all.
-        full: what is said when all are taken.
+        full: message when all are taken.
         each: of one key.
-        each_full: what is said when one key has that many.
+        each_full: message when one key has reached its limit.
     """
 
     def __init__(self, limit: int, full: str, *, each: int | None = None, each_full: str = "") -> None:
@@ -77,22 +77,22 @@ class Places:
 
     @property
     def taken(self) -> int:
-        """In all."""
+        """Number of places taken in all."""
         return self._taken
 
     def check(
         self, key: str = "", *, promised: int = 0, limit: int | None = None, each: int | None = None
     ) -> None:
-        """Find out whether there is a place.
+        """Check that there is a place.
 
         Args:
-            key: whose.
-            promised: that others will take.
-            limit: places in all now, where that changes.
-            each: places of one key now, where that changes.
+            key: that would take it.
+            promised: number of places that others will take.
+            limit: present number of places in all, where that changes.
+            each: present number of places of one key, where that changes.
 
         Raises:
-            ShareError: this key has all that one may have.
+            ShareError: this key has reached its limit.
             CapacityError: all are taken.
         """
         limit, each = self._limit if limit is None else limit, self._each if each is None else each
@@ -102,7 +102,15 @@ class Places:
             raise CapacityError(self._full, limit=limit)
 
     def take(self, key: str = "", *, limit: int | None = None, each: int | None = None) -> Place:
-        """Take one. Arguments and errors as ``check``."""
+        """Take a place.
+
+        Args:
+            key: that takes it.
+            limit, each: as for ``check``.
+
+        Raises:
+            ShareError, CapacityError: as ``check`` does.
+        """
         self.check(key, limit=limit, each=each)
         self._taken += 1
         self._taken_of[key] = self._taken_of.get(key, 0) + 1
@@ -116,16 +124,16 @@ class Places:
 
 
 class Rate:
-    """So many a minute of each client: a bucket of tokens for each, full when the client is first seen.
+    """Rate limit per client: a token bucket for each, full when the client is first seen.
 
     Args:
-        per_minute: how many come back in a minute, and how many may be taken at once.
-        clients: how many are remembered. The one that was not seen for longest is forgotten first: a flood of
-            addresses costs no more memory than that, and one that stays busy stays counted.
+        per_minute: tokens that are added in a minute, and the most that may be taken at once.
+        clients: number of clients that are remembered. The one not seen for longest is evicted first. A flood
+            of addresses costs no more memory than that, and a busy client stays counted.
         full: message of an empty bucket; ``{limit}`` stands for its tokens in a period.
-        burst: how many may be taken at once, as a part of those of a period.
-        period_s: in which ``per_minute`` come back, where that is not a minute.
-        clock_s: monotonic; the running loop's by default.
+        burst: most tokens that may be taken at once, as a part of those of a period.
+        period_s: in which ``per_minute`` are added, where that is not a minute.
+        clock_s: monotonic; that of the running loop by default.
     """
 
     def __init__(
@@ -144,17 +152,17 @@ class Rate:
         self._clients = clients
         self._burst = burst
         self._period_s = period_s
-        # Tokens left and when they were counted (the loop's seconds), least recently seen first.
+        # Remaining tokens and the loop time at which they were counted, least recently seen first.
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def check(self, client: str, *, limit: int | None = None) -> None:
-        """Find out whether there is a token, and leave it.
+        """Check that there is a token, without taking it.
 
         Args:
-            client: whose bucket.
+            client: of the bucket.
             limit: of this client, in place of ``per_minute``.
 
         Raises:
@@ -167,7 +175,7 @@ class Rate:
         """Take a token.
 
         Args:
-            client: whose bucket.
+            client: of the bucket.
             limit: of this client, in place of ``per_minute``.
 
         Raises:
@@ -184,12 +192,12 @@ class Rate:
         """Put back a token that was taken for something that did not happen.
 
         Args:
-            client: whose bucket.
+            client: of the bucket.
             limit: of this client, in place of ``per_minute``.
         """
         bucket = self._buckets.get(client)
         if bucket is None:
-            # Forgotten meanwhile: it is full when the client is seen again.
+            # Evicted meanwhile: it is full when the client is seen again.
             return
         limit, now_s = self._per_minute if limit is None else limit, self._clock_s()
         most = max(1.0, limit * self._burst)

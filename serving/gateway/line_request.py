@@ -1,14 +1,14 @@
 """Request of one call for a line: granted when the call begins, or after a wait in the queue.
 
-Decides when a call that waits looks for its line again, and when its caller gets a new place. In: a
-call that ended or a caller who left (``wake``), and the clock, because a bound that rises and a telephone
-caller who was given up announce nothing. Out: places in the queue (``InQueue``), then the line.
+Decides when a waiting call tries again to take a line, and when its caller is notified of a new place.
+Inputs: calls that ended or callers who left (``wake``), and the clock, because a rising bound and the expiry
+of a telephone caller are not announced. Outputs: places in the queue (``InQueue``), then the line.
 
-The order is not decided here: whichever request looks first, ``take`` counts the callers ahead of it
-(``serving.scheduler.call_queue``). The conversation of the call waits in its own task, which
-``CallTasks`` owns. Slow: a caller who does not take in a message within ``TELL_S`` is given up. Refused (too
-long a wait, removed from the queue, a server that stops): ``granted`` raises. Cancelled or gone: the task
-ends, and its place in the queue with it.
+The order is not decided here: whichever request tries first, ``take`` counts the callers ahead of it
+(``serving.scheduler.call_queue``). The conversation of the call waits in its own task, which ``CallTasks``
+owns. Slow: a caller that does not receive a message within ``TELL_S`` is given up. Refused (too long a wait,
+removed from the queue, a server that stops): ``granted`` raises. Cancelled or gone: the task ends, and its
+place in the queue with it.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from core.errors import CapacityError
 from protocols.surface import InQueue
 from serving.gateway.limits import Place
 
-# Seconds until a request looks again by itself, and until an unchanged place is told with a new estimate (as
-# often as the MiniCPM-o server does).
+# Seconds until a request tries again on its own, and until an unchanged place is reported with a new estimate
+# (as often as the MiniCPM-o server does).
 LOOK_S, REPEAT_S = 1.0, 3.0
 TELL_S = 3.0
 
@@ -29,7 +29,7 @@ Tell = Callable[[InQueue], Awaitable[None]]
 
 
 class LineRequest:
-    """Request of one call.
+    """Request of one call for a line.
 
     Args:
         ticket: of the call in the queue; unguessable.
@@ -38,13 +38,13 @@ class LineRequest:
 
     Attributes:
         ticket: as given.
-        places: what the call holds, to be given back at its end.
-        silent: counted among the clients that hold a line and have said nothing; None: not counted.
+        places: held by the call, to be released at its end.
+        silent: place among the silent clients that hold a line; None: not counted.
         counts_silence: ``silent`` is to be taken with the line.
-        held_back_by: why it could take no line that came free, where clients that have said nothing have all
-            that they may; None: it could.
+        held_back_by: reason why it could not take a free line, because silent clients have their whole share;
+            None: it could.
         held_back_s: loop time since when.
-        is_granted: the call has its line.
+        is_granted: true when the call has its line.
         since_s: loop time since when.
     """
 
@@ -72,14 +72,14 @@ class LineRequest:
         self._on_granted: Callable[[], None] | None = None
 
     def when_granted(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when the call has its line: now, where it has one."""
+        """Call ``then`` when the call has its line, or at once if it has one."""
         if self.is_granted:
             then()
         else:
             self._on_granted = then
 
     def grant(self, at_s: float) -> None:
-        """Note that the call has its line, since ``at_s`` of the loop."""
+        """Record that the call has its line, since ``at_s`` of the loop."""
         self.is_granted, self.since_s = True, at_s
         then, self._on_granted = self._on_granted, None
         if then is not None:
@@ -94,32 +94,32 @@ class LineRequest:
         self._take_line(self)
 
     def wake(self) -> None:
-        """Look for the line again, and tell of a new place."""
+        """Try again to take the line, and report a new place."""
         self._changed.set()
 
     def refuse(self, reason: str) -> None:
-        """End the wait of a call that has no line; its caller is given the reason."""
+        """End the wait of a call that has no line; its caller receives the reason."""
         self._refusal = reason
         self._changed.set()
 
     def hold_back(self, reason: CapacityError | None, at_s: float) -> None:
-        """Note whether the call could take a line that came free, and since when not."""
+        """Record whether the call could take a line that came free, and since when not."""
         if self.held_back_by is None:
             self.held_back_s = at_s
         self.held_back_by = reason
 
     def count_silent(self, place: Place) -> None:
-        """Count the client as one that has said nothing."""
+        """Count the client as silent."""
         self.silent = place
 
     def spoke(self) -> None:
-        """Count the client no longer as one that has said nothing."""
+        """Stop counting the client as silent."""
         self.counts_silence = False
         if self.silent is not None:
             self.silent.give_back()
 
     def give_back(self) -> None:
-        """Give back everything that the call holds."""
+        """Release all places that the call holds."""
         self.spoke()
         for place in self.places:
             place.give_back()
@@ -133,7 +133,7 @@ class LineRequest:
 
         Raises:
             CapacityError: the call may not wait any longer.
-            TimeoutError: the caller does not take in what they are told.
+            TimeoutError: the caller does not receive the reports.
         """
         loop = asyncio.get_running_loop()
         told_position, told_s = 0, 0.0
@@ -143,7 +143,7 @@ class LineRequest:
                 told_position, told_s = place.position, loop.time()
                 async with asyncio.timeout(TELL_S):
                     await tell(place)
-                # It may have taken a while.
+                # The report may have taken a while.
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -164,11 +164,11 @@ class Queueing:
     """Arguments of a conversation that may have to wait for its line before it begins.
 
     Attributes:
-        line: to be waited for; None: the conversation has it.
+        line: request to be awaited; None: the conversation has its line.
     """
 
     line: LineRequest | None = None
 
     def wait_for(self, line: LineRequest) -> None:
-        """Have the conversation wait for its line."""
+        """Make the conversation wait for its line."""
         self.line = line

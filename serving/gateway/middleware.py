@@ -1,8 +1,9 @@
-"""What is decided of every request before a route sees it, and said with every answer.
+"""Middleware: checks of every request before it reaches a route, and headers of every response.
 
-In: any request. A body over a size or too slow to arrive is refused before it is parsed; so is a request that
-calls this server by a name that is not its own. Out: the application's answer, or a 500 where it failed, with
-headers that tell a browser to load nothing that is not served here, and to keep nothing of a session.
+Input: any request. A body that is too large or too slow is refused before it is parsed. A request that calls
+this server by a name other than its own is refused as well. Output: the application's response, or a 500
+where it failed. Its headers forbid browsers to load anything that is not served here, and to store anything
+of a session.
 """
 
 import asyncio
@@ -18,12 +19,12 @@ from session_store.faults import log_failure
 
 # WebSocket close code (RFC 6455, 7.4.1).
 POLICY_VIOLATION = 1008
-# Of uvloop's error when something is written to a connection that was reset.
+# Text of uvloop's error when something is written to a connection that was reset.
 HANDLE_CLOSED = "the handler is closed"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-# A Host header: a name or an address, IPv6 in brackets, and perhaps a port.
+# A Host header: a name or an address, IPv6 in brackets, optionally with a port.
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::\d+)?")
-# The page works without the internet and stays so: a browser refuses whatever is not served here.
+# The page works without the internet: a browser refuses everything that is not served here.
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; connect-src 'self'; media-src 'self' blob:; style-src 'self'; script-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -31,11 +32,12 @@ CONTENT_SECURITY_POLICY = (
 
 
 class BodyLimit:
-    """ASGI middleware: refuses bodies over a size with 413, and those that take too long to arrive with 408,
-    before anything parses them.
+    """ASGI middleware that refuses bodies over a size with 413, and those that arrive too slowly with 408.
+
+    Both are refused before anything parses them.
 
     Args:
-        app: what sees the requests that are taken in.
+        app: receives the requests that are accepted.
         max_bytes: of a body.
         within_s: longest wait for it.
         streamed: paths whose route reads its body itself, with bounds of its own.
@@ -76,7 +78,10 @@ class BodyLimit:
         await self._app(scope, replayed(body, receive), send)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A route that answers before it has read all ends the connection: see ``refusal``."""
+        """Pass a request on to the application.
+
+        A route that answers before it has read the body closes the connection (see ``refusal``).
+        """
         whole = False
 
         async def receive_and_see() -> Message:
@@ -93,9 +98,9 @@ class BodyLimit:
         await self._app(scope, receive_and_see, send_and_close)
 
     async def _read(self, receive: Receive) -> bytes | None:
-        """The body, or its beginning once it is too long; None when the client went away.
+        """Return the body, or its beginning once it is too long; None when the client has left.
 
-        A chunked body declares no length: it is taken in here, up to the limit.
+        A chunked body declares no length: it is read here, up to the limit.
         """
         body = bytearray()
         while True:
@@ -108,13 +113,13 @@ class BodyLimit:
 
 
 def refusal(status: int, why: str) -> JSONResponse:
-    """An answer that ends the connection."""
-    # What is left of the body is not read: it would be taken for the next request.
+    """Return a response that closes the connection."""
+    # The rest of the body is not read: it would be taken for the next request.
     return JSONResponse({"error": why}, status_code=status, headers={"Connection": "close"})
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """A ``receive`` that gives a body that was read already, then what comes after it."""
+    """Return a ``receive`` that yields a body that was read already, then the messages after it."""
     sent = False
 
     async def replay() -> Message:
@@ -128,10 +133,10 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 class KnownHosts:
-    """ASGI middleware: refuses requests that call this server by a name that is not its own.
+    """ASGI middleware that refuses requests which call this server by a name other than its own.
 
-    A name of somebody else's may be made to point at this machine (DNS rebinding). To the browser their page
-    is then of this origin: it may read every answer and open calls, and only the Host header tells.
+    Another site's name may be made to point at this machine (DNS rebinding). To the browser the page of that
+    site then has this origin. It could read every answer and open calls, and only the Host header reveals it.
     """
 
     def __init__(self, app: ASGIApp, *, names: frozenset[str]) -> None:
@@ -147,7 +152,7 @@ class KnownHosts:
         if match and match.group(1) in self._names:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
-            # Before the handshake is accepted: the client gets 403.
+            # The handshake is not accepted yet: the client gets 403.
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
         else:
             stranger = refusal(
@@ -157,7 +162,7 @@ class KnownHosts:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens there."""
+    """Return whether only this machine can reach a server that listens on this host."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -165,16 +170,16 @@ def is_loopback(host: str) -> bool:
 
 
 def known_hosts(settings: ServerSettings) -> frozenset[str] | None:
-    """Names this server may be called by, in lower case; None for any."""
+    """Return the names by which this server may be called, in lower case; None for any."""
     if not is_loopback(settings.host) and not settings.allowed_hosts:
         return None
     return LOOPBACK_NAMES | {name.lower() for name in settings.allowed_hosts}
 
 
 class Failures:
-    """ASGI middleware: what no route has expected is a 500 and one record in the log.
+    """ASGI middleware that turns unexpected exceptions into a 500 and one log record.
 
-    The server's own record of it would hold whatever the error says, ids of sessions too.
+    The server's own record of one would hold the whole text of the error, which may include ids of sessions.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -194,25 +199,25 @@ class Failures:
             except RuntimeError as error:
                 if HANDLE_CLOSED not in str(error):
                     raise
-                # The client has reset the connection, and the server is notified in the next turn of the
-                # loop. From then on it drops what is sent, and so does this.
+                # The client has reset the connection, and the server is notified in the next iteration of the
+                # loop. From then on it drops everything that is sent, as is done here.
 
         try:
             await self._app(scope, receive, send_and_see)
         except Exception as error:
-            # The edge of one request. Half an answer is cut off: the server closes what is not complete.
+            # Outermost level of one request. A partial response is cut off: the server closes an incomplete
+            # one.
             log_failure("a request failed", error)
             if not begun:
                 await refusal(500, "the server failed at this request")(scope, receive, send)
 
 
 class PageHeaders:
-    """ASGI middleware: answers tell browsers to load nothing that this server does not serve, and what they
-    may keep.
+    """ASGI middleware that adds headers about which resources a browser may load and what it may store.
 
     Args:
-        app: whose answers.
-        private: paths below which nothing may be kept.
+        app: whose responses get the headers.
+        private: paths below which nothing may be stored.
     """
 
     _HEADERS = (
@@ -220,9 +225,9 @@ class PageHeaders:
         (b"x-content-type-options", b"nosniff"),
         (b"referrer-policy", b"no-referrer"),
     )
-    # A page must not meet scripts of the release before it; unchanged files still answer 304.
+    # A page must not run with scripts of an earlier release; unchanged files are still answered with 304.
     _FRESH = (b"cache-control", b"no-cache")
-    # What people said, and what is the operator's, stays in no cache, of a browser or on the way.
+    # Conversations, and data of the operator, must not stay in any cache.
     _PRIVATE = (b"cache-control", b"no-store")
 
     def __init__(self, app: ASGIApp, *, private: Collection[str]) -> None:

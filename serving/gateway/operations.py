@@ -1,7 +1,7 @@
-"""What operators see and change of one server: the parts, and their routes as one router.
+"""Operators' view and controls of one server: the parts, and their routes as one router.
 
-Built beside the application (``bot``), because other surfaces ask the same parts: ``apps.check`` before they
-let somebody in.
+The parts are created outside the application (``bot``), because other surfaces use them too: they call
+``apps.check`` before they admit a client.
 """
 
 from dataclasses import dataclass, field
@@ -26,14 +26,14 @@ from serving.gateway.voices_api import PATH as VOICES_PATH
 from serving.gateway.voices_api import voices_api
 from serving.pool.pool import Pool
 
-# Paths whose answers no browser or proxy keeps.
+# Paths whose answers no browser or proxy stores.
 PRIVATE_PATHS = ("/api/admin", "/api/queue", "/workers", VOICES_PATH)
 # Paths whose bodies are larger than others, and read by their routes.
 STREAMED_PATHS = (VOICES_PATH,)
 
 
 class OperationsSettings(StrictModel):
-    """What operators find when the server starts."""
+    """Initial state of the operators' controls, and their folders."""
 
     data_dir: Path = Field(
         Path("data"), description="folder of what operators change; made when it is needed"
@@ -50,15 +50,15 @@ class OperationsSettings(StrictModel):
 
 @dataclass(frozen=True)
 class Operations:
-    """The parts of one process.
+    """Parts of one process.
 
     Attributes:
         pool: of workers, if there is one.
-        apps: the ways in.
-        voices: that an engine may sound like; None: there is no folder for them.
-        default_voice: file of the one for clients who have none.
-        presets: ready-made beginnings; None: there is no folder of them.
-        frontend: what pages begin with.
+        apps: switches of the surfaces.
+        voices: reference voices of engines; None: there is no folder for them.
+        default_voice: file of the voice for clients without one.
+        presets: of conversations; None: there is no folder of them.
+        frontend: initial settings of pages.
     """
 
     pool: Pool | None = None
@@ -72,7 +72,7 @@ class Operations:
     def open(
         cls, settings: OperationsSettings, *, pool: Pool | None, voice: Path | None = None
     ) -> "Operations":
-        """Those of a deployment, with what operators have left there. Reads files.
+        """Return the parts of a deployment, with the changes that operators have stored. Reads files.
 
         Args:
             settings: of the deployment.
@@ -89,7 +89,7 @@ class Operations:
         )
 
     def router(self, operators: Operators, settings: ServerTuning, calls: CallTasks) -> APIRouter:
-        """Every route of theirs."""
+        """Return the routes of all parts."""
         router = APIRouter()
         pace = ReadPace(settings)
         router.include_router(operators.router())

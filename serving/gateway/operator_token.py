@@ -1,9 +1,9 @@
-"""Token of the operator, where the environment has none: generated once, kept in a file.
+"""Token of the operator, where the environment has none: generated once, and kept in a file.
 
-The operator always needs a token. A request from this machine is no identity: a tunnel, a TLS terminator or
-a reverse proxy on it forwards strangers from a loopback address, with ``Host: 127.0.0.1:7860`` (nginx's
-default) and with no header that says so. The file has the mode 0600 and lies in the deployment's data folder;
-one that others could have read or written is refused.
+The operator always needs a token. The origin of a request from this machine proves nothing. A tunnel, a TLS
+terminator or a reverse proxy on it forwards requests of strangers from a loopback address, with ``Host:
+127.0.0.1:7860`` (nginx's default) and without any header about them. The file has the mode 0600 and lies in
+the deployment's data folder. A file that other users could have read or written is refused.
 """
 
 import os
@@ -24,11 +24,12 @@ LEAST_CHARS = 24
 
 @dataclass(frozen=True, slots=True)
 class OperatorToken:
-    """The token of one process.
+    """Token of one process.
 
     Attributes:
         text: the token.
-        generated: it is not of the environment: it has to be shown to the person who starts the server.
+        generated: true when it is not from the environment, and so must be shown to the person who starts the
+            server.
         path: file that keeps it; None where it is not kept.
     """
 
@@ -38,13 +39,13 @@ class OperatorToken:
 
 
 def operator_token(data_dir: Path) -> OperatorToken:
-    """Return the token of the environment, or that of the data folder, which is made where there is none.
+    """Return the token of the environment or of the data folder, where one is generated if there is none.
 
     Reads and writes files.
 
     Raises:
-        ConfigError: the file could be read or written by others, or holds no token; in one line, with what
-            mends it.
+        ConfigError: other users could read or write the file, or it holds no token; in one line, with the
+            remedy.
     """
     given = os.environ.get(ADMIN_TOKEN_ENV, "")
     if given:
@@ -55,7 +56,7 @@ def operator_token(data_dir: Path) -> OperatorToken:
         if kept is None:
             kept = _create(path)
     except OSError as error:
-        # A folder that cannot be written (a container's, say): the token lives as long as the process.
+        # The folder is not writable, as in some containers: the token lives as long as the process.
         logger.warning(
             f"the operator's token is not kept: {path}: {error.strerror or error}; set "
             f"{ADMIN_TOKEN_ENV} for one that stays"
@@ -65,7 +66,7 @@ def operator_token(data_dir: Path) -> OperatorToken:
 
 
 def _read(path: Path) -> str | None:
-    """The token of a file that is ours alone; None where there is no file."""
+    """Return the token of a file that only this user can access; None where there is no file."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -92,7 +93,7 @@ def _read(path: Path) -> str | None:
 
 
 def _create(path: Path) -> str:
-    """Make the file, whole or not at all: another process may start at the same time."""
+    """Create the file atomically: another process may start at the same time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     token = secrets.token_urlsafe(32)
     making = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -106,7 +107,7 @@ def _create(path: Path) -> str:
         try:
             os.link(making, path)
         except FileExistsError:
-            # The other one was faster: its token is the one.
+            # The other process was faster: its token is valid.
             found = _read(path)
             if found is None:
                 raise

@@ -1,15 +1,15 @@
-"""Identity of the operator: the client that may change this server, or see what belongs to others.
+"""Identify the operator: the client that may change this server, or read data of other clients.
 
-The operator always shows a token: that of the environment (``ADMIN_TOKEN_ENV``), or the one that was made at
-the first start (``operator_token``); as ``Authorization: Bearer``, or once to the login of the admin page,
-which is a cookie from then on: HttpOnly, so that no script reads it, and SameSite=Strict, so that no other
-page's request carries it. To be on this machine is no identity: a proxy or a tunnel on it forwards strangers,
-and nothing in what it sends says so.
+The operator always presents a token: that of the environment (``ADMIN_TOKEN_ENV``), or the one generated at
+the first start (``operator_token``). It comes as ``Authorization: Bearer``, or once to the login of the admin
+page, which sets a cookie. The cookie is HttpOnly, so that no script reads it, and SameSite=Strict, so that no
+request of another page carries it. A connection from this machine is not an identity: a proxy or a tunnel on
+it forwards requests of strangers, which cannot be distinguished.
 
-Wrong tokens are counted and answered late (``auth_failures``); the right one is never refused. Logins are of
-this process: a restart ends them, and each replica of a gateway has its own.
+Wrong tokens are counted and answered late (``auth_failures``); the right one is never refused. Logins belong
+to this process: a restart ends them, and each replica of a gateway has its own.
 
-    GET    /api/admin/session     whether this request is the operator's, and what would make it so
+    GET    /api/admin/session     whether this request is the operator's, and the variable of the token
     POST   /api/admin/session     {token}: log in
     DELETE /api/admin/session     log out
 """
@@ -37,7 +37,7 @@ from session_store.rows import SHOWN_CHARS
 PATH = "/api/admin"
 COOKIE = "parley_operator"
 LOGIN_S = 12 * 3600
-# Browsers of operators; the oldest login ends when there is one more.
+# Number of logins; a further one ends the oldest.
 MOST_LOGINS = 100
 READING = ("GET", "HEAD", "OPTIONS")
 
@@ -54,7 +54,7 @@ class OperatorState(BaseModel):
     """State of a login.
 
     Attributes:
-        is_operator: the request is the operator's.
+        is_operator: true when the request is the operator's.
         token_env: variable that sets the token.
     """
 
@@ -71,10 +71,11 @@ class Operators:
 
     Args:
         settings: of the server.
-        token: where the environment has none; empty: one that is never shown, so that there is no operator.
-        auth_failures: where wrong tokens are counted.
-        is_client: tells whether a bearer token is a credential of a client: such a one is no guess.
-        audit: where logins, wrong tokens and acts are written down.
+        token: used where the environment has none; empty: a random one that is never shown, so that there is
+            no operator.
+        auth_failures: counts wrong tokens.
+        is_client: returns whether a bearer token is a credential of a client, which is not a guess.
+        audit: records logins, wrong tokens and actions.
     """
 
     def __init__(
@@ -92,7 +93,8 @@ class Operators:
         self._auth_failures = auth_failures or AuthFailures(clients=COUNTED_CLIENTS)
         self._is_client = is_client
         self._audit = audit or AuditLog()
-        # By digest, so that a lookup takes as long for every cookie; when it ends, by the loop's clock.
+        # Digest of the cookie, so that a lookup takes equally long for every cookie, to the loop time at
+        # which the login ends.
         self._logins: Newest[str, float] = Newest(MOST_LOGINS)
         if given and len(given) < LEAST_CHARS:
             logger.warning(f"the token of {ADMIN_TOKEN_ENV} is shorter than {LEAST_CHARS} characters")
@@ -101,8 +103,8 @@ class Operators:
         """Refuse a client that is not the operator: a dependency of the operator's routes.
 
         Raises:
-            HTTPException: 403, it is another client, or a page of another origin; 429, too many wrong tokens
-                are being answered.
+            HTTPException: 403, another client, or a page of another origin; 429, too many wrong tokens are
+                being answered.
         """
         if not self.holds(request):
             shown = _bearer(request)
@@ -113,16 +115,18 @@ class Operators:
             )
             raise error if not shown or self._is_client(shown) else await self._wrong(request, error)
         if request.method not in READING:
-            # A browser sends the cookie of a login by itself.
+            # A browser sends the cookie of a login on its own.
             check_origin(request, allowed=self._settings.allowed_origins)
             self._audit.record("operator.act", address=self._address(request), **_act_of(request))
 
     def holds(self, connection: HTTPConnection) -> bool:
-        """Tell whether a client is the operator; another one's token is not counted."""
+        """Return whether a client is the operator, without counting a wrong token."""
         return self._is_logged_in(connection) or self._is_token(_bearer(connection))
 
     async def is_operator(self, connection: HTTPConnection) -> bool:
-        """Tell whether a client is the operator, for routes that others may ask too. Answers a guess late.
+        """Return whether a client is the operator, for routes that others may use too.
+
+        A guess is answered late.
 
         Raises:
             HTTPException: 429, too many wrong tokens are being answered.
@@ -137,7 +141,7 @@ class Operators:
         return False
 
     def router(self) -> APIRouter:
-        """The login."""
+        """Return the routes of the login."""
         router = APIRouter(prefix=f"{PATH}/session")
 
         @router.get("")
@@ -156,7 +160,7 @@ class Operators:
                 max_age=LOGIN_S,
                 httponly=True,
                 samesite="strict",
-                # Behind a proxy that speaks TLS only the page's own origin tells.
+                # Behind a proxy that terminates TLS, only the page's own origin reveals it.
                 secure=request.url.scheme == "https"
                 or request.headers.get("origin", "").startswith("https:"),
             )
@@ -202,7 +206,7 @@ def _bearer(connection: HTTPConnection) -> str:
 
 
 def _act_of(request: Request) -> dict[str, str]:
-    """The route, and of a session in its path the beginning of the id."""
+    """Return the route, with the beginning of the id of a session in its path."""
     route = request.scope.get("route")
     facts = {"method": request.method, "path": str(getattr(route, "path", ""))}
     session_id = request.path_params.get("session_id")

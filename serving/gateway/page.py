@@ -1,4 +1,4 @@
-"""The browser page, and what the server says of itself."""
+"""Browser pages, and the health and status of the server."""
 
 import asyncio
 import re
@@ -22,9 +22,10 @@ from serving.pool.pool import Pool
 
 
 def web_dir() -> Path:
-    """Folder of the browser pages: ``web/`` of the checkout.
+    """Return the folder of the browser pages: ``web/`` of the checkout.
 
-    Raises ConfigError when it is missing.
+    Raises:
+        ConfigError: it is missing.
     """
     folder = Path(__file__).parents[2] / "web"
     if not (folder / "pages" / "index.html").is_file():
@@ -33,9 +34,13 @@ def web_dir() -> Path:
 
 
 def serve_page(app: FastAPI, access: Access) -> None:
-    """Add the page at the root, and the files that it names. Raises ConfigError when they are missing.
+    """Add the page at the root, and the files that it names.
 
-    A page brings its browser a cookie where that has none and none else is needed: what it begins is its own.
+    A page sets a cookie for a browser that has none and needs no other credential, so that the browser owns
+    the sessions that it begins.
+
+    Raises:
+        ConfigError: the files are missing.
     """
     web = web_dir()
 
@@ -59,7 +64,7 @@ def serve_page(app: FastAPI, access: Access) -> None:
 
     @app.get("/admin")
     async def admin_page() -> FileResponse:
-        # For everybody: it holds nothing, and what it asks for is the operator's.
+        # Public: the page holds no data, and its requests need the operator's token.
         return FileResponse(web / "pages" / "admin.html")
 
     # On the application itself: FastAPI 0.115 leaves a router's mounts out when it includes it.
@@ -74,13 +79,13 @@ def health_router(
     served: Callable[[], dict[str, object]],
     pool: Pool | None = None,
 ) -> APIRouter:
-    """``/health`` for what restarts and balances servers, ``/status`` for people.
+    """Return the routes ``/health``, for supervisors and balancers, and ``/status``, for people.
 
     Args:
-        calls: the conversations of this process.
-        max_calls: how many there may be.
-        describe: facts for ``/status`` (engines, versions).
-        served: the same of the ways in (``ways_in``).
+        calls: conversations of this process.
+        max_calls: maximum number of calls.
+        describe: returns facts for ``/status`` (engines, versions).
+        served: returns the ways to reach the server (``ways_in``), for ``/status``.
         pool: of workers, to be counted in ``/status``.
     """
     router = APIRouter()
@@ -133,9 +138,9 @@ def _paths(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, bool]]:
 
 
 def threads_by_name() -> dict[str, int]:
-    """How many threads of Python's there are of each name, without the numbers that pools give theirs.
+    """Return the number of Python threads of each name, without the numbers that pools append.
 
-    A pool starts its threads as they are needed and keeps them: a number that grows to the size of its pool
-    is no leak.
+    A pool starts its threads as they are needed and keeps them. A count that grows to the size of its pool is
+    not a leak.
     """
     return dict(Counter(re.sub(r"[_-]\d+( .*)?$", "", thread.name) for thread in threading.enumerate()))

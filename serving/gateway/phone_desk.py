@@ -1,15 +1,15 @@
-"""What is done with telephone calls from this side: begun, ended, passed on to a person.
+"""Outbound calls, hang-up and warm transfer through Twilio's REST API.
 
-In: wishes of a call or of an operator, and Twilio's webhooks about the other call of a transfer. Out: posts
-of the REST interface (``Line``), TwiML, and how a transfer came out. A transfer is warm: the person is rung
-up while the caller stays with the bot, hears what it is about, and takes the call with a key; only then are
-both put into a conference, which ends the caller's stream. Who does not take it, and an answering machine
-presses no key, leaves the caller where they are.
+Inputs: requests of a call or of an operator, and Twilio's webhooks about the other call of a transfer.
+Outputs: posts of the REST API (``Line``), TwiML, and the outcome of a transfer. A transfer is warm. The
+person is called while the caller stays with the bot, hears a description of the call, and accepts it with a
+key. Only then are both put into a conference, which ends the caller's stream. When the person does not accept
+(an answering machine presses no key), the caller stays with the bot.
 
-A transfer waits ``ring_s`` and ``MOST_OFFER_S`` at most; who cancels it (the caller is gone) has the person's
-telephone stop ringing, also where Twilio has not named that call yet. A person who takes the call and is gone
-before the conference begins ends the caller's, who would wait in it alone. Owns the posts that nobody waits
-for. Of calls that this side began the newest ``MOST_KNOWN`` are known.
+A transfer waits ``ring_s`` and ``MOST_OFFER_S`` at most. When it is cancelled (the caller has left), the
+person's telephone stops ringing, even where Twilio has not named that call yet. When the person accepts and
+leaves before the conference begins, the caller's call is ended, because the caller would wait there alone.
+Owns the background tasks of its posts. The states of the newest ``MOST_KNOWN`` outbound calls are kept.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from core.errors import EngineError
 from core.newest import Newest
 from protocols import twiml
 
-# An offer of ``pipelines.phone_control`` is said twice, and a key waited for.
+# An offer of ``pipelines.phone_control`` is spoken twice, followed by a wait for the key.
 MOST_OFFER_S = 90.0
 KEY_S = 8
-# A post and its repetitions.
+# Time for a post and its retries.
 CLOSE_S = 10.0
 MOST_KNOWN = 1_000
 
 
 class Line(Protocol):
-    """See ``transports.twilio.rest.TwilioRest``."""
+    """Interface of ``transports.twilio.rest.TwilioRest``."""
 
     async def begin(
         self,
@@ -56,7 +56,7 @@ class Line(Protocol):
 
 
 class Outcome(StrEnum):
-    """Of a transfer."""
+    """Outcome of a transfer."""
 
     TAKEN = "taken"
     DECLINED = "declined"
@@ -65,7 +65,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-# What Twilio says of a call that has ended, and what that is for one that was to be taken.
+# Twilio's state of an ended call to the outcome of a transfer that was not accepted.
 ENDED = {
     "completed": Outcome.DECLINED,
     "no-answer": Outcome.NO_ANSWER,
@@ -77,12 +77,13 @@ ENDED = {
 
 @dataclass(eq=False)
 class _Transfer:
-    """One.
+    """Transfer in progress.
 
     Attributes:
-        call_sid: the caller's.
-        conference: unguessable.
-        taken: by the person; the caller's redirection may still be on its way.
+        call_sid: of the caller's call.
+        conference: unguessable name.
+        done: its outcome.
+        taken: the person has accepted; the caller's redirection may still be in progress.
         gone: the person has hung up.
     """
 
@@ -96,10 +97,10 @@ class _Transfer:
 
 
 class PhoneDesk:
-    """Of one gateway.
+    """Telephone calls of one gateway.
 
     Args:
-        line: the REST interface; None without an account: nothing can be begun or passed on.
+        line: the REST API; None without an account: no call can be placed or transferred.
         ring_s: longest ringing.
     """
 
@@ -107,45 +108,45 @@ class PhoneDesk:
         self._line = line
         self._ring_s = ring_s
         self._transfers: dict[str, _Transfer] = {}
-        # Those that were taken: their person may still go before the conference begins.
+        # Accepted transfers, whose person may still leave before the conference begins.
         self._taken: Newest[str, str] = Newest(MOST_KNOWN)
         self._tasks: set[asyncio.Task[None]] = set()
-        # Twilio's word of calls, by sid.
+        # Twilio's state of calls, by sid.
         self._states: Newest[str, str] = Newest(MOST_KNOWN)
-        # Calls that Twilio is asked for and has not named.
+        # Number of calls that were requested and have no sid yet.
         self._unnamed = 0
-        # Callers, by sid; from the moment in which the person presses the key.
+        # Callers, by sid, from the moment in which the person presses the key.
         self._put_through: Newest[str, None] = Newest(MOST_KNOWN)
         self._address = ""
 
     def serve_at(self, address: str) -> None:
-        """Have webhooks asked for at this address of the routes."""
+        """Set the address of the routes, to which webhooks are sent."""
         self._address = address
 
     @property
     def can_call(self) -> bool:
-        """Whether there is an account."""
+        """True when there is an account."""
         return self._line is not None
 
     async def hang_up(self, call_sid: str) -> None:
         """End a call; without an account the closed stream ends it.
 
-        A caller who was put through to a person is not ours any more: their call goes on.
+        A caller who was connected to a person no longer belongs to the bot: their call continues.
         """
         if self._line is not None and call_sid not in self._put_through:
             try:
                 await self._line.hang_up(call_sid)
             except EngineError as error:
-                # Its stream is closed behind this, and nothing stands behind the stream.
+                # Its stream is closed after this, and no instruction follows the stream.
                 logger.warning(f"a call was not ended by Twilio: {error}")
 
     async def call(self, to: str, caller: str, answer: str) -> str:
-        """Ring somebody up; the call's sid.
+        """Place a call; return its sid.
 
         Args:
             to: number.
-            caller: one of the account's own.
-            answer: TwiML for when they answer.
+            caller: one of the account's own numbers.
+            answer: TwiML for the answered call.
 
         Raises:
             EngineError: there is no account, or Twilio refuses.
@@ -156,7 +157,7 @@ class PhoneDesk:
         self._unnamed += 1
         try:
             sid = await self._line.begin(to, caller, twiml=answer, status_address=status, ring_s=self._ring_s)
-            # What was said of it may have come before its name did.
+            # A state of the call may have arrived before its sid.
             if sid not in self._states:
                 self._states[sid] = "queued"
         finally:
@@ -164,26 +165,26 @@ class PhoneDesk:
         return sid
 
     def told(self, call_sid: str, state: str) -> None:
-        """Twilio says how a call stands that was begun here, or may have been. An end is the last word."""
+        """Record Twilio's state of a call that was, or may have been, placed here. An end is final."""
         known = self._states.get(call_sid)
         if known in ENDED or (known is None and not self._unnamed):
             return
         self._states[call_sid] = state
 
     def state_of(self, call_sid: str) -> str | None:
-        """What Twilio said last; None for a call that is not known."""
+        """Return Twilio's last state of a call; None for an unknown one."""
         return self._states.get(call_sid)
 
     # Transfers.
 
     async def transfer(self, call_sid: str, to: str, caller: str, words: str) -> Outcome:
-        """Pass a call on, and say how that came out. The caller stays on the stream until it is taken.
+        """Transfer a call; return the outcome. The caller stays on the stream until the person accepts.
 
         Args:
-            call_sid: the caller's.
+            call_sid: of the caller's call.
             to: number of the person.
-            caller: that the person sees.
-            words: what the call is about.
+            caller: number that the person sees.
+            words: description of the call.
         """
         if self._line is None:
             return Outcome.FAILED
@@ -203,7 +204,7 @@ class PhoneDesk:
         try:
             await asyncio.shield(beginning)
             async with asyncio.timeout(self._ring_s + MOST_OFFER_S):
-                # What became of it is still to be noted where nobody waits for it any more.
+                # The outcome must still be recorded when the waiting task is cancelled.
                 outcome = await asyncio.shield(transfer.done)
         except TimeoutError:
             outcome = Outcome.NO_ANSWER
@@ -213,13 +214,13 @@ class PhoneDesk:
             if transfer.done.done() or not transfer.taken:
                 self._transfers.pop(token, None)
             if outcome is not Outcome.TAKEN and not transfer.taken:
-                # Also where the caller is gone and a telephone only about to ring; whoever is cancelled twice
-                # does not stop it.
+                # Also where the caller has left and the telephone is only about to ring. A second
+                # cancellation does not stop it.
                 self._own(self._stop_ringing(beginning))
         return outcome
 
     async def answered(self, token: str, key: str) -> str | None:
-        """The person has pressed a key: what is done with their call. None: nothing is known of it."""
+        """Return the TwiML for a person who has pressed a key; None when the transfer is unknown."""
         transfer = self._transfers.get(token)
         if transfer is None or self._line is None:
             return None
@@ -236,7 +237,7 @@ class PhoneDesk:
             self._over(transfer, Outcome.FAILED)
             return twiml.end("The caller is not there any more.")
         finally:
-            # Whoever waited for it may be gone with the stream.
+            # The task that waited for it may have ended with the stream.
             self._transfers.pop(token, None)
         self._over(transfer, Outcome.TAKEN)
         if transfer.gone:
@@ -246,7 +247,7 @@ class PhoneDesk:
         return conference
 
     def ended(self, token: str, state: str) -> None:
-        """The person's call stands so; see ``ENDED``."""
+        """Record the state of the person's call (see ``ENDED``)."""
         outcome = ENDED.get(state)
         if outcome is None:
             return
@@ -259,7 +260,7 @@ class PhoneDesk:
             self._own(self._end(call_sid))
 
     async def _end(self, call_sid: str) -> None:
-        """Nobody is in the conference with this caller, if they are still in it."""
+        """End the call of a caller who is alone in the conference."""
         self._put_through.pop(call_sid, None)
         await self.hang_up(call_sid)
 
@@ -278,7 +279,7 @@ class PhoneDesk:
             transfer.done.set_result(outcome)
 
     async def close(self) -> None:
-        """Finish what is under way, and close connections."""
+        """Finish the pending posts, and close connections."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_S)
         for task in self._tasks:

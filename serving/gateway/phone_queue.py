@@ -1,10 +1,11 @@
-"""Telephone callers in the queue for a line: what they hear, and how it is known that they are still there.
+"""Telephone callers in the queue for a line: what they hear, and how their presence is checked.
 
-The order, and how many may wait for how long, are those of all callers (``serving.scheduler.call_queue``). A
-telephone caller in the queue holds no line and no stream: Twilio says their place, pauses, and asks again
-(``<Redirect>``). In: each time a call is asked about. Out: what it hears. A call that is not asked about in
-time (the pause, and ``GONE_S`` after words or ``LATE_S``) has hung up; a call status that says so is quicker.
-Queue full, too long a wait, or removed by an operator: the caller hears ``phone.busy``. Owns no task.
+The order, and the limits of number and time, are those of all callers (``serving.scheduler.call_queue``). A
+telephone caller in the queue holds no line and no stream. Twilio speaks their position, pauses, and sends the
+next request (``<Redirect>``). Input: each request about a call. Output: the words for the caller. A call
+without a request in time (the pause, and ``GONE_S`` after words or ``LATE_S``) has hung up; a call status
+that reports it is quicker. With a full queue, after too long a wait, or when removed by an operator, the
+caller hears ``phone.busy``. Owns no task.
 """
 
 from collections.abc import Callable
@@ -16,17 +17,17 @@ from core.phrases import checked_phrase
 from core.strict_model import StrictModel
 from serving.scheduler.call_queue import CallQueue
 
-# After the pause: Twilio's voice says a phrase in less. Where nothing was said: the way to Twilio and back.
+# Time after the pause: Twilio's voice speaks a phrase in less. Without words: the round trip to Twilio.
 GONE_S = 30.0
 LATE_S = 8.0
-# So often it is looked whether there is a line, and so long after it the phrase is said again.
+# Interval of checks for a free line, and time after which the phrase is repeated.
 LOOK_S = 5
 AGAIN_S = 30.0
 TRANSPORT = "phone"
 
 
 class PhoneQueueSettings(StrictModel):
-    """How callers wait for a line."""
+    """Queue of telephone callers without a line."""
 
     phrase: str = Field(
         "All lines are busy. You are number {position} in the queue. Please hold.",
@@ -42,10 +43,10 @@ class PhoneQueueSettings(StrictModel):
 
 
 class PhoneQueue:
-    """Of one gateway.
+    """Waiting telephone callers of one gateway.
 
     Args:
-        settings: see the model.
+        settings: of the wait.
         queue: of all callers.
         clock_s: monotonic; that of the queue.
     """
@@ -54,14 +55,14 @@ class PhoneQueue:
         self._settings = settings
         self._queue = queue
         self._clock_s = clock_s
-        # Position that a caller was told last, and when.
+        # Position that a caller heard last, and when.
         self._said: dict[str, tuple[int, float]] = {}
 
     def __contains__(self, call_sid: object) -> bool:
         return call_sid in self._queue
 
     def asked(self, call_sid: str) -> None:
-        """Note that a caller is still there."""
+        """Record that a caller is still present."""
         self._queue.refresh(call_sid, self._clock_s() + LATE_S)
 
     def was_removed(self, call_sid: str) -> bool:
@@ -69,10 +70,10 @@ class PhoneQueue:
         return self._queue.was_removed(call_sid)
 
     def wait(self, call_sid: str, *, hears: bool) -> str | None:
-        """Have a caller wait, or wait on.
+        """Let a caller wait, or continue to wait.
 
         Returns:
-            What they hear first, maybe nothing; None: they do not wait any longer.
+            Words to be spoken first, which may be empty; None: the caller may not wait any longer.
         """
         now_s, settings = self._clock_s(), self._settings
         if self._queue.was_removed(call_sid):
@@ -98,6 +99,10 @@ class PhoneQueue:
         return settings.phrase.format(position=position)
 
     def leave(self, call_sid: str) -> float | None:
-        """Remove a caller who has a line or has hung up; return their wait in seconds, None without one."""
+        """Remove a caller who has a line or has hung up.
+
+        Returns:
+            Their wait in seconds; None if they did not wait.
+        """
         self._said.pop(call_sid, None)
         return self._queue.leave(call_sid)

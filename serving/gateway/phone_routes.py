@@ -1,17 +1,17 @@
-"""Telephone calls: the webhook of each network that is served, and the socket of the stream that it opens.
+"""Routes of telephone calls: the webhook of each network, and the socket of the stream that it opens.
 
-In: webhooks, signed by the network as it documents (``carriers``), and one WebSocket for each call. Out: an
-answer that connects the call to ``/{network}/media/{token}``, and one conversation for each stream. The
-token is unguessable, for one stream of that network and for ``token_s`` (``phone_tokens``): who replays it,
-or brings a second socket with it, is refused before the socket is accepted, and so is an upgrade that
-Twilio did not sign. Without signatures (``signatures: false``, a local run) nothing is checked, and nothing
-is needed; nobody but this machine may ask then.
+Inputs: webhooks, signed by the network as it documents (``carriers``), and one WebSocket for each call.
+Outputs: an answer that connects the call to ``/{network}/media/{token}``, and one conversation for each
+stream. The token is unguessable, and valid for one stream of that network and for ``token_s``
+(``phone_tokens``). A socket with a used token is refused before it is accepted, and so is an upgrade that
+Twilio did not sign. Without signatures (``signatures: false``, a local run) nothing is checked and no secret
+is needed; only this machine may then send requests.
 
-Full: a caller for whom there is no line waits for one in the queue of all callers (``phone_queue``), and
-hears their place, where the network can ask again; one for whom there is no place there, or no store, is
-told so, in the answer. A call that was answered has its line from then on; one whose stream never comes, or
-that Twilio says has ended, is forgotten. Nothing stands behind the stream in an answer: it would be heard
-behind every call that this side ends, and a stream that is refused all the same ends the call in silence.
+Full: a caller without a line waits for one in the queue of all callers (``phone_queue``) and hears their
+position, where the network can repeat its request. A caller who cannot wait, or for whom there is no store,
+is refused in the answer. An answered call has its line from then on. One whose stream never comes, or that
+has ended according to Twilio, is removed. No instruction follows the stream in an answer, because it would be
+heard after every call that this side ends. A stream that is refused nevertheless ends the call in silence.
 """
 
 import asyncio
@@ -57,12 +57,12 @@ FORBIDDEN = 403
 
 @dataclass(kw_only=True)
 class PhoneArguments(RunnerArguments):
-    """One conversation over a media stream.
+    """Arguments of a conversation over a media stream.
 
     Attributes:
-        websocket: accepted; closed by whoever holds the conversation.
+        websocket: accepted; closed by the conversation.
         phone: the call.
-        desk: what can be done with it.
+        desk: controls the call.
         mode: of the pipeline.
     """
 
@@ -73,23 +73,23 @@ class PhoneArguments(RunnerArguments):
 
 
 class PhoneRoutes:
-    """The routes.
+    """Routes of telephone calls.
 
     Args:
         phone: settings of telephone calls.
         settings: bounds of the server.
-        calls: where conversations are started.
-        check_body: raises when no call can be held.
-        default_mode: where the settings name none.
-        desk: what can be done with calls of Twilio's.
-        check: a dependency of what only the operator may do.
-        audit: where calls that are begun are written down.
+        calls: starts conversations.
+        check_body: raises when a call is not possible.
+        default_mode: used where the settings name none.
+        desk: controls calls of Twilio.
+        check: a dependency for the operator's routes.
+        audit: records outbound calls.
         clock_s: monotonic.
-        token_s: a stream has to come within this after the answer that announced it.
+        token_s: a stream must come within this time after the answer that announced it.
 
     Raises:
-        ConfigError: a network is unknown; signatures are to be checked, and there is no address or no secret;
-            or they are not, and others than this machine could ask.
+        ConfigError: a network is unknown; signatures are to be checked, and the address or a secret is
+            missing; or they are not, and other machines could send requests.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class PhoneRoutes:
         if phone.queue is not None and calls.queue is not None:
             self._queue = PhoneQueue(phone.queue, calls.queue, clock_s)
         self._tokens = StreamTokens(calls, self._queue, clock_s=clock_s, token_s=token_s)
-        # What can be done with calls is done by Twilio's REST interface: with those of others, nothing.
+        # Calls are controlled through Twilio's REST API: those of other networks cannot be.
         self._desk, self._no_desk = desk or PhoneDesk(None), PhoneDesk(None)
         twilio = [each for each in self._carriers if isinstance(each, TwilioCarrier)]
         self._twilio = [
@@ -138,7 +138,7 @@ class PhoneRoutes:
         self._unsigned, self._refused = Seldom(), Seldom()
 
     def router(self) -> APIRouter:
-        """The routes, to be included in an application."""
+        """Return the routes, to be included in an application."""
         router = APIRouter()
         for carrier in self._carriers:
             router.add_api_route(
@@ -157,7 +157,7 @@ class PhoneRoutes:
         return router
 
     async def voice(self, carrier: Carrier, request: Request) -> Response:
-        """A call comes in: what its network is to do with it."""
+        """Answer the webhook of a call: return the instructions to its network."""
         asked = await self._asked(carrier, request)
         call = asked.call
         try:
@@ -167,24 +167,24 @@ class PhoneRoutes:
             self._note_refusal("call", error)
             return _answer(carrier.end())
         except AgentError as error:
-            # Who waits is not sent away because a store is.
+            # A caller who waits is not refused because the store is unavailable.
             waits = self._queue is not None and call.call_sid in self._queue
             is_full = waits or isinstance(error, CapacityError)
             held = self._hold(carrier, request, call) if is_full else None
             if held is not None:
                 return _answer(held)
             self._note_refusal("call", error)
-            # Who has waited was answered: it is too late to reject them.
+            # The call of a caller who has waited was answered: it is too late to reject it.
             return _answer((carrier.end if asked.is_answered else carrier.refuse)(self._phone.busy))
         base = base_of(request, self._phone.public_url)
         media = f"{as_socket(base)}/{carrier.name}/media/{token}"
         return _answer(carrier.connect(base, media, call))
 
     async def media(self, carrier: Carrier, websocket: WebSocket, token: str) -> None:
-        """One stream, from its handshake to the end of its conversation."""
+        """Serve one stream, from its handshake to the end of its conversation."""
         try:
             self._check_socket(carrier, websocket)
-            # Used up, whatever comes of it: no network opens a stream twice, and the line is free again.
+            # Used up in any case: no network opens a stream twice, and the line is free again.
             call = self._tokens.claim(token, carrier.name)
             hears = self._hears()
             self._calls.check_room(promised=len(self._tokens), is_promised=True, hears=hears)
@@ -224,7 +224,7 @@ class PhoneRoutes:
             raise
 
     def _hold(self, carrier: Carrier, request: Request, call: PhoneCall) -> CallDocument | None:
-        """The answer for a caller who waits for a line; None: they cannot."""
+        """Return the answer for a caller who waits for a line; None: they cannot wait."""
         if self._queue is None or self._phone.queue is None or self._calls.is_stopping or not call.call_sid:
             return None
         again = f"{base_of(request, self._phone.public_url)}/{carrier.name}/voice"
@@ -249,7 +249,11 @@ class PhoneRoutes:
 
 
 def _check_reach(phone: PhoneRoutesSettings, settings: ServerSettings) -> None:
-    """Raises ConfigError: whoever may ask is not known, or cannot be."""
+    """Check that requests can be verified, or can come from this machine only.
+
+    Raises:
+        ConfigError: neither.
+    """
     if not phone.signatures and (phone.public_url is not None or settings.host not in THIS_MACHINE):
         raise ConfigError(
             "phone: signatures: false is for a local run: without phone.public_url, and with a host of "
@@ -262,7 +266,11 @@ def _check_reach(phone: PhoneRoutesSettings, settings: ServerSettings) -> None:
 
 
 def _carrier(name: str, phone: PhoneRoutesSettings) -> Carrier:
-    """Raises ConfigError: there is no such network, or a secret of it is not set."""
+    """Return a network by its name.
+
+    Raises:
+        ConfigError: there is no such network, or a secret of it is not set.
+    """
     known = secrets_of(name, CARRIERS.row(name), os.environ) if phone.signatures else ()
     return CARRIERS.create(name, phone, known)
 

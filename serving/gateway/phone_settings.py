@@ -18,7 +18,7 @@ CallPrefix = Annotated[str, Field(pattern=r"^(\+[1-9]\d{0,14}|sip:[^\s@]{1,100}@
 
 
 class PhoneRoutesSettings(StrictModel):
-    """How telephone calls come in."""
+    """Telephone calls of this server."""
 
     carriers: tuple[str, ...] = Field(
         ("twilio",),
@@ -83,7 +83,7 @@ class PhoneRoutesSettings(StrictModel):
     )
 
     def may_call(self, reached: str) -> bool:
-        """Tell whether a number or SIP address may be called."""
+        """Return whether a number or SIP address may be called."""
         if reached.startswith("sip:"):
             return reached in self.call_prefixes
         return any(reached.startswith(prefix) for prefix in self.call_prefixes)
@@ -104,7 +104,7 @@ class PhoneRoutesSettings(StrictModel):
         if url is None:
             return None
         parts = urlsplit(url)
-        # Raises for a port that is none.
+        # Raises for an invalid port.
         _ = parts.port
         if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError("expected https://NAME, with a port and a path where there are any")

@@ -1,9 +1,9 @@
-"""Tokens of telephone calls: each is for one stream of one call, and holds a line for it until that comes.
+"""Tokens of telephone calls: each admits one stream of one call, and holds a line for it until then.
 
-In: calls that were answered. Out: an unguessable token for each, which its stream brings. A call has one
-token, however often it is asked about while it waits, and none behind its stream: a webhook that somebody
-recorded opens nothing. A call whose stream never comes, or that has ended, is forgotten, and its line is
-free. A caller who waits in the queue for a line leaves it with a token.
+Input: calls that were answered. Output: an unguessable token for each, which its stream presents. A call has
+one token, however many requests about it arrive while it waits, and none after its stream: a recorded webhook
+opens nothing. A call whose stream never comes, or that has ended, is removed, and its line is free. A caller
+who waits in the queue leaves it with a token.
 """
 
 import secrets
@@ -18,26 +18,27 @@ from serving.gateway.calls import CallTasks
 from serving.gateway.carriers.carrier import PhoneCall
 from serving.gateway.phone_queue import PhoneQueue
 
-# Calls that have had their stream; a network signs no webhook of one that is older than that many.
+# Calls that have had their stream. Beyond this number the oldest are evicted; a network signs no webhook of
+# calls that old.
 MOST_SPENT = 10_000
-# A stream has to come within this after the answer that announced it.
+# A stream must come within this time after the answer that announced it.
 TOKEN_S = 30.0
 # Calls that were answered and have no stream yet.
 MOST_WAITING = 200
 
 
 class SpentError(AgentError):
-    """A call asks for a second stream."""
+    """A call requests a second stream."""
 
 
 class StreamTokens:
-    """Of one gateway.
+    """Tokens of one gateway.
 
     Args:
-        calls: where conversations are started; asks how many lines are promised.
+        calls: starts conversations, and counts promised lines.
         queue: of telephone callers who wait for a line; None: they do not.
         clock_s: monotonic.
-        token_s: a stream has to come within this after the answer that announced it.
+        token_s: a stream must come within this time after the answer that announced it.
 
     Attributes:
         token_s: as given.
@@ -54,7 +55,7 @@ class StreamTokens:
         self.token_s = token_s
         self._calls, self._queue = calls, queue
         self._clock_s = clock_s
-        # With the time until which the stream may come.
+        # Each with the time until which the stream may come.
         self._waiting: dict[str, tuple[float, PhoneCall]] = {}
         self._spent: Newest[tuple[str, str], None] = Newest(MOST_SPENT)
         calls.count_promised(self._promised)
@@ -66,12 +67,12 @@ class StreamTokens:
         return token in self._waiting
 
     def expect(self, call: PhoneCall, *, within_s: float, hears: bool) -> str:
-        """Return a token for the stream of a call: the one that it has, or a new one with a line promised.
+        """Return the token for the stream of a call: its present one, or a new one with a promised line.
 
         Args:
             call: that was answered.
-            within_s: the stream has to come within.
-            hears: whether the recogniser hears the caller.
+            within_s: time limit for the stream.
+            hears: true when it uses the recogniser.
 
         Raises:
             SpentError: it has had its stream.
@@ -101,10 +102,10 @@ class StreamTokens:
         return token
 
     def claim(self, token: str, network: str) -> PhoneCall:
-        """Return the call of a token, which is used up, whatever comes of it.
+        """Return the call of a token, which is used up in any case.
 
         Raises:
-            HTTPException: it is none of this network's, was used, or has expired.
+            HTTPException: not a token of this network, or used, or expired.
         """
         until_s, call = self._waiting.get(token, (0.0, None))
         if call is None or call.network != network or until_s <= self._clock_s():
@@ -115,34 +116,34 @@ class StreamTokens:
         return call
 
     def name(self, token: str, call: PhoneCall) -> bool:
-        """Note the name of a call that was begun without one; return whether it still waits."""
+        """Set the id of a call that was placed without one; return whether it still waits."""
         if token not in self._waiting:
             return False
         self._waiting[token] = self._waiting[token][0], call
         return True
 
     def forget(self, token: str) -> None:
-        """Void a token."""
+        """Revoke a token."""
         self._waiting.pop(token, None)
 
     def ended(self, call_sid: str) -> None:
-        """Void the token of a call that has ended."""
+        """Revoke the token of a call that has ended."""
         if (token := self._token_of(call_sid)) is not None:
             del self._waiting[token]
 
     def answered(self, call_sid: str, within_s: float) -> None:
-        """Give the stream of a call that is answered now as long as that of any other."""
+        """Restart the time limit for the stream of a call that is answered now."""
         if (token := self._token_of(call_sid)) is not None:
             self._waiting[token] = self._clock_s() + within_s, self._waiting[token][1]
 
     def _token_of(self, call_sid: str) -> str | None:
         if not call_sid:
-            # Calls that have no name yet have no name in common.
+            # Calls that have no id yet are different calls.
             return None
         return next((each for each, (_, call) in self._waiting.items() if call.call_sid == call_sid), None)
 
     def _promised(self) -> int:
-        """Return how many calls were answered and have no stream yet."""
+        """Return the number of calls that were answered and have no stream yet."""
         self._forget_the_late()
         return len(self._waiting)
 

@@ -1,15 +1,15 @@
 """Routes of the pool of workers and its queue.
 
-    GET    /workers               each worker; who has it and where it is for the operator only
-    GET    /api/queue             who waits for a line or an engine, with their tickets; for the operator
-    GET    /api/queue/{ticket}    {found, ...}: for whoever knows the ticket
-    DELETE /api/queue/{ticket}    {success}: give a place up; the caller is given the reason
-    GET    /api/config/eta        estimates: what is set, what was learnt
+    GET    /workers               each worker; its session and its address for the operator only
+    GET    /api/queue             callers who wait for a line or an engine, with tickets; for the operator
+    GET    /api/queue/{ticket}    {found, ...}: for a client with the ticket
+    DELETE /api/queue/{ticket}    {success}: give a place up; the caller is sent the reason
+    GET    /api/config/eta        estimates: the settings, and the learnt values
     PUT    /api/config/eta        other baselines, until the process ends; for the operator
 
-A ticket is 144 bits of chance: to know one is to hold it; that of a telephone caller is the name of their
-call, with which only the operator removes them. A server without a pool has no workers, and its callers wait
-for a line alone.
+A ticket has 144 random bits and is a bearer token. The ticket of a telephone caller is the id of their call,
+and only the operator can remove such a caller with it. A server without a pool has no workers, and its
+callers wait for a line only.
 """
 
 from typing import Annotated, Literal
@@ -31,27 +31,27 @@ EtaSeconds = Annotated[float | None, Field(gt=0, le=86_400)]
 
 
 class FoundTicket(BaseModel):
-    """Somebody waits under a ticket."""
+    """A place in the queue was found for the ticket."""
 
     found: Literal[True] = True
     ticket: TicketView
 
 
 class NoTicket(BaseModel):
-    """Nobody does, or not any more."""
+    """There is no place for the ticket, or not any more."""
 
     found: Literal[False] = False
     message: str
 
 
 class Given(BaseModel):
-    """Whether a place was given up."""
+    """Result of giving up a place."""
 
     success: bool
 
 
 class EtaChange(BaseModel):
-    """Body of a change; what is left out, or null, stays as it is. Bounds as in ``EtaSettings``."""
+    """Body of a change; a value that is left out or null stays as it is. Bounds as in ``EtaSettings``."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -70,7 +70,7 @@ def pool_api(
     Args:
         pool: of this process, if it has one.
         calls: whose callers may wait for a line.
-        operators: who may see and change what is others'.
+        operators: checks that a client is an operator.
         settings: of the server.
     """
     router = APIRouter()
@@ -97,7 +97,7 @@ def pool_api(
         reason = Reason.CANCELLED if is_operator else Reason.WITHDRAWN
         if pool is not None and pool.throw_out(ticket_id, reason=reason):
             return Given(success=True)
-        # The ticket of a telephone caller is the name of their call, which others have too.
+        # The ticket of a telephone caller is the id of their call, which other systems have too.
         is_theirs = all(not each.is_polled for each in calls.queued() if each.ticket == ticket_id)
         return Given(success=(is_operator or is_theirs) and calls.remove_queued(ticket_id, REASONS[reason]))
 

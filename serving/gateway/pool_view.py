@@ -1,8 +1,8 @@
-"""The pool as operators' tools see it: workers, queue, estimates. Values out of values; nothing here acts.
+"""State of the pool for operators' tools: workers, queue, estimates. Read-only.
 
-The names and words are those of the MiniCPM-o server, whose tools read them, where ours mean the same. What
-we do not know is null: a device that no setting names, how long a worker's inferences take. Sessions are
-shown by their first characters: without client keys a whole id is all that it takes to use the session.
+The names and terms are those of the MiniCPM-o server, whose tools read them, where the meaning is the same.
+An unknown value is null, such as a device that no setting names, or the duration of a worker's inferences.
+Sessions are shown by their first characters: without client keys a whole id gives access to the session.
 """
 
 import re
@@ -31,7 +31,7 @@ Status = Literal[
     "error",
     "offline",
 ]
-# Of that server, which calls the conversation and not the state "half_duplex_audio".
+# Types of that server, which uses "half_duplex_audio" for the conversation and not for the state.
 REQUEST_TYPES = {
     Task.CHAT: "chat",
     Task.HALF_DUPLEX: "half_duplex_audio",
@@ -48,22 +48,22 @@ _GPU = re.compile(r"cuda(?::(\d{1,3}))?")
 
 
 class WorkerView(BaseModel):
-    """One worker.
+    """State of one worker.
 
     Attributes:
         worker_id: its name.
-        host: where it listens; for the operator only.
-        port: the same.
-        gpu_id: number of the device that its settings name, or that it says.
-        status: in that server's words; ``busy`` where it is neither of its two kinds: it cleans up, or
-            somebody else has it.
-        state: in its own words (``serving.worker.lifecycle``); null of one that is not there.
-        current_session_id: beginning of the session that has it; for the operator only.
+        host: of its address; for the operator only.
+        port: of its address; for the operator only.
+        gpu_id: number of its device, from its settings or its report.
+        status: in that server's terms. ``busy`` where neither of its two kinds applies: it cleans up, or
+            another gateway holds it.
+        state: its own term (``serving.worker.lifecycle``); null where it is not running.
+        current_session_id: beginning of the id of its session; for the operator only.
         total_requests: conversations that this gateway has placed on it.
-        avg_inference_time_ms: what a worker of a MiniCPM-o server says; not known of any other.
-        last_heartbeat: when it last said how it stands.
-        current_request_type: what it is had for, by this gateway.
-        task_started_at: since when.
+        avg_inference_time_ms: reported by a worker of a MiniCPM-o server; unknown for any other.
+        last_heartbeat: time of its last report.
+        current_request_type: type of its conversation, when this gateway placed it.
+        task_started_at: start of that conversation.
     """
 
     worker_id: str
@@ -81,14 +81,14 @@ class WorkerView(BaseModel):
 
 
 class WorkerList(BaseModel):
-    """All of them."""
+    """All workers."""
 
     total: int
     workers: list[WorkerView]
 
 
 class RunningView(BaseModel):
-    """A conversation that has a worker."""
+    """Conversation that has a worker."""
 
     worker_id: str
     request_type: str
@@ -98,18 +98,19 @@ class RunningView(BaseModel):
 
 
 class TicketView(BaseModel):
-    """A conversation that waits.
+    """Conversation that waits.
 
     Attributes:
-        kind: it waits for a line of this server, or has one and waits for an engine of the pool.
-        ticket_id: a client that knows it may give the place up; a telephone caller's is the operator's alone.
-        request_type: what for; null while it waits for a line.
+        kind: whether it waits for a line of this server, or has one and waits for an engine of the pool.
+        ticket_id: a client that holds it may give the place up; a telephone caller's is for the operator
+            only.
+        request_type: type of the conversation; null while it waits for a line.
         session_id: beginning of its id; null while it waits for a line, because it has none yet.
-        transport: by which the caller came; null of one that has a line.
+        transport: of the caller; null for a conversation that has a line.
         position: 1 is next of this kind.
-        estimated_wait_s: null where no worker is there that may come free, and of a line.
-        enqueued_at: when it asked.
-        wait_elapsed_s: since then.
+        estimated_wait_s: null where there is no worker that may come free, and for a line.
+        enqueued_at: time of the request.
+        wait_elapsed_s: time since then.
     """
 
     kind: Literal["line", "engine"]
@@ -133,7 +134,7 @@ class QueueView(BaseModel):
 
 
 class Counts(BaseModel):
-    """What ``/status`` says of the pool; each worker is in one of the six kinds."""
+    """Counts of the pool in ``/status``; each worker is of one of the six kinds."""
 
     gateway_healthy: bool = True
     total_workers: int = 0
@@ -149,7 +150,7 @@ class Counts(BaseModel):
 
 
 class EtaConfig(BaseModel):
-    """The baselines in force."""
+    """Effective baselines."""
 
     eta_chat_s: float
     eta_half_duplex_s: float
@@ -159,7 +160,7 @@ class EtaConfig(BaseModel):
 
 
 class EtaView(BaseModel):
-    """Estimates: what is set, and what was learnt (null of a kind of which none has ended well)."""
+    """Estimates: the settings and the learnt values, which are null before a conversation has ended well."""
 
     config: EtaConfig
     ema_alpha: float
@@ -175,7 +176,7 @@ class EtaView(BaseModel):
 
 
 class PoolView:
-    """How a pool stands at one moment; nothing of a server without one.
+    """State of a pool at one moment; empty for a server without one.
 
     Args:
         pool: of this process, or None.
@@ -189,12 +190,12 @@ class PoolView:
         self._now_s = datetime.now(UTC).timestamp()
 
     def workers(self, *, whole: bool) -> WorkerList:
-        """The workers; ``whole``: with what is the operator's alone."""
+        """Return the workers; with ``whole``, including the values for the operator only."""
         seen = [] if self._pool is None else self._pool.seen()
         return WorkerList(total=len(seen), workers=[self._worker(each, whole=whole) for each in seen])
 
     def counts(self) -> Counts:
-        """For ``/status``."""
+        """Return the counts for ``/status``."""
         if self._pool is None:
             return Counts()
         statuses = Counter(status_of(each) for each in self._pool.seen())
@@ -212,7 +213,7 @@ class PoolView:
         )
 
     def queue(self) -> QueueView:
-        """All of it."""
+        """Return the queue."""
         most = 0 if self._pool is None else self._pool.settings.scheduler.max_waiting
         if self._calls is not None and self._calls.queue is not None:
             most += self._calls.queue.settings.most
@@ -222,7 +223,7 @@ class PoolView:
         )
 
     def ticket(self, ticket_id: str) -> TicketView | None:
-        """One that waits; None of any other."""
+        """Return a waiting conversation by its ticket, or None."""
         return next((each for each in self._tickets() if each.ticket_id == ticket_id), None)
 
     def _tickets(self) -> list[TicketView]:
@@ -236,7 +237,7 @@ class PoolView:
     def _worker(self, worker: SeenWorker, *, whole: bool) -> WorkerView:
         address = urlsplit(worker.url or "")
         run = worker.runs[0] if worker.runs else None
-        # Another gateway's conversation is known by the worker's word alone.
+        # Only the worker itself reports a conversation of another gateway.
         held = worker.facts.get("held") or [{}]
         session_id = run.lease.session_id if run else str(held[0].get("session_id", ""))
         state = worker.facts.get("state")
@@ -291,12 +292,12 @@ class PoolView:
         )
 
     def _wall(self, at_ms: int) -> datetime:
-        """A moment of the pool's clock, for people."""
+        """Convert a time of the pool's clock to wall-clock time."""
         return datetime.fromtimestamp(self._now_s - (self._now_ms - at_ms) / 1000, UTC)
 
 
 def eta_view(eta: Eta) -> EtaView:
-    """What is set and what was learnt."""
+    """Return the settings and the learnt values of the estimates."""
     settings = eta.settings
     learnt: dict[str, float | int | None] = {}
     for task in Task:
@@ -314,7 +315,7 @@ def eta_view(eta: Eta) -> EtaView:
 
 
 def status_of(worker: SeenWorker) -> Status:
-    """In the words of that server."""
+    """Return the status of a worker in that server's terms."""
     state = worker.facts.get("state")
     if state is None or state == "dead":
         return "loading" if worker.is_starting else "offline"
@@ -323,20 +324,20 @@ def status_of(worker: SeenWorker) -> Status:
     if state in ("loading", "duplex_active", "duplex_paused"):
         return "loading" if state == "loading" else state
     if worker.runs:
-        # It was given away, and its next word will say so; or it drains with its last conversation.
+        # It was assigned, and its next report will show that; or it drains with its last conversation.
         return _BY_TASK[worker.runs[0].task] if state != "busy" else _busy(worker.runs[0].task)
     if state in ("busy_chat", "busy_half_duplex"):
-        # A worker of that server, which somebody else has.
+        # A worker of that server, which another gateway holds.
         return "busy_chat" if state == "busy_chat" else "busy_half_duplex"
     return "idle" if state == "idle" else "busy"
 
 
 def _busy(task: Task) -> Status:
-    """Busy by its own word: one of a call cleans up."""
+    """Return the status of a worker that reports to be busy; one of a call is cleaning up."""
     return "busy" if _BY_TASK[task] == "duplex_active" else _BY_TASK[task]
 
 
 def _gpu(device: str | None) -> int | None:
     match = _GPU.fullmatch(device or "")
-    # Without a number it is the first one that the process sees.
+    # Without a number it is the first device that the process sees.
     return None if match is None else int(match.group(1) or 0)

@@ -1,9 +1,10 @@
-"""Ready-made beginnings of a conversation: who the bot is, and what it sounds like.
+"""Presets: ready-made beginnings of a conversation, with a prompt and a reference voice.
 
-``presets/{mode}/*.yaml``, in the schema of that server: ``id``, ``order``, ``name``, ``description``, and
-either ``system_prompt`` or ``system_content`` (texts and sounds in order), perhaps ``ref_audio_path``. Paths
-count from the folder of all presets and do not lead out of it. A file that is wrong is named in the log, once
-for each time that it changes, and left out; the others are served. Files are read again when one has changed.
+They are files ``presets/{mode}/*.yaml``, in the schema of the MiniCPM-o server: ``id``, ``order``, ``name``,
+``description``, either ``system_prompt`` or ``system_content`` (texts and sounds in order), and optionally
+``ref_audio_path``. Paths are relative to the folder of all presets and must stay in it. An invalid file is
+logged, once for each time that it changes, and left out; the others are served. Files are read again when one
+has changed.
 """
 
 from dataclasses import dataclass, field
@@ -20,34 +21,34 @@ from serving.gateway.voice_pcm import Pcm, read_pcm
 
 Mode = Literal["turnbased", "half_duplex_audio", "omni", "audio_duplex"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-# Of a preset; a longer prompt is a document.
+# Size of a preset; a longer prompt is a document.
 MOST_BYTES = 64_000
-# Of a sound of a preset, before it is read: five minutes of 16 bit stereo at 48 kHz.
+# Size of a sound of a preset, checked before it is read: five minutes of 16 bit stereo at 48 kHz.
 MOST_SOUND_BYTES = 60_000_000
 
 _Text = Annotated[str, Field(min_length=1, max_length=20_000)]
 
 
 class PresetError(AgentError):
-    """A file is no preset, or there is none of that name."""
+    """A file is not a valid preset, or there is no preset of that name."""
 
 
 class TextItem(StrictModel):
-    """Words of a beginning."""
+    """Text of a preset."""
 
     type: Literal["text"]
     text: _Text
 
 
 class AudioItem(StrictModel):
-    """A sound of a beginning: what the bot is to sound like, an example."""
+    """Sound of a preset: a reference voice, an example."""
 
     type: Literal["audio"]
     path: str = Field(min_length=1, max_length=500)
 
 
 class PresetFile(StrictModel):
-    """One file."""
+    """Contents of one file."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
     order: int = Field(999, ge=-1_000_000, le=1_000_000)
@@ -67,7 +68,7 @@ class PresetFile(StrictModel):
 
 
 class Sound(BaseModel):
-    """A sound of a preset; ``data``: float32 PCM of 16 kHz in base64, null where it was not asked for."""
+    """Sound of a preset; ``data`` is float32 PCM of 16 kHz in base64, null where it was not requested."""
 
     name: str
     duration: float
@@ -76,13 +77,13 @@ class Sound(BaseModel):
 
 
 class SoundItem(Sound):
-    """The same among the texts of a beginning."""
+    """Sound among the texts of a preset."""
 
     type: Literal["audio"] = "audio"
 
 
 class PresetView(BaseModel):
-    """What clients are told of one; a sound's samples are asked for apart (``PresetSounds``)."""
+    """Preset as clients receive it; the samples of its sounds are requested separately (``PresetSounds``)."""
 
     id: str
     order: int
@@ -94,7 +95,7 @@ class PresetView(BaseModel):
 
 
 class PresetSounds(BaseModel):
-    """The sounds of one preset, with their samples."""
+    """Sounds of one preset, with their samples."""
 
     system_content_audio: list[Sound] | None = None
     ref_audio: Sound | None = None
@@ -102,19 +103,19 @@ class PresetSounds(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One that was read, with the files of its sounds by the paths that it names."""
+    """Preset that was read, with the files of its sounds by the paths that it names."""
 
     file: PresetFile
     view: PresetView
     sounds: dict[str, Path] = field(default_factory=dict)
 
 
-# Of every file that matters: when it was last written, and its size.
+# Path, modification time and size of every relevant file.
 _Stamp = tuple[tuple[str, int, int], ...]
 
 
 class Presets:
-    """See the module. Everything here blocks for as long as looking at some files takes.
+    """Presets of one deployment. All methods block while they access files.
 
     Args:
         folder: of all modes.
@@ -126,7 +127,7 @@ class Presets:
         self._presets: dict[Mode, list[Preset]] = {}
 
     def all(self) -> dict[Mode, list[Preset]]:
-        """Those of each mode that has any, in their order."""
+        """Return the presets of each mode that has any, in their order."""
         stamp = self._look()
         if stamp != self._stamp:
             self._presets = self._read()
@@ -134,7 +135,7 @@ class Presets:
         return self._presets
 
     def get(self, mode: str, preset_id: str) -> Preset:
-        """One of them.
+        """Return a preset.
 
         Raises:
             PresetError: there is none of that name.
@@ -146,7 +147,7 @@ class Presets:
         return found
 
     def sounds(self, mode: str, preset_id: str) -> PresetSounds:
-        """The sounds of one, with their samples.
+        """Return the sounds of a preset, with their samples.
 
         Raises:
             PresetError: there is none of that name, or a sound of it cannot be read any more.

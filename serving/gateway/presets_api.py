@@ -1,4 +1,4 @@
-"""Routes of presets, and of what a page begins with.
+"""Routes of presets, and of the initial settings of pages.
 
 GET /api/presets                      {mode: [preset]}, without samples
 GET /api/presets/{mode}/{id}/audio    the sounds of one, as float32 PCM of 16 kHz in base64
@@ -18,7 +18,7 @@ from serving.gateway.settings import ServerSettings
 
 
 class FrontendDefaults(StrictModel):
-    """What pages of that server's kind begin with."""
+    """Initial settings of pages for the MiniCPM-o server."""
 
     playback_delay_ms: int = Field(
         200, ge=0, le=2_000, description="how long a page keeps audio back, so that it plays evenly"
@@ -31,13 +31,13 @@ class FrontendDefaults(StrictModel):
 def presets_api(
     presets: Presets | None, frontend: FrontendDefaults, settings: ServerSettings, pace: ReadPace
 ) -> APIRouter:
-    """The routes.
+    """Return the routes.
 
     Args:
         presets: of this deployment, if it has any.
-        frontend: what pages begin with.
+        frontend: initial settings of pages.
         settings: of the server.
-        pace: of what clients read.
+        pace: limits the reads of clients.
     """
     router = APIRouter()
 

@@ -1,9 +1,9 @@
-"""Bounds of long answers: how much one client may read at a time, and how fast.
+"""Limits of long answers: how much one client may read at a time, and how fast.
 
 A page of a timeline, an export, the replay of a stream of events and a sound may each be megabytes, and
-whatever sends them shares the loop with every call. What a client reads is counted by its bytes: one that is
-ahead of its share waits for its next page, and all of them together wait where they are ahead of the
-server's. Nothing is refused for that; a client that has too many reads under way is.
+sending them takes time of the loop that all calls share. Reads of a client are counted by their bytes. A
+client that is ahead of its share waits for its next page, and all clients wait while they are together ahead
+of the server's. That refuses nothing; only a client with too many concurrent reads is refused.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from serving.gateway.settings import COUNTED_CLIENTS, ServerTuning
 
 # A page of an administrator reads a session or two at once.
 BURST_S = 4
-# Of all clients together, as many times the share of one.
+# Share of all clients together, as a multiple of the share of one.
 ALL_SHARES = 4
 MOST_READS = 64
-# A view for the model is small and takes 20 ms to make, about as long as a page of so many bytes to send.
+# A view for the model is small and takes 20 ms to make, about as long as sending a page of this size.
 VIEW_COST_BYTES = 1_000_000
 
 
 class ReadPace:
-    """All clients of a server.
+    """Reads of all clients of a server.
 
     Args:
-        settings: the share of one client.
+        settings: share of one client.
     """
 
     def __init__(self, settings: ServerTuning) -> None:
@@ -42,7 +42,7 @@ class ReadPace:
             each=settings.max_client_reads,
             each_full=f"you read {settings.max_client_reads} long answers already, end those first",
         )
-        # Least recently seen first: the oldest is forgotten.
+        # Least recently seen first: the oldest is evicted.
         self._clients: dict[str, TokenBucket] = {}
         self._all = TokenBucket(ALL_SHARES * self._bytes_per_s, ALL_SHARES * BURST_S * self._bytes_per_s)
 
@@ -50,19 +50,23 @@ class ReadPace:
         """Begin to read.
 
         Raises:
-            ShareError, CapacityError: too many reads are under way.
+            ShareError, CapacityError: too many reads are in progress.
         """
         return self._reads.take(client)
 
     async def made(self, client: str, make: Callable[[], str]) -> Response:
-        """Return a JSON answer that ``make`` writes in a thread, when it may be sent. Raises as ``take``."""
+        """Return a JSON answer that ``make`` writes in a thread, when it may be sent.
+
+        Raises:
+            ShareError, CapacityError: as ``take`` does.
+        """
         with self.take(client):
             body = (await asyncio.to_thread(make)).encode()
             await self.read(client, len(body))
         return Response(body, media_type="application/json")
 
     async def read(self, client: str, size_bytes: int) -> None:
-        """Count what was read for a client, and return when it may be sent."""
+        """Count a read of a client, and return when it may be sent."""
         now_us = self._clock.now_us()
         own = self._clients.pop(client, None) or TokenBucket(self._bytes_per_s, BURST_S * self._bytes_per_s)
         self._clients[client] = own

@@ -1,7 +1,7 @@
-"""``GET /ready``: whether this process should get new calls, for what balances servers.
+"""Route ``GET /ready``: whether this process should get new calls, for balancers.
 
-``/health`` says that the process lives, and a supervisor restarts one that does not. A process that cannot
-hold calls at the moment lives, and must not be restarted: it answers 503 here, with the reasons.
+``/health`` reports that the process is alive, and a supervisor restarts one that is not. A process that
+cannot hold calls at the moment is alive and must not be restarted: it answers 503 here, with the reasons.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from core.errors import StoreError
 from serving.gateway.calls import CallTasks
 from session_store.store import SessionStore
 
-# A server that is full for a moment is not taken out: its callers are refused, or wait, for as long.
+# A server that is full for a moment stays in the balancer: its callers wait, or are refused, for that long.
 FULL_S = 10.0
-# The store is read at most so often, however often this is asked, and has so long to answer.
+# Shortest interval between reads of the store, however many requests arrive, and its time to answer.
 READ_EVERY_S, READ_S = 2.0, 2.0
 
 
@@ -26,12 +26,12 @@ def readiness_router(
     store: SessionStore | None = None,
     more: Callable[[], Sequence[str]] | None = None,
 ) -> APIRouter:
-    """The route.
+    """Return the route.
 
     Args:
-        calls: the conversations of this process.
+        calls: conversations of this process.
         store: of sessions, if there is one.
-        more: other reasons, as that engines hear nothing.
+        more: returns other reasons, for example that the recogniser fails.
     """
     router = APIRouter()
     probe = None if store is None else _StoreProbe(store)
@@ -52,7 +52,7 @@ def readiness_router(
 
 
 class _StoreProbe:
-    """State of a session store, that of an idle server too."""
+    """Availability of a session store, also on an idle server."""
 
     def __init__(self, store: SessionStore) -> None:
         self._store = store
@@ -61,7 +61,7 @@ class _StoreProbe:
         self._read_s: float | None = None
 
     async def is_away(self) -> bool:
-        """Tell whether the store does not answer."""
+        """Return whether the store does not answer."""
         if not self._store.available:
             return True
         now_s = asyncio.get_running_loop().time()

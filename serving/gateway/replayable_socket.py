@@ -1,7 +1,7 @@
-"""A socket that can be read before its conversation is there.
+"""Socket that can be read before its conversation begins.
 
-Starlette has no way to put a message back, and Pipecat keeps what it has read of a socket's beginning on the
-socket: so this one takes the place of the accepted socket from the start.
+Starlette cannot put a message back, and Pipecat stores the messages from the beginning of a socket on the
+socket object. This one therefore replaces the accepted socket from the start.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ Message = MutableMapping[str, Any]
 
 
 class ReplayableSocket(WebSocket):
-    """A socket that gives messages again which were put back.
+    """Socket that delivers messages again which were put back.
 
     Args:
         websocket: accepted; used by nothing else from here on.
@@ -32,5 +32,5 @@ class ReplayableSocket(WebSocket):
         self._early = early
 
     def put_back(self, messages: Iterable[Message]) -> None:
-        """Have messages received again, before those that have not been read."""
+        """Put messages back, before those that have not been read."""
         self._early.extend(messages)

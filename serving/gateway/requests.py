@@ -1,4 +1,4 @@
-"""What a route asks of a request before it acts on it: who sent it, and what its body is."""
+"""Checks of a request before a route acts on it: its sender, its origin and its body."""
 
 import asyncio
 import ipaddress
@@ -13,12 +13,12 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 
 from core.errors import PeerError
 
-# A provider gives a customer a network of this size: within it an address is theirs to choose.
+# A provider gives a customer a network of this size, and the customer chooses addresses within it.
 IPV6_CLIENT_BITS = 64
 
 
 class BodyError(PeerError):
-    """A body that is not taken in.
+    """A body is not accepted.
 
     Attributes:
         status: of the answer.
@@ -30,10 +30,10 @@ class BodyError(PeerError):
 
 
 def client_of(connection: HTTPConnection, *, trusted_proxies: Collection[str]) -> str:
-    """Who asks, for counting: an IPv4 address, or the network of an IPv6 one.
+    """Return the client's address, for counting: an IPv4 address, or the network of an IPv6 one.
 
-    ``X-Forwarded-For`` grows at its end, and every proxy writes down who asked it. From the connection back,
-    the first address that is no trusted proxy is the client; what stands before it anybody may have made up.
+    ``X-Forwarded-For`` grows at its end: every proxy appends the address of its peer. Counted back from the
+    connection, the first address that is not a trusted proxy is the client. Entries before it may be forged.
     """
     trusted = [ipaddress.ip_network(proxy) for proxy in trusted_proxies]
     peer = connection.client.host if connection.client else ""
@@ -54,7 +54,7 @@ def client_of(connection: HTTPConnection, *, trusted_proxies: Collection[str]) -
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """An address, perhaps in brackets and with a port, as proxies write it."""
+    """Return an address, which may have brackets and a port as proxies write it; None if it is invalid."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -72,8 +72,8 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 def check_origin(connection: HTTPConnection, *, allowed: Collection[str]) -> None:
     """Refuse a page of another origin.
 
-    No Origin header: not a browser page. A page of our own host (``KnownHosts`` has looked at the name), or
-    of the list, may call.
+    A request without an Origin header does not come from a browser page. Pages of our own host
+    (``KnownHosts`` has checked the name) and of the list are allowed.
 
     Raises:
         HTTPException: 403.
@@ -91,7 +91,7 @@ def check_origin(connection: HTTPConnection, *, allowed: Collection[str]) -> Non
 
 
 async def read_json(request: Request, *, allowed_origins: Collection[str]) -> dict[str, Any]:
-    """The body of a request that is allowed to have one; without a body, an empty object.
+    """Return the body of a request from an allowed origin; an empty object without a body.
 
     Raises:
         HTTPException: 403, a page of another origin.
@@ -109,15 +109,15 @@ async def read_json(request: Request, *, allowed_origins: Collection[str]) -> di
 
 
 async def read_body(request: Request, *, max_bytes: int, within_s: float) -> bytes:
-    """A body that ``BodyLimit`` has left to its route, because it may be larger than others.
+    """Return a body that ``BodyLimit`` has left to its route, because it may be larger than others.
 
     Args:
-        request: whose body nobody has read.
+        request: whose body has not been read.
         max_bytes: of the body.
         within_s: longest wait for the next piece of it.
 
     Raises:
-        BodyError: 413, it is too large; 408, it stays away; 400, the sender left.
+        BodyError: 413, it is too large; 408, it is too slow; 400, the sender left.
     """
     _check_declared(request, max_bytes)
     body = bytearray()
@@ -132,16 +132,16 @@ async def read_body(request: Request, *, max_bytes: int, within_s: float) -> byt
 async def read_lines(
     request: Request, *, max_bytes: int, max_line_bytes: int, within_s: float
 ) -> AsyncGenerator[str, None]:
-    """The lines of a body that is too large to be held, as they come in.
+    """Yield the lines of a body that is too large to be held in memory, as they arrive.
 
     Args:
-        request: whose body nobody has read.
+        request: whose body has not been read.
         max_bytes: of the body.
         max_line_bytes: of one line.
         within_s: longest wait for the next piece of it.
 
     Raises:
-        BodyError: 413, it is too large; 408, it stays away; 400, a line is too long, or the sender left.
+        BodyError: 413, it is too large; 408, it is too slow; 400, a line is too long, or the sender left.
         PeerError: a line is not UTF-8.
     """
     _check_declared(request, max_bytes)

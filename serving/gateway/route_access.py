@@ -1,8 +1,8 @@
-"""Every route and socket of the gateway, with who may use it: the one table.
+"""Table of all routes and sockets of the gateway, with the clients that may use each.
 
-``check_declared`` refuses to build an application with a route that is not in it, or with a route of the
-operator's that does not ask for the operator. Documents and tests of what is exposed are generated from
-``declared`` and ``permits``; docs/operations.md explains the audiences.
+``check_declared`` refuses to build an application with a route that is not in it, or with an operator's route
+that does not check for the operator. Documents and tests of the exposure are generated from ``declared`` and
+``permits``; docs/operations.md explains the audiences.
 """
 
 from collections.abc import Iterator
@@ -21,19 +21,19 @@ class Audience(StrEnum):
     """Clients that a route serves."""
 
     PUBLIC = "public"
-    """Any client that reaches the server. The route shows nothing of a client's and begins nothing."""
+    """Any client that reaches the server. The route shows no client's data and begins nothing."""
     CLIENT = "client"
-    """With keys: a key, a token or the operator; without: any client. It begins a call or a session."""
+    """With keys: a key, a token or the operator; without: any client. Begins a call or a session."""
     APPLICATION = "application"
-    """A key."""
+    """A client with a key."""
     SESSION = "session"
     """With keys: the owner of the session, its application or the operator; without: a client with its id."""
     OWNER = "owner"
     """The owner of the session or the operator, with keys and without."""
     CAPABILITY = "capability"
-    """A client with an unguessable name that this server gave out: a started call, a place in the queue."""
+    """A client with an unguessable name that this server issued: a started call, a place in the queue."""
     CARRIER = "carrier"
-    """The telephone network, by its signature; of a media socket also the token of its call."""
+    """The telephone network, by its signature; a media socket also needs the token of its call."""
     OPERATOR = "operator"
     """The operator, by a token or a login."""
 
@@ -54,7 +54,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", "/s/{session_id}"): _P,
     ("GET", "/admin"): _P,
     ("GET", "/shared"): _P,
-    # The server, in numbers and names of engines.
+    # Figures of the server and names of its engines.
     ("GET", "/health"): _P,
     ("GET", "/ready"): _P,
     ("GET", "/status"): _P,
@@ -70,7 +70,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", "/api/default_ref_audio"): _P,
     ("GET", "/api/assets/ref_audio"): _P,
     ("GET", "/api/config/eta"): _P,
-    # The operator sees more of it.
+    # The operator gets more of their contents.
     ("GET", "/workers"): _P,
     ("GET", "/api/admin/session"): _P,
     ("POST", "/api/admin/session"): _P,
@@ -139,7 +139,7 @@ class Declared:
     Attributes:
         method: of HTTP, or ``WS``.
         path: as a template.
-        audience: who may use it.
+        audience: clients that may use it.
     """
 
     method: str
@@ -148,19 +148,19 @@ class Declared:
 
 
 class UndeclaredRouteError(Exception):
-    """A route of the application is not in the table, or not as the table says: a bug."""
+    """A route of the application is not in the table, or differs from it: a bug."""
 
 
 def permits(audience: Audience, credential: Credential, *, keys: bool) -> bool:
-    """Tell whether a credential passes the check of a route; what the route serves may still be missing.
+    """Return whether a credential passes the check of a route; the content of the route may still be missing.
 
-    Where the request comes from, and by which proxy, makes no difference.
+    The origin of the request, and the proxies on its way, make no difference.
 
     Args:
         audience: of the route.
         credential: none, a wrong one, a key, a token of the user who owns the session, one of another user,
             or the operator's.
-        keys: client keys are set. Without them keys and tokens are wrong.
+        keys: true when client keys are set. Without them keys and tokens are wrong.
     """
     if credential == "operator":
         return audience not in (Audience.APPLICATION, Audience.CARRIER)
@@ -174,7 +174,7 @@ def permits(audience: Audience, credential: Credential, *, keys: bool) -> bool:
         return not keys or credential in ("key", "token", "other token")
     if audience is Audience.SESSION:
         return not keys or credential in ("key", "token")
-    # Without keys the owner is a browser, by its cookie.
+    # Without keys the owner is a browser, identified by its cookie.
     return keys and credential in ("key", "token")
 
 
@@ -194,10 +194,11 @@ def declared(app: FastAPI) -> list[Declared]:
 
 
 def check_declared(app: FastAPI) -> None:
-    """Make sure that an application is as the table says.
+    """Check that an application matches the table.
 
     Raises:
-        UndeclaredRouteError: a route is not in the table, or is the operator's and does not ask for it.
+        UndeclaredRouteError: a route is not in the table, or an operator's route does not check for the
+            operator.
     """
     audiences = {(each.method, each.path): each.audience for each in declared(app)}
     for method, path, route in _routes(app.routes):

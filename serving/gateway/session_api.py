@@ -1,28 +1,28 @@
-"""The sessions API: what pages, programs and evaluations see of a session. Nobody else reads the database.
+"""Sessions API: the only access of pages, programs and evaluations to sessions.
 
-    POST   /api/sessions                      a new session: its id, which nobody can guess
+    POST   /api/sessions                      a new session: its id, which is unguessable
     GET    /api/sessions                      newest first, ``limit`` and ``before``; for the operator only
     GET    /api/sessions/{id}                 state of one
     GET    /api/sessions/{id}/timeline        events by event time: ``limit``, ``after``, ``kind``, ``order``
-    GET    /api/sessions/{id}/prompt          what the model would be given now
+    GET    /api/sessions/{id}/prompt          present input of the model
     GET    /api/sessions/{id}/events          server-sent events: every commit from ``after_seq`` on, live
     GET    /api/sessions/{id}/export          JSON lines
-    POST   /api/sessions/import               takes them, also a file too large to be held; for the operator
+    POST   /api/sessions/import               stores them, also from a very large file; for the operator
     POST   /api/sessions/{id}/messages        a typed turn; the answer streams as server-sent events
-    DELETE /api/sessions/{id}                 every trace of it
+    DELETE /api/sessions/{id}                 deletes it completely
 
 Without client keys a client with an id reads and types; with keys the session is its owner's (``access``).
-Listing and importing are the operator's (``operators``), deletion is the
-owner's or the operator's.
+Listing and importing are reserved for the operator (``operators``), deletion for the owner or the operator.
 
 A typed turn answers 200 once the turn is durable. Its events are ``turn`` (the committed turn), ``delta``
 (more of the answer), ``done`` (the answer is durable) or ``error``. ``Idempotency-Key`` makes a repeated
-request harmless. A reader that goes away ends the turn: what it had been given is committed as cut off.
+request harmless. When the reader leaves, the turn ends: the part of the answer that was sent is committed as
+cut off.
 
-What an open server can be asked for at a time is bounded (``limits``, ``ServerTuning``): new sessions of
-one address, typed turns and followers, in all and of one session, and what one address reads (``read_pace``).
-A page holds a megabyte at most, and a page of fewer events than asked for may not be the last: ``after`` says
-so. A refused request has changed nothing.
+Concurrent requests to an open server are bounded (``limits``, ``ServerTuning``): new sessions of one address,
+typed turns and followers, in all and of one session, and reads of one address (``read_pace``). A page holds a
+megabyte at most. A page with fewer events than requested may therefore not be the last one; ``after`` shows
+it. A refused request has changed nothing.
 """
 
 import asyncio
@@ -63,21 +63,21 @@ from session_store.faults import log_failure
 from session_store.rows import SESSION_ID, SHOWN_CHARS, SessionInfo
 
 PATH = "/api/sessions"
-# Surface of typed turns, and of sessions that are made for them.
+# Surface of typed turns, and of sessions that are created for them.
 APP: AppId = "turnbased"
 IMPORT_PATH = f"{PATH}/import"
 MAX_PAGE = 1_000
-# Lines of an export that are sent together.
+# Characters of an export that are sent together.
 EXPORT_CHUNK_CHARS = 65_536
-# Events of other kinds have keys too, with a dot in them: a client's key has none.
+# Other events have keys too, which contain a dot. A client's key contains none.
 CLIENT_KEY = r"^[A-Za-z0-9_-]{1,200}$"
-# A comment now and then tells a proxy, and the server, that the reader is still there.
+# A regular comment shows a proxy, and the server, that the reader is still connected.
 SSE_KEEPALIVE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEvent:
-    """One server-sent event of a typed turn.
+    """Server-sent event of a typed turn.
 
     Attributes:
         name: ``turn``, ``delta``, ``done``.
@@ -89,7 +89,7 @@ class TurnEvent:
 
 
 class Typing(Protocol):
-    """Answers a typed turn (``pipelines.chat``); a closed generator ends it."""
+    """Function that answers a typed turn (``pipelines.chat``); closing the generator ends the turn."""
 
     def __call__(
         self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity
@@ -105,7 +105,7 @@ class Message(BaseModel):
 
 
 def known_id(session_id: str) -> str:
-    """A path's session id, checked before anything else sees it."""
+    """Return a path's session id after checking its form."""
     if not SESSION_ID.fullmatch(session_id):
         raise HTTPException(404, "no such session")
     return session_id
@@ -127,16 +127,16 @@ def session_api(
     operators: Operators,
     audit: AuditLog,
 ) -> APIRouter:
-    """The routes.
+    """Return the routes.
 
     Args:
         conversations: of this process, with their store.
         type_turn: answers typed turns.
         settings: of the server.
-        usage: sessions that each client may begin; what answers typed turns counts those.
-        access: who may make a session, and use one.
-        operators: who may list and import.
-        audit: where deletions are written down.
+        usage: limits the sessions that each client may begin; ``type_turn`` counts the turns.
+        access: checks that a client may create or use a session.
+        operators: checks that a client may list and import.
+        audit: records deletions.
     """
     store = conversations.store
     turns = Places(
@@ -243,7 +243,7 @@ def session_api(
         last_event_id: Annotated[int | None, Header(ge=0)] = None,
     ) -> EventStream:
         await store.info(session_id)
-        # A browser that reconnects says what it has.
+        # A browser that reconnects reports the last event that it has.
         after_seq = after_seq if last_event_id is None else max(after_seq, last_event_id)
         found = store.follow(session_id, after_seq=after_seq)
         chunks = _followed(found, partial(followers.take, session_id), partial(pace.read, client(request)))
@@ -290,19 +290,22 @@ def session_api(
 
 
 def shown_info(info: SessionInfo) -> dict[str, object]:
-    """A session for programs, without its owner: a digest that says nothing to them."""
+    """Return a session for programs, without its owner, a digest that is of no use to them."""
     facts = asdict(info)
     del facts["owner"]
     return facts
 
 
 def as_json(event: Event) -> dict[str, object]:
-    """An event for programs. Its payload is not copied: that takes several times as long as encoding it."""
+    """Return an event for programs.
+
+    Its payload is not copied, which would take several times as long as encoding it.
+    """
     return {field.name: getattr(event, field.name) for field in fields(event)}
 
 
 async def on_store_error(_request: Request, error: Exception) -> JSONResponse:
-    """Statuses of what a session store refuses."""
+    """Return the answer for an error of the session store."""
     status = 409 if isinstance(error, FencedError | KeyReusedError | SessionExistsError) else 400
     headers = {}
     if isinstance(error, UnknownSessionError):
@@ -322,7 +325,10 @@ def _place(after: str | None) -> tuple[int, int] | None:
 
 
 def _as_utf8(text: str) -> bytes:
-    """JSON text. Half of a surrogate pair, which JSON can hold and UTF-8 cannot, is an escape again."""
+    """Encode JSON text as UTF-8.
+
+    Half of a surrogate pair, which JSON can hold and UTF-8 cannot, becomes an escape again.
+    """
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -341,14 +347,14 @@ async def _streamed(turn: AsyncGenerator[TurnEvent, None], place: Callable[[], P
                     begun = True
                     yield _chunk(event.name, event.data)
             except Exception as error:
-                # The first event stands for the commit: what goes wrong before it is a status, not a stream.
+                # The first event confirms the commit: an error before it is a status, not a stream.
                 if not begun:
                     raise
                 yield _chunk("error", {"error": _told(error)})
 
 
 def _told(error: Exception) -> str:
-    """What the reader of a typed turn is told of its failure."""
+    """Return the error text for the reader of a typed turn."""
     if isinstance(error, AgentError):
         return str(error)
     log_failure("a typed turn failed", error)
@@ -374,7 +380,7 @@ async def _followed(events: AsyncGenerator[Event, None], place: Callable[[], Pla
     pending: asyncio.Future[Event] | None = None
     with place():
         try:
-            # At once: a reader waits for the status before it believes that it follows.
+            # Sent at once: a reader waits for the status to know that it follows.
             yield ": here\n\n"
             while True:
                 pending = pending or asyncio.ensure_future(anext(events))
@@ -394,5 +400,5 @@ async def _followed(events: AsyncGenerator[Event, None], place: Callable[[], Pla
             if pending is not None:
                 pending.cancel()
                 await asyncio.gather(pending, return_exceptions=True)
-            # Not left to the garbage collector: it is one of the followers until then.
+            # Not left to the garbage collector: it counts as a follower until then.
             await events.aclose()

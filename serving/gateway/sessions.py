@@ -1,10 +1,10 @@
-"""What ``POST /start`` keeps for the offer that follows.
+"""Bodies of ``POST /start``, kept for the offer that follows.
 
-Decides how much memory strangers may take and for how long: a body is kept as JSON text of bounded size, a
-session without a call is forgotten after ``expire_s`` by the loop's clock, and there are at most
-``max_sessions`` of them. When that many wait, the client (address) that holds most loses its oldest: whoever
-floods pushes out what is theirs, not somebody else's. A session in a call is never dropped, its time starts
-again when the call ends. Owns no task: expired sessions go when the next one comes.
+Decides how much memory strangers may use, and for how long. A body is kept as JSON text of bounded size. A
+session without a call expires after ``expire_s`` of the loop's clock, and there are at most ``max_sessions``
+of them. When that many wait, the client (address) with the most loses its oldest one: a flood displaces only
+its own sessions. A session in a call is never dropped; its time starts again when the call ends. Owns no
+task: expired sessions are removed when the next one comes.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from core.grants import ANONYMOUS, ClientIdentity
 
 @dataclass(eq=False)
 class StartedSession:
-    """One session.
+    """Started session.
 
     Attributes:
-        client: who started it.
-        body_json: what the client gave with it, as JSON.
-        expires_s: loop time after which it is forgotten, unless it is in use.
-        identity: of the client that started it, whose credential was spent on it.
-        opening: an offer of it is being answered.
+        client: address of the client that started it.
+        body_json: body of the client, as JSON.
+        expires_s: loop time after which it is removed, unless it is in use.
+        identity: of the client that started it, whose credential was used up by that.
+        opening: true while an offer of it is being answered.
         call: its latest conversation.
         pc_id: its latest connection.
     """
@@ -43,12 +43,12 @@ class StartedSession:
 
     @property
     def in_use(self) -> bool:
-        """Whether it has a conversation, or is about to."""
+        """True when it has a conversation, or is about to."""
         return self.opening or (self.call is not None and not self.call.done())
 
     @contextmanager
     def being_opened(self) -> Iterator[None]:
-        """Keep others from opening it meanwhile."""
+        """Prevent a second offer from opening it meanwhile."""
         self.opening = True
         try:
             yield
@@ -56,17 +56,17 @@ class StartedSession:
             self.opening = False
 
     def body(self) -> dict[str, Any]:
-        """What the client gave."""
+        """Return the body of the client."""
         body: dict[str, Any] = json.loads(self.body_json)
         return body
 
 
 class StartedSessions:
-    """The sessions of this process.
+    """Started sessions of this process.
 
     Args:
-        max_sessions: how many may wait for their offer.
-        expire_s: how long one may wait.
+        max_sessions: maximum number that wait for their offer.
+        expire_s: longest wait of one.
     """
 
     def __init__(self, *, max_sessions: int, expire_s: float) -> None:
@@ -78,7 +78,7 @@ class StartedSessions:
         return len(self._sessions)
 
     def open(self, body_json: bytes, *, client: str, identity: ClientIdentity = ANONYMOUS) -> str:
-        """Keep a body; returns the id that brings it back."""
+        """Keep a body; return the id of its session."""
         now_s = asyncio.get_running_loop().time()
         waiting = {}
         for session_id, session in list(self._sessions.items()):
@@ -96,7 +96,7 @@ class StartedSessions:
         return session_id
 
     def get(self, session_id: str) -> StartedSession | None:
-        """The session, unless it is unknown or expired."""
+        """Return the session; None if it is unknown or has expired."""
         session = self._sessions.get(session_id)
         if session is None or session.in_use:
             return session
@@ -106,7 +106,7 @@ class StartedSessions:
         return session
 
     def called(self, session: StartedSession, pc_id: str, call: asyncio.Task[None] | None) -> None:
-        """Note the connection of a session, and its conversation where a new one has begun."""
+        """Record the connection of a session, and its conversation where a new one has begun."""
         session.pc_id = pc_id
         if call is None or call is session.call:
             return

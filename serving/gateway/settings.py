@@ -1,4 +1,4 @@
-"""Bounds of the public edge."""
+"""Settings and bounds of the public edge."""
 
 import ipaddress
 from typing import Literal
@@ -13,15 +13,15 @@ from serving.scheduler.call_queue import CallQueueSettings
 # users may begin calls (docs/operations.md).
 ADMIN_TOKEN_ENV = "PARLEY_ADMIN_TOKEN"
 CALL_KEYS_ENV = "PARLEY_CALL_KEYS"
-# A socket that sends a longer message is closed (1009); a second of audio and a picture in base64 are some
+# A socket that sends a longer message is closed (1009). A second of audio and a picture in base64 are some
 # 400 kB.
 MAX_SOCKET_BYTES = 4_000_000
-# Addresses that are counted; the one not seen for longest is forgotten.
+# Addresses that are counted; the one not seen for longest is evicted.
 COUNTED_CLIENTS = 10_000
 
 
 class ServerSettings(StrictModel):
-    """Where the server listens and what it takes in."""
+    """Address and limits of the server."""
 
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for a container")
     port: int = Field(7860, ge=0, le=65_535, description="port to listen on; 0: one that is free")
@@ -107,7 +107,7 @@ class ServerSettings(StrictModel):
 
 
 class ServerTuning(ServerSettings):
-    """Settings with the values beside them that no deployment sets."""
+    """Settings, completed by values that no deployment sets."""
 
     max_body_bytes: int = Field(200_000, ge=1_000, le=10_000_000, description="larger request bodies get 413")
     max_head_bytes: int = Field(

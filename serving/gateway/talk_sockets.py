@@ -1,14 +1,19 @@
-"""Sockets of clients that speak a protocol of their own: who may open one, and which protocol it is.
+"""Sockets of clients with a protocol of their own: admission, and selection of the protocol.
 
-In: a handshake. Out: one conversation in the caller's dialect (``protocols``), run like every other call.
-Whoever is refused is refused before the socket is accepted, with an HTTP status and the reason: a page of
-another origin (403), who has no token where tokens are asked for (401), a surface that is switched off (403),
-a client that begins too much (429), a server that is full or has no store (503), an unknown session (404).
-A client of a protocol that has messages for it (``Dialect.queues``) waits for a line when the server is full;
-one of another protocol is refused.
+Input: a handshake. Output: one conversation in the client's dialect (``protocols``), run like every other
+call. A client is refused before the socket is accepted, with an HTTP status and the reason:
+
+* 401: no token where one is needed;
+* 403: a page of another origin, or a surface that is switched off;
+* 404: an unknown session;
+* 429: a client that begins too much;
+* 503: a server that is full or has no store.
+
+A client whose protocol has messages for it (``Dialect.queues``) waits for a line when the server is full; any
+other is refused.
 
 ``/ws/half_duplex/{name}`` is a call by turns in the MiniCPM-o server's protocol, under its client's name.
-``/v1/realtime`` speaks three dialects: OpenAI's for ``?model=``, the MiniCPM-o server's for ``?mode=``, and
+``/v1/realtime`` serves three dialects: OpenAI's for ``?model=``, the MiniCPM-o server's for ``?mode=``, and
 Unmute's for the subprotocol ``realtime`` alone.
 """
 
@@ -48,28 +53,28 @@ from serving.gateway.usage import UsageLimits
 CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
 Mode = Literal["cascade", "duplex"]
 SUBPROTOCOL = "realtime"
-# That may be selected; what carries a token is never sent back.
+# Subprotocols that may be selected; one that carries a token is never sent back.
 SUBPROTOCOLS = (SUBPROTOCOL, "parley")
-# What that server's clients put in front of their ids says which of its apps they are.
+# The prefix of an id shows which app of that server the client is.
 AUDIO_PREFIX = "adx_"
 MOST_MODEL_CHARS = 100
 DENY_S = 3.0
 
 
-# The longest call of a client that names a length (``timeout_s`` of /ws/half_duplex).
+# Longest call of a client that names a length (``timeout_s`` of /ws/half_duplex).
 LONGEST_NAMED_CALL_S = 1_800
 
 
 @dataclass(kw_only=True)
 class SocketArguments(Queueing, RunnerArguments):
-    """One call over a socket.
+    """Arguments of a call over a socket.
 
     Attributes:
         websocket: accepted.
-        dialect: that its client speaks.
+        dialect: protocol of its client.
         mode: of the pipeline.
-        identity: who opened it, and what they may do.
-        on_first_word: to be called when the first message of the client is taken.
+        identity: client that opened it, with its grants.
+        on_first_word: called when the first message of the client is accepted.
     """
 
     websocket: WebSocket
@@ -80,16 +85,16 @@ class SocketArguments(Queueing, RunnerArguments):
 
 
 class TalkSockets:
-    """The routes.
+    """Routes of the sockets.
 
     Args:
         settings: bounds.
-        calls: where conversations are started.
-        check_body: raises when a call cannot do with what the client gives for it.
-        usage: what each client may begin; a call that names no session begins one.
-        access: who may begin a call.
-        apps: surfaces that are switched off are refused.
-        default_mode: of callers who ask for none.
+        calls: starts conversations.
+        check_body: raises when a call is not possible with the client's body.
+        usage: limits what each client may begin; a call that names no session begins one.
+        access: checks that a client may begin a call.
+        apps: switches of the surfaces.
+        default_mode: of clients that request none.
     """
 
     def __init__(
@@ -112,7 +117,7 @@ class TalkSockets:
         self._default_mode = default_mode
 
     def router(self) -> APIRouter:
-        """The routes, to be included in an application."""
+        """Return the routes, to be included in an application."""
         router = APIRouter()
         router.add_api_websocket_route("/v1/realtime", self.realtime)
         router.add_api_websocket_route("/ws/duplex/{client_id}", self.duplex)
@@ -120,7 +125,7 @@ class TalkSockets:
         return router
 
     async def half_duplex(self, websocket: WebSocket, name: str) -> None:
-        """``/ws/half_duplex/{name}``."""
+        """Serve a socket of ``/ws/half_duplex/{name}``."""
 
         def make() -> Dialect:
             check_name(name)
@@ -129,12 +134,12 @@ class TalkSockets:
         await self.serve(websocket, make, app="half_duplex_audio", mode="cascade")
 
     async def duplex(self, websocket: WebSocket, client_id: str) -> None:
-        """``/ws/duplex/{id}``: the id is the client's own name for it, and opens nothing."""
+        """Serve a socket of ``/ws/duplex/{id}``; the client chooses the id, which opens nothing."""
         app: AppId = "audio_duplex" if client_id.startswith(AUDIO_PREFIX) else "omni"
         await self.serve(websocket, lambda: MiniCpmDuplex(time.time), app=app, mode="duplex")
 
     async def realtime(self, websocket: WebSocket) -> None:
-        """``/v1/realtime``, in one of its dialects."""
+        """Serve a socket of ``/v1/realtime``, in one of its dialects."""
         kind = websocket.query_params.get("mode")
         if kind is not None and "model" not in websocket.query_params:
             await self.serve(
@@ -165,14 +170,14 @@ class TalkSockets:
         mode: str | None = None,
         refuses: str = "",
     ) -> None:
-        """One socket from its handshake to the end of its conversation.
+        """Serve one socket from its handshake to the end of its conversation.
 
         Args:
             websocket: not accepted yet.
-            make: the dialect of its client.
-            app: the switch of this surface.
+            make: returns the dialect of its client.
+            app: switch of this surface.
             mode: of the pipeline; None: the client's choice, or the deployment's.
-            refuses: why it is refused.
+            refuses: reason for a refusal; empty: none.
         """
         wanted = mode or websocket.query_params.get("pipeline") or self._default_mode
         body: dict[str, object] = {"mode": wanted}
@@ -182,7 +187,7 @@ class TalkSockets:
         try:
             if refuses:
                 raise PeerError(refuses)
-            # First: a token is not spent on a socket that its path refuses.
+            # First, so that no token is used up by a socket that its path refuses.
             dialect = make()
             hears = self._calls.hears(wanted)
             admitted = await self.admit(websocket, body, app=app, hears=hears, may_wait=dialect.queues)
@@ -195,7 +200,7 @@ class TalkSockets:
             await deny(websocket, error)
             return
         try:
-            # A browser that offers any takes no socket that selects none.
+            # A browser that offers subprotocols rejects a socket that selects none.
             offered = [name for name in subprotocols_of(websocket) if name in SUBPROTOCOLS]
             await websocket.accept(offered[0] if offered else None)
             arguments = SocketArguments(
@@ -235,20 +240,20 @@ class TalkSockets:
         hears: bool,
         may_wait: bool = False,
     ) -> AdmittedClient:
-        """Let a handshake pass, of any surface; the one place where that is decided.
+        """Admit a handshake of any surface; the single place of that decision.
 
         Args:
             websocket: not accepted yet.
-            body: what is asked for: ``mode``, ``session``.
-            app: the switch of the surface.
-            hears: whether the recogniser would hear the caller.
+            body: request of the client: ``mode``, ``session``.
+            app: switch of the surface.
+            hears: true when the call would use the recogniser.
             may_wait: a place in the queue for a line is enough.
 
         Returns:
             Identity of the client, and a token for another beginning, as ``Access.admit``.
 
         Raises:
-            HTTPException, AgentError: it does not; see ``deny``.
+            HTTPException, AgentError: it is refused; see ``deny``.
         """
         check_origin(websocket, allowed=self._settings.allowed_origins)
         self._apps.check(app)
@@ -258,18 +263,18 @@ class TalkSockets:
         await self._check_body(body, identity)
         if "session" not in body:
             self._usage.take_session(identity)
-        # Last: a token is spent on a conversation that begins.
+        # Last, so that a token is used up only by a conversation that begins.
         return await self._access.admit(websocket, app)
 
 
 def subprotocols_of(websocket: WebSocket) -> list[str]:
-    """What a client offers, without what carries its token."""
+    """Return the subprotocols that a client offers, without the one that carries its token."""
     offered = websocket.scope.get("subprotocols") or []
     return [name for name in offered if not name.startswith(TOKENS)]
 
 
 def _mode_of(model: str) -> str | None:
-    """A client chooses by the model's name; any other name is the deployment's choice."""
+    """Return the mode that a model's name selects; None for any other name: the deployment decides."""
     return {"parley-cascade": "cascade", "parley-duplex": "duplex"}.get(model)
 
 
@@ -277,7 +282,7 @@ async def deny(websocket: WebSocket, error: Exception) -> None:
     """Refuse a handshake, with the reason where the server can send one."""
     status, message, retry_s = _status_of(error)
     if websocket.application_state is not WebSocketState.CONNECTING:
-        # It was accepted, and somebody else has taken the last line meanwhile.
+        # It was accepted, and another client has taken the last line meanwhile.
         await close_socket(websocket, 1013 if status in (429, 503) else 1008, message, within_s=DENY_S)
         return
     headers = {"Retry-After": str(max(1, round(retry_s)))} if retry_s else None

@@ -1,6 +1,6 @@
-"""Routes that only Twilio's calls have: their states, transfers to a person, and calls that are placed.
+"""Routes for Twilio calls only: their states, transfers to a person, and outbound calls.
 
-In: signed webhooks, and requests of the operator. Out: TwiML, and posts of Twilio's REST interface
+Inputs: signed webhooks, and requests of the operator. Outputs: TwiML, and posts of Twilio's REST API
 (``PhoneDesk``).
 """
 
@@ -24,12 +24,12 @@ from serving.gateway.phone_settings import REACHED, PhoneRoutesSettings
 from serving.gateway.phone_tokens import StreamTokens
 from serving.gateway.talk_sockets import CheckBody
 
-# Twilio begins so many calls a second, and lets others wait this long: it says when one has ended.
+# Twilio limits the calls placed per second, and queues others for this long; it reports when one has ended.
 MOST_QUEUED_S = 300.0
 
 
 class Wanted(BaseModel):
-    """Body of a call that is to be begun."""
+    """Body of a request for an outbound call."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -37,20 +37,20 @@ class Wanted(BaseModel):
 
 
 class TwilioRoutes:
-    """The routes.
+    """Routes for Twilio calls.
 
     Args:
         carrier: checks webhooks.
         phone: settings of telephone calls.
         tokens: of calls that were answered.
         queue: of callers who wait for a line; None: they do not.
-        check_body: raises when no call can be held.
+        check_body: raises when a call is not possible.
         mode: of calls.
-        hears: whether the recogniser hears such a caller.
-        wake: called when somebody has left the queue.
-        desk: what can be done with calls.
-        check: a dependency of what only the operator may do; None: calls are not begun here.
-        audit: where calls that are begun are written down.
+        hears: returns whether such a call uses the recogniser.
+        wake: called when a caller has left the queue.
+        desk: controls calls.
+        check: a dependency for the operator's routes; None: no calls are placed here.
+        audit: records outbound calls.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TwilioRoutes:
         )
 
     async def begin(self, wanted: Wanted) -> dict[str, str]:
-        """An operator has somebody rung up: the bot talks to whoever answers."""
+        """Place a call for an operator: the bot talks to the person who answers."""
         phone = self._phone
         if phone.number is None or phone.public_url is None or not self._desk.can_call:
             missing = "phone.number, phone.public_url and an account of Twilio are needed to begin calls"
@@ -135,14 +135,14 @@ class TwilioRoutes:
         return {"call_sid": sid}
 
     async def state(self, call_sid: str) -> dict[str, str]:
-        """How a call that was begun here stands, in Twilio's words."""
+        """Return the state of a call that was placed here, in Twilio's terms."""
         state = self._desk.state_of(call_sid)
         if state is None:
             raise HTTPException(404, "no such call is known")
         return {"call_sid": call_sid, "status": state}
 
     async def call_status(self, request: Request) -> Response:
-        """How a call stands."""
+        """Process a webhook about the state of a call."""
         fields = await self._carrier.form(request)
         call_sid, state = field_of(fields, "CallSid"), field_of(fields, "CallStatus")
         logger.info(f"call {call_sid[:40]}: {state[:40]}")
@@ -151,20 +151,20 @@ class TwilioRoutes:
         return Response(status_code=204)
 
     async def transfer_answer(self, request: Request, token: str) -> Response:
-        """A person who was rung up has pressed a key, or none."""
+        """Process the key that the person of a transfer has pressed, or none."""
         fields = await self._carrier.form(request)
         answer = await self._desk.answered(token, field_of(fields, "Digits"))
         text = answer if answer is not None else twiml.end("The caller is not there any more.")
         return Response(text, media_type="text/xml")
 
     async def transfer_status(self, request: Request, token: str) -> Response:
-        """How their call stands."""
+        """Process a webhook about the state of that person's call."""
         fields = await self._carrier.form(request)
         self._desk.ended(token, field_of(fields, "CallStatus"))
         return Response(status_code=204)
 
     async def stream_status(self, request: Request) -> Response:
-        """How a stream began, ended or failed: for the log."""
+        """Log the beginning, the end or the failure of a stream."""
         fields = await self._carrier.form(request)
         event, error = field_of(fields, "StreamEvent"), field_of(fields, "StreamError")
         level = "WARNING" if error else "INFO"
@@ -172,7 +172,7 @@ class TwilioRoutes:
         return Response(status_code=204)
 
     def _follow(self, call_sid: str, state: str) -> None:
-        """The token of a call that has ended is void; one that is answered has as long as any other."""
+        """Revoke the token of a call that has ended; restart the time limit of one that is answered."""
         if self._queue is not None and state in ENDED and self._queue.leave(call_sid) is not None:
             self._wake()
         if state in ENDED:

@@ -1,7 +1,7 @@
-"""What Unmute's front end asks by HTTP before it opens its socket: whether the server is well, which voices.
+"""HTTP routes that Unmute's front end requests before it opens its socket: health, and voices.
 
-The engines are in this process, and loaded before it listens: what it can say of them is that they are. There
-is one voice, the deployment's; none is cloned here, and who sends one is told so.
+The engines run in this process and are loaded before it listens, so they are reported as available. There is
+one voice, the deployment's. Voices are not cloned here, and a request to do so is refused with that reason.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,10 +15,10 @@ NOT_CLONED = "voices are not cloned here: the deployment has one voice"
 
 
 def unmute_router(describe: Callable[[], Mapping[str, object]]) -> APIRouter:
-    """The routes.
+    """Return the routes.
 
     Args:
-        describe: names of the engines, as in ``/status``.
+        describe: returns the names of the engines, as in ``/status``.
     """
     router = APIRouter()
 

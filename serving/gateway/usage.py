@@ -1,13 +1,13 @@
 """Usage of one client: sessions and turns per minute, model requests in all, and concurrent calls.
 
-A turn is counted when a model is asked to answer it. Further requests within it, after tool results, are not
-counted as turns; in the total of a token (``Grants.max_requests``) every request is. Totals are counted in
-the memory of this process: another process counts anew, and so does this one after a restart.
+A turn is counted when a model is requested to answer it. Further requests within it, after tool results, are
+not counted as turns; the total of a token (``Grants.max_requests``) counts every request. Totals are kept in
+the memory of this process: another process, or a restart, begins anew.
 
-Counted by identity (``core.grants``): for an application and its users by owner, for an anonymous client by
-address. The operator is not counted, and neither is an identity without owner and address (a call on this
-machine). One object of each for the whole process, shared by every surface: a client does not get a new
-allowance with another protocol.
+Usage is counted by identity (``core.grants``): by owner for an application and its users, by address for an
+anonymous client. The operator is not counted, nor is an identity without owner and address (a call on this
+machine). One object of each kind serves the whole process and all surfaces: a client gets no new allowance
+with another protocol.
 """
 
 import time
@@ -18,17 +18,17 @@ from core.grants import ClientIdentity, Grants
 from serving.gateway.limits import Place, Rate, ShareError
 from serving.gateway.settings import COUNTED_CLIENTS, ServerSettings
 
-# Of all lines, those that one address may have whose client shows no key.
+# Share of the lines for one address whose client presents no key.
 ADDRESS_LINES = 0.75
-# Of the turns of a minute, so many at once: 60 of 240 by default.
+# Share of a minute's turns that may be taken at once: 60 of 240 by default.
 REQUESTS_AT_ONCE = 0.25
-# Totals of tokens that are counted at a time, some 20 MB, and how long after its last request one is kept:
-# longer than any token is good for.
+# Number of token totals that are kept, some 20 MB, and how long after its last request one is kept: longer
+# than any token is valid.
 MOST_BUDGETS, BUDGET_S = 100_000, 8 * 86_400.0
 
 
 class RequestRate:
-    """Rate of one kind of request: of an address, or of an application that has shown its key.
+    """Rate of one kind of request, of an address or of an application with a key.
 
     Args:
         settings: of the server.
@@ -42,10 +42,10 @@ class RequestRate:
         self._rate = Rate(per_minute, full, clients=COUNTED_CLIENTS)
 
     def take(self, identity: ClientIdentity) -> None:
-        """Count one request; one of the operator is not counted.
+        """Count one request, except of the operator.
 
         Raises:
-            ShareError: the client has made all that it may for now.
+            ShareError: the client has used up its rate.
         """
         if identity.is_operator:
             return
@@ -56,22 +56,26 @@ class RequestRate:
 
 
 class RequestBudgets:
-    """Model requests in all, of tokens that carry a total.
+    """Total model requests of tokens that carry a limit.
 
     Args:
-        most: totals that are counted at a time; a token with another one gets no request until some are
-            forgotten, because one that is forgotten early could be spent again.
+        most: number of totals that are kept. A token with a further one gets no request until some are
+            removed, because one that is removed early could be spent again.
         wall_s: Unix time.
     """
 
     def __init__(self, *, most: int = MOST_BUDGETS, wall_s: Callable[[], float] = time.time) -> None:
         self._most = most
         self._wall_s = wall_s
-        # Requests of each and the time of the last one, the least recently used first.
+        # Requests of each token and the time of the last one, the least recently used first.
         self._spent: dict[str, tuple[int, float]] = {}
 
     def check(self, grants: Grants) -> None:
-        """Find out whether a request is left. Raises ShareError when none is."""
+        """Check that a request is left.
+
+        Raises:
+            ShareError: none is left, or too many totals are kept.
+        """
         total = grants.max_requests
         if total is None:
             return
@@ -88,7 +92,11 @@ class RequestBudgets:
                 raise ShareError("too many tokens with a total are in use, try again later", limit=self._most)
 
     def take(self, grants: Grants) -> None:
-        """Count a request. Errors as ``check``."""
+        """Count a request.
+
+        Raises:
+            ShareError: as ``check`` does.
+        """
         self.check(grants)
         if grants.max_requests is not None:
             spent, _ = self._spent.pop(grants.budget, (0, 0.0))
@@ -132,13 +140,13 @@ class UsageLimits:
         )
 
     def take(self, identity: ClientIdentity) -> Place:
-        """Count one turn, in every count that it is part of or, where one of them refuses it, in none.
+        """Count one turn in every count that it is part of or, where one of them refuses it, in none.
 
         Returns:
-            The counted turn. Give it back where the model is not asked.
+            The counted turn, to be released where no model request is made.
 
         Raises:
-            ShareError: the client has made all that it may for now, or its grants have ended.
+            ShareError: the client has used up its rate, or its grants have ended.
         """
         limits = self._limits(identity)
         for client, limit in limits:
@@ -162,7 +170,7 @@ class UsageLimits:
         return True
 
     def has_request(self, identity: ClientIdentity) -> bool:
-        """Tell whether ``take`` would count another turn; counts none."""
+        """Return whether ``take`` would count another turn; counts none."""
         try:
             for client, limit in self._limits(identity):
                 self._requests.check(client, limit=limit)
@@ -172,7 +180,7 @@ class UsageLimits:
         return True
 
     def try_take(self, identity: ClientIdentity) -> bool:
-        """Count one turn if the client may have it; tell whether it may."""
+        """Count one turn if the client may have it; return whether it may."""
         try:
             self.take(identity)
         except ShareError:
@@ -191,7 +199,7 @@ class UsageLimits:
         if not identity.owner:
             anonymous = limit or clients.anonymous.turns_per_minute
             return [(identity.address, anonymous)] if identity.address else []
-        # Requests of its users count for the application too: it is the one that pays.
+        # Requests of its users count for the application too, because it pays for them.
         own = [] if identity.is_application else [(identity.owner, limit or clients.user.turns_per_minute)]
         return [*own, (identity.application, clients.key.turns_per_minute)]
 
@@ -199,18 +207,18 @@ class UsageLimits:
         """Count one new session.
 
         Raises:
-            ShareError: the client has begun all that it may for now.
+            ShareError: the client has used up its rate.
         """
         self._sessions.take(identity)
 
 
 def share_of(lines: int, share: float, *, least: int = 1) -> int:
-    """Return how many of some lines are a share of them: not all, unless there are no more than ``least``.
+    """Return the number of lines in a share: not all of them, unless there are no more than ``least``.
 
     Args:
-        lines: that there are now.
+        lines: present number.
         share: between 0 and 1.
-        least: even where the share is smaller.
+        least: minimum, even where the share is smaller.
     """
     return lines if lines <= least else min(max(least, int(lines * share)), lines - 1)
 
@@ -230,15 +238,15 @@ class CallShares:
     def check(
         self, identity: ClientIdentity, *, lines: int | None = None, heard_lines: int | None = None
     ) -> None:
-        """Find out whether the client may have one call more.
+        """Check that the client may have one more call.
 
         Args:
             identity: of the client.
-            lines: calls that there may be now; None: ``max_calls``.
-            heard_lines: those of them whose caller the recogniser hears, for one of these; None: for another.
+            lines: present number of lines; None: ``max_calls``.
+            heard_lines: those for calls that use the recogniser, if this is one; None: it is not.
 
         Raises:
-            ShareError: it has all that it may have at a time.
+            ShareError: it has as many as it may have at a time.
         """
         lines = self._max_calls if lines is None else lines
         for client, limit in self._limits(identity, lines, heard_lines).items():
@@ -250,7 +258,14 @@ class CallShares:
     def take(
         self, identity: ClientIdentity, *, lines: int | None = None, heard_lines: int | None = None
     ) -> Place:
-        """Take a share for one call. Arguments and errors as ``check``."""
+        """Take a share for one call.
+
+        Args:
+            identity, lines, heard_lines: as for ``check``.
+
+        Raises:
+            ShareError: as ``check`` does.
+        """
         self.check(identity, lines=lines, heard_lines=heard_lines)
         limits = self._limits(identity, self._max_calls, heard_lines)
         for client in limits:
@@ -264,7 +279,7 @@ class CallShares:
                 del self._taken[client]
 
     def _limits(self, identity: ClientIdentity, lines: int, heard_lines: int | None) -> dict[str, int]:
-        """Every count that a call of this client is part of, with its limit."""
+        """Return every count that a call of this client is part of, with its limit."""
         if identity.is_operator:
             return {}
         limits: dict[str, int] = {}
@@ -280,5 +295,5 @@ class CallShares:
         return limits
 
     def _of_address(self, lines: int) -> int:
-        # Of two lines a person with two pages has both.
+        # With two lines in all, a person with two pages may have both.
         return self._clients.anonymous.max_calls or share_of(lines, ADDRESS_LINES, least=2)

@@ -1,10 +1,10 @@
-"""A process that decodes one file of a stranger's, and may be harmed by it.
+"""Process that decodes one untrusted file, and may be harmed by it.
 
-Run by path in an isolated interpreter (``python -I``) by ``voice_decoder``; nothing imports it. In: the bytes
-of the file on standard input. Out: 16-bit mono PCM on standard output, or an exit status that says why not.
-Before it reads a byte it gives up what it does not need: memory, processor time, files to write, files to
-open. The demuxer may be one of those below and opens nothing else: a playlist could name files of this
-machine, or hosts near it.
+``voice_decoder`` runs it by path in an isolated interpreter (``python -I``); nothing imports it. Input: the
+bytes of the file on standard input. Output: 16-bit mono PCM on standard output, or an exit status for the
+reason of the failure. Before it reads a byte it gives up what it does not need: memory, processor time,
+writing and opening files. Only the demuxers below are allowed, and they open nothing else: a playlist could
+name files of this machine, or hosts near it.
 
 Arguments: RATE_HZ MOST_SAMPLES MEMORY_BYTES CPU_S.
 """
@@ -19,14 +19,14 @@ from av.error import FFmpegError
 
 EXIT_NOT_AUDIO, EXIT_TOO_LONG, EXIT_TOO_LARGE = 3, 4, 5
 DEMUXERS = "wav,w64,aiff,mp3,flac,ogg,matroska,webm,mov,mp4,m4a,3gp,3g2,mj2,aac,amr,caf"
-# No protocol: the file is read through our own functions. An unknown name stands for none at all.
+# No protocol: the file is read through our own functions. FFmpeg has no protocol of this name.
 PROTOCOLS = "none"
-# Standard input, output and error, and what Python keeps for itself.
+# Standard input, output and error, and files that Python keeps open.
 MOST_FILES = 16
 
 
 def give_up(memory_bytes: int, cpu_s: int) -> None:
-    """For the whole life of the process."""
+    """Set the resource limits for the whole life of the process."""
     limits = {
         resource.RLIMIT_CPU: cpu_s,
         resource.RLIMIT_FSIZE: 0,
@@ -34,14 +34,18 @@ def give_up(memory_bytes: int, cpu_s: int) -> None:
         resource.RLIMIT_NOFILE: MOST_FILES,
     }
     if sys.platform != "darwin":
-        # macOS knows the name and takes no value for it.
+        # macOS has the name and accepts no value for it.
         limits[resource.RLIMIT_AS] = memory_bytes
     for name, limit in limits.items():
         resource.setrlimit(name, (limit, limit))
 
 
 def decode(data: bytes, *, rate_hz: int, most_samples: int) -> bytes:
-    """Mono PCM of the first audio stream. Raises OverflowError when there is more of it than is wanted."""
+    """Return mono PCM of the first audio stream.
+
+    Raises:
+        OverflowError: there is more of it than ``most_samples``.
+    """
     pcm = bytearray()
     options = {"format_whitelist": DEMUXERS, "protocol_whitelist": PROTOCOLS}
     with av.open(io.BytesIO(data), "r", options=options, metadata_errors="ignore") as container:
@@ -62,9 +66,9 @@ def decode(data: bytes, *, rate_hz: int, most_samples: int) -> bytes:
 
 
 def main() -> int:
-    """The exit status."""
+    """Decode standard input; return the exit status."""
     rate_hz, most_samples, memory_bytes, cpu_s = map(int, sys.argv[1:])
-    # What FFmpeg says of a broken file is nobody's news.
+    # FFmpeg's messages about a broken file are of no use.
     av.logging.set_level(None)
     give_up(memory_bytes, cpu_s)
     try:

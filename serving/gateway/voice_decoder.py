@@ -1,8 +1,8 @@
-"""Audio files of strangers to PCM, in a process that may be harmed by them (``voice_child``).
+"""Decode untrusted audio files to PCM, in a process that may be harmed by them (``voice_child``).
 
-Out: 16-bit mono PCM at ``RATE_HZ``, or a VoiceError that says why not. However a file behaves, the process is
-gone when ``decode`` returns: it is killed behind ``decode_s``, may use so much memory and no more, and no
-more is read from it than was asked for. So many at a time; the one too many is refused.
+Output: 16-bit mono PCM at ``RATE_HZ``, or a VoiceError with the reason. However a file behaves, the process
+has ended when ``decode`` returns. It is killed after ``decode_s``, its memory is limited, and no more is read
+from it than the maximum. The number of concurrent decodings is limited; a further one is refused.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ CHILD = Path(__file__).with_name("voice_child.py")
 
 
 class VoiceError(AgentError):
-    """A reference voice is not taken, or not there.
+    """A reference voice is not accepted, or does not exist.
 
     Attributes:
         status: of the answer.
@@ -36,7 +36,7 @@ class VoiceError(AgentError):
 
 
 class VoiceDecoder:
-    """See the module.
+    """Decoder of audio files, for one process of a gateway.
 
     Args:
         settings: bounds.
@@ -49,11 +49,11 @@ class VoiceDecoder:
         )
 
     async def decode(self, data: bytes) -> bytes:
-        """The PCM of a whole file.
+        """Return the PCM of a whole file.
 
         Raises:
             VoiceError: 400, no audio; 413, too much of it.
-            CapacityError: as many as may be are decoded now.
+            CapacityError: the maximum number of files is being decoded.
         """
         with self._places.take():
             status, pcm = await self._decode(data)
@@ -66,7 +66,7 @@ class VoiceDecoder:
         if status == EXIT_TOO_LARGE:
             raise VoiceError("decoding this file takes more memory than it may", status=413)
         if status != 0:
-            # Killed by its own limits, or by what it was given.
+            # Killed by its own limits, or by its input.
             raise VoiceError("this file could not be decoded within its bounds", status=400)
         if len(pcm) < 2 * ms_to_samples(settings.min_ms, RATE_HZ):
             raise VoiceError(f"the audio is shorter than {settings.min_ms} ms", status=400)
@@ -93,7 +93,7 @@ class VoiceDecoder:
             async with asyncio.timeout(settings.decode_s):
                 feeding = asyncio.create_task(_feed(process.stdin, data), name="voice.feed")
                 try:
-                    # One byte more tells that there would be more.
+                    # One additional byte shows that there is more.
                     pcm = await _read(process.stdout, 2 * self._most_samples + 1)
                 finally:
                     feeding.cancel()

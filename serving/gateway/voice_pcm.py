@@ -1,4 +1,4 @@
-"""A sound of the deployment's own as samples, as clients are given it."""
+"""Sound of the deployment as samples, in the form that clients receive."""
 
 import base64
 from pathlib import Path
@@ -11,13 +11,13 @@ from serving.gateway.voice_decoder import RATE_HZ
 
 
 class Pcm(BaseModel):
-    """A voice as samples.
+    """Voice as samples.
 
     Attributes:
         name: of its file.
         duration: in seconds.
         sample_rate: in Hz.
-        samples: how many.
+        samples: number of samples.
         base64: float32, little endian.
     """
 
@@ -29,11 +29,11 @@ class Pcm(BaseModel):
 
 
 def read_pcm(path: Path) -> Pcm:
-    """A file of the deployment's as float32 samples of 16 kHz. Blocks.
+    """Return a file of the deployment as float32 samples of 16 kHz. Blocks.
 
     Raises:
         OSError: it cannot be read.
-        MediaError: it is no audio.
+        MediaError: not audio.
     """
     pcm = decode_wav(path.read_bytes(), rate_hz=RATE_HZ)
     samples = pcm16_to_float(pcm)

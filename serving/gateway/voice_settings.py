@@ -8,7 +8,7 @@ from core.strict_model import StrictModel
 
 
 class VoiceSettings(StrictModel):
-    """What is taken in, how it is decoded and how much is kept."""
+    """Upload, decoding and storage of reference voices."""
 
     default: Path | None = Field(
         None, description="WAV that clients are given who have none; null: duplex.tts_voice of the deployment"
@@ -16,7 +16,7 @@ class VoiceSettings(StrictModel):
 
 
 class VoiceTuning(VoiceSettings):
-    """Settings with the values beside them that no deployment sets."""
+    """Settings, completed by values that no deployment sets."""
 
     max_voices: int = Field(100, ge=0, le=100_000, description="with so many kept another one gets 409")
     max_total_bytes: int = Field(
@@ -30,7 +30,7 @@ class VoiceTuning(VoiceSettings):
     decodes: int = Field(2, ge=1, le=64, description="at a time; one more gets 503")
     decode_s: float = Field(10.0, gt=0, le=600, description="longest time for one, also of the processor")
     decode_memory_bytes: int = Field(
-        # 300 MB are enough for 2 s of every format; the rest is for what a long file's index takes.
+        # 300 MB are enough for 2 s of every format; the rest is for the index of a long file.
         512 * 1024 * 1024,
         ge=200_000_000,
         le=64 * 1024**3,

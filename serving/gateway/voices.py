@@ -1,9 +1,9 @@
-"""The reference voices of one deployment: kept, listed, loaded, forgotten.
+"""Reference voices of one deployment: stored, listed, loaded, deleted.
 
-A voice is a WAV file (16 kHz, mono, 16 bit) of a name that is made here, and a line of ``registry.json``. The
-file is on the disk before the line, and the line is gone before the file: a crash leaves a file that nobody
-lists, and never a line without its file. A registry that cannot be read is set aside and made again from the
-files, without their names. One process writes a folder.
+A voice is a WAV file (16 kHz, mono, 16 bit) with a generated name, and an entry of ``registry.json``. The
+file is written before the entry, and the entry is removed before the file. A crash may leave a file without
+an entry, but never an entry without its file. A registry that cannot be read is renamed and rebuilt from the
+files, without the names of the voices. One process writes a folder.
 """
 
 import asyncio
@@ -32,21 +32,21 @@ REGISTRY = "registry.json"
 VOICE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 NAME = r"^[^\x00-\x1f\x7f]{1,100}$"
 WAV_HEADER_BYTES = 44
-# Younger files may be of an upload that is not listed yet.
+# Younger files may belong to an upload that has no entry yet.
 ORPHAN_S = 3_600
 
 
 class Voice(BaseModel):
-    """One voice, as that server's clients know it.
+    """Voice, as clients of the MiniCPM-o server receive it.
 
     Attributes:
-        id: made here.
+        id: generated here.
         name: for people.
         filename: in the folder.
-        source_type: how it came.
-        duration_ms: of it.
-        sample_rate: of it, in Hz.
-        created_at: when it came.
+        source_type: origin of the voice.
+        duration_ms: of the recording.
+        sample_rate: of the recording, in Hz.
+        created_at: time of the upload.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -64,10 +64,10 @@ _REGISTRY = TypeAdapter(list[Voice])
 
 
 class Voices:
-    """See the module. Reading the registry and loading a voice block; the others do not.
+    """Reference voices. Reading the registry and loading a voice block; the other methods do not.
 
     Args:
-        folder: of the voices; made with the first one.
+        folder: of the voices; created with the first one.
         settings: bounds.
     """
 
@@ -79,20 +79,20 @@ class Voices:
         self._voices = {voice.id: voice for voice in self._read()}
 
     def all(self) -> list[Voice]:
-        """The oldest first."""
+        """Return all voices, the oldest first."""
         return list(self._voices.values())
 
     async def add(self, name: str, data: bytes) -> Voice:
-        """Keep one; it is kept when this returns.
+        """Store a voice; it is stored when this returns.
 
         Args:
             name: for people.
             data: a whole audio file.
 
         Raises:
-            VoiceError: 400, no audio or no name; 413, too much; 409, too many are kept.
-            CapacityError: too many are decoded at this moment.
-            OSError: it could not be written, and is not kept.
+            VoiceError: 400, no audio or no name; 413, too much; 409, too many are stored.
+            CapacityError: the maximum number of files is being decoded.
+            OSError: it could not be written, and is not stored.
         """
         name = name.strip()
         if not re.fullmatch(NAME, name):
@@ -121,11 +121,11 @@ class Voices:
         return voice
 
     async def remove(self, voice_id: str) -> None:
-        """Forget one.
+        """Delete a voice.
 
         Raises:
-            VoiceError: 404, there is none of that id.
-            OSError: the registry could not be written, and it is kept.
+            VoiceError: 404, there is none with that id.
+            OSError: the registry could not be written, and the voice is not deleted.
         """
         async with self._writing:
             path = self.path(voice_id)
@@ -133,20 +133,20 @@ class Voices:
             path.unlink(missing_ok=True)
 
     def path(self, voice_id: str) -> Path:
-        """The file of a voice that is kept.
+        """Return the file of a stored voice.
 
         Raises:
-            VoiceError: 404, there is none of that id.
+            VoiceError: 404, there is none with that id.
         """
         if voice_id not in self._voices:
             raise _unknown()
         return self._path(voice_id)
 
     def load(self, voice_id: str) -> np.ndarray:
-        """A voice: float32, (samples,), 16 kHz, in [-1, 1]. Blocks for as long as reading its file takes.
+        """Return a voice: float32, (samples,), 16 kHz, in [-1, 1]. Blocks while its file is read.
 
         Raises:
-            VoiceError: 404, there is none of that id, or its file is gone.
+            VoiceError: 404, there is none with that id, or its file is missing.
         """
         try:
             return pcm16_to_float(decode_wav(self.path(voice_id).read_bytes(), rate_hz=RATE_HZ))
@@ -154,7 +154,7 @@ class Voices:
             raise VoiceError("the file of this voice is gone", status=404) from error
 
     def _path(self, voice_id: str) -> Path:
-        """Derived from an id of ours, in the folder, and no link that leads out of it."""
+        """Return the path for a generated id; it lies in the folder, and no link leads out of it."""
         path = self._folder / f"{voice_id}.wav"
         if not VOICE_ID.fullmatch(voice_id) or path.resolve().parent != self._folder.resolve():
             raise _unknown()
@@ -195,7 +195,7 @@ class Voices:
         return voices
 
     def _found(self) -> list[Voice]:
-        """What the files themselves say, the oldest first."""
+        """Return voices described by the files alone, the oldest first."""
         found = []
         for path in self._folder.glob("*.wav"):
             if not VOICE_ID.fullmatch(path.stem) or path.is_symlink():
@@ -218,7 +218,7 @@ class Voices:
         return sorted(found, key=lambda voice: voice.created_at)
 
     def _sweep(self, listed: set[str]) -> None:
-        """Files that a crash has left without a line, or behind one."""
+        """Delete files without an entry that a crash has left."""
         for path in (*self._folder.glob("*.wav"), *self._folder.glob(".*.wav.*")):
             with suppress(OSError):
                 is_old = time.time() - path.stat().st_mtime > ORPHAN_S

@@ -1,8 +1,8 @@
-"""Routes of reference voices: what an engine is to sound like.
+"""Routes of reference voices for engines.
 
 GET    /api/assets/ref_audio         {total, ref_audios}
 POST   /api/assets/ref_audio         {name, audio_base64: any audio file}; for the operator
-GET    /api/assets/ref_audio/{id}    the WAV; for the operator: it is somebody's voice
+GET    /api/assets/ref_audio/{id}    the WAV; for the operator, because it is a person's voice
 DELETE /api/assets/ref_audio/{id}    for the operator
 GET    /api/default_ref_audio        name, duration, sample_rate, samples, base64 (float32 PCM)
 """
@@ -28,14 +28,14 @@ from serving.gateway.voice_pcm import Pcm, read_pcm
 from serving.gateway.voices import Voice, Voices
 
 PATH = "/api/assets/ref_audio"
-# Of a body, beside the file: the name, and what JSON takes.
+# Part of a body other than the file: the name, and the overhead of JSON.
 BESIDE_BYTES = 10_000
 
 VoiceId = Annotated[str, InPath(max_length=100)]
 
 
 class VoiceList(BaseModel):
-    """All of them."""
+    """All voices."""
 
     total: int
     ref_audios: list[Voice]
@@ -51,7 +51,7 @@ class Upload(BaseModel):
 
 
 class Done(BaseModel):
-    """What became of a change."""
+    """Result of a change."""
 
     success: bool
     id: str
@@ -62,14 +62,14 @@ class Done(BaseModel):
 def voices_api(
     voices: Voices, default: Path | None, operators: Operators, settings: ServerTuning, pace: ReadPace
 ) -> APIRouter:
-    """The routes.
+    """Return the routes.
 
     Args:
         voices: of this deployment.
-        default: file of the voice for clients who have none.
-        operators: who may change and hear them.
+        default: file of the voice for clients without one.
+        operators: checks that a client may change and load voices.
         settings: of the server.
-        pace: of what clients read.
+        pace: limits the reads of clients.
     """
     router = APIRouter()
     max_bytes = -(-voices.settings.max_upload_bytes * 4 // 3) + BESIDE_BYTES
@@ -83,7 +83,7 @@ def voices_api(
     async def upload(request: Request) -> Done:
         check_origin(request, allowed=settings.allowed_origins)
         body = await read_body(request, max_bytes=max_bytes, within_s=settings.body_s)
-        # In a thread: ten megabytes of JSON would be silence in every call.
+        # In a thread: parsing ten megabytes of JSON would silence every call.
         name, data = await asyncio.to_thread(_uploaded, body)
         voice = await voices.add(name, data)
         message = f"kept, {voice.duration_ms / 1000:.1f} s long"
@@ -119,11 +119,16 @@ def voices_api(
 
 
 def _uploaded(body: bytes) -> tuple[str, bytes]:
-    """The name and the file. Raises ValidationError, or HTTPException: 400, it is not base64."""
+    """Return the name and the file of an upload.
+
+    Raises:
+        ValidationError: the body is invalid.
+        HTTPException: 400, the file is not base64.
+    """
     upload = Upload.model_validate_json(body)
     text = upload.audio_base64
     if text.startswith("data:"):
-        # As a FileReader of a browser gives it.
+        # In the form of a browser's FileReader.
         text = text.partition(",")[2]
     try:
         return upload.name, base64.b64decode(text, validate=True)

@@ -1,12 +1,14 @@
 """Routes of WebRTC calls: ``/start``, and offers and candidates with or without a started session.
 
-In: requests of browsers and Pipecat clients. Out: what the door answers (``transports.webrtc.signaling``).
-Decides what a started session may do: it brings the body that it was started with to its offer, and holds one
-call at a time, which it may renegotiate; with client keys a second call needs a credential of its own.
-Decides in which order an offer is checked, the cheapest first: the rate of its address or key, a free line or
-a place in the queue for one, the credential, the size and fields of the SDP, the session that it names. A
-peer connection is built after all of them, for a call in the queue too: its data channel is where the caller
-is told the place.
+Input: requests of browsers and Pipecat clients. Output: answers of the signalling
+(``transports.webrtc.signaling``). Decides what a started session may do: its offer gets the body with which
+it was started, and it holds one call at a time, which it may renegotiate. With client keys a second call
+needs a credential of its own.
+
+Decides the order in which an offer is checked, the cheapest check first: the rate of its address or key, a
+free line or a place in the queue for one, the credential, the size and fields of the SDP, the session that it
+names. A peer connection is created after all of them, also for a call in the queue, because its data channel
+reports the position to the caller.
 """
 
 import json
@@ -34,14 +36,14 @@ CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
 APP = "browser"
 # Name of the transport in the body of ``/start``, by the protocol of Pipecat's clients, and in the queue.
 TRANSPORT = "webrtc"
-# Client of the offer that this task answers. The signalling between the route and the call carries what a
-# client gives, and an identity must not be a part of that.
+# Client of the offer that this task answers. The signalling between the route and the call carries the
+# client's own data, and an identity must not be part of that.
 OFFERING: ContextVar[ClientIdentity] = ContextVar("parley.offering")
 # Started sessions that wait for their offer; with the default start_body_bytes they hold some 4 MB.
 MAX_STARTED_SESSIONS = 1_000
 
 
-# What POST /start may keep for its offer; more gets 413.
+# Bytes that POST /start may keep for its offer; more gets 413.
 START_BODY_BYTES = 4_096
 
 
@@ -50,8 +52,8 @@ class BrowserArguments(Queueing, SmallWebRTCRunnerArguments):
     """Arguments of a browser call.
 
     Attributes:
-        identity: who opened it, and what they may do.
-        on_first_word: to be called when the first media or message of the client has come.
+        identity: client that opened it, with its grants.
+        on_first_word: called when the first media or message of the client has come.
     """
 
     identity: ClientIdentity = ANONYMOUS
@@ -59,7 +61,7 @@ class BrowserArguments(Queueing, SmallWebRTCRunnerArguments):
 
 
 class Door(Protocol):
-    """What the routes need of the WebRTC signalling (``transports.webrtc.signaling.Signaling``)."""
+    """Interface of the WebRTC signalling (``transports.webrtc.signaling.Signaling``) for the routes."""
 
     def is_open(self, pc_id: str) -> bool: ...
     def check_json(self, body: dict[str, object]) -> dict[str, object]: ...
@@ -70,15 +72,15 @@ class Door(Protocol):
 
 
 class WebRtcRoutes:
-    """The routes and the sessions that were started by them.
+    """Routes of WebRTC calls, and the sessions that they have started.
 
     Args:
         settings: bounds.
         door: answers offers.
-        calls: the conversations that the door starts.
-        check_body: raises when a call cannot do with what the client gives for it.
-        usage: what each client may begin; a call that names no session begins one.
-        access: who may begin a call: who starts a session, or offers without one.
+        calls: conversations that the door starts.
+        check_body: raises when a call is not possible with the client's body.
+        usage: limits what each client may begin; a call that names no session begins one.
+        access: checks that a client may start a session, or send an offer without one.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class WebRtcRoutes:
         self._check_body = check_body
         self._usage = usage
         self._access = access
-        # A page takes two: POST /start, and the offer. They count whatever comes of them.
+        # A page needs two requests: POST /start, and the offer. They count whatever their result.
         self._requests = RequestRate(
             settings,
             2 * settings.sessions_per_minute,
@@ -107,7 +109,7 @@ class WebRtcRoutes:
         self._sessions = StartedSessions(max_sessions=MAX_STARTED_SESSIONS, expire_s=settings.start_expire_s)
 
     def router(self) -> APIRouter:
-        """The routes, to be included in an application."""
+        """Return the routes, to be included in an application."""
         router = APIRouter()
         router.post("/start")(self.start)
         router.post("/api/offer")(self.offer)
@@ -117,7 +119,7 @@ class WebRtcRoutes:
         return router
 
     async def start(self, request: Request) -> dict[str, object]:
-        """Keep what a client gives for its offer; tell it the session and how to connect."""
+        """Keep a client's body for its offer; return the session and how to connect."""
         body = await self._read(request)
         transport = body.get("transport", TRANSPORT)
         if transport != TRANSPORT:
@@ -129,12 +131,12 @@ class WebRtcRoutes:
         identity = await self._access.check(request, APP)
         self._calls.check_room(identity=identity, hears=hears, may_wait=True)
         await self._check_body(given if isinstance(given, dict) else {}, identity)
-        # As text: parsed, a body of empty objects takes twenty times as much.
+        # As text: parsed, a body of empty objects would take twenty times as much memory.
         text = json.dumps(given if isinstance(given, dict) else {}, ensure_ascii=False)
         kept = text.encode("utf-8", "surrogatepass")
         if len(kept) > START_BODY_BYTES:
             raise HTTPException(413, f"body: over {START_BODY_BYTES} bytes as JSON")
-        # Last: a token is spent on a call that may begin.
+        # Last, so that a token is used up only by a call that may begin.
         admitted = await self._access.admit(request, APP)
         session_id = self._sessions.open(kept, client=identity.address, identity=identity)
         answer: dict[str, object] = {"sessionId": session_id}
@@ -149,7 +151,7 @@ class WebRtcRoutes:
         return await self._answer(request, await self._read(request), None)
 
     async def candidates(self, request: Request) -> dict[str, str]:
-        """Take candidates of any call."""
+        """Accept candidates of any call."""
         await self._door.candidates_json(await self._read(request))
         return {"status": "success"}
 
@@ -160,7 +162,7 @@ class WebRtcRoutes:
         renegotiates = body.get("pc_id") == session.pc_id
         if session.opening or (self._door.is_open(session.pc_id) and not renegotiates):
             raise HTTPException(409, "this session is in a call: end it, or POST /start for another")
-        # Its credential was spent on one call: with keys another one shows another.
+        # Its credential was used up by one call: with keys a second call needs another one.
         admitted = session.identity if self._access.is_open or not session.pc_id else None
         body.setdefault("requestData", session.body())
         with session.being_opened():
@@ -169,7 +171,7 @@ class WebRtcRoutes:
         return answer
 
     async def session_candidates(self, session_id: str, request: Request) -> dict[str, str]:
-        """Take candidates of a call of a started session."""
+        """Accept candidates of a call of a started session."""
         self._session(session_id)
         await self._door.candidates_json(await self._read(request))
         return {"status": "success"}
@@ -180,24 +182,25 @@ class WebRtcRoutes:
     async def _answer(
         self, request: Request, body: dict[str, object], admitted: ClientIdentity | None
     ) -> dict[str, str]:
-        """Answer an offer after all checks; nothing is built for one that is refused.
+        """Answer an offer after all checks; nothing is created for one that is refused.
 
         Args:
             request: with the offer.
-            body: of it.
+            body: of the request.
             admitted: client whose credential was checked when its session was started; None: none was.
 
         Raises:
-            ShareError: too many of this address or client.
+            ShareError: too many offers or calls of this address or client.
             CapacityError: every line is taken, and the queue is full.
-            HTTPException, AgentError, ValidationError: the credential, the offer or its wishes are wrong.
+            HTTPException, AgentError, ValidationError: the credential, the offer or the client's body is
+                wrong.
         """
         pc_id = body.get("pc_id")
         if isinstance(pc_id, str) and self._door.is_open(pc_id):
-            # A renegotiation: the door counts those of each call.
+            # A renegotiation: the signalling counts those of each call.
             return await self._door.offer_json(body)
         self._requests.take(self._access.compare(request) if admitted is None else admitted)
-        # Which mode it is is known with its fields.
+        # The mode is one of its fields, which are not parsed yet.
         self._calls.check_room(hears=False, may_wait=True)
         identity = await self._access.check(request, APP) if admitted is None else admitted
         self._access.check_current(identity)
@@ -207,7 +210,7 @@ class WebRtcRoutes:
         await self._check_body(given, identity)
         if given.get("session") is None:
             self._usage.take_session(identity)
-        # Last: a token is spent on a call that may begin.
+        # Last, so that a token is used up only by a call that may begin.
         more: dict[str, str] = {}
         if admitted is None:
             begun = await self._access.admit(request, APP)

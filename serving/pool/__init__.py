@@ -1,1 +1,1 @@
-"""The workers of one gateway: watched, started again, and given to conversations in their order."""
+"""Workers of one gateway: watched, restarted, and assigned to conversations in their order."""

@@ -1,9 +1,10 @@
-"""How a worker stands that has to be asked, for the pool. ``run`` is its caller's task.
+"""Watch the health of a worker that must be polled. The caller's task runs ``run``.
 
-In: answers to one question, asked every ``health_ms``, and at once by ``again`` and when a connection to the
-worker ends over which nothing is sent: a process that is killed is known within milliseconds. Out:
-``on_health`` with each answer; ``on_silent`` when none comes within ``silent_ms``: nobody is to be given it;
-``on_dead`` when a connection is refused, or none has come for as long as ``patience_ms`` says.
+Inputs: answers to a poll, sent every ``health_ms``, at once after ``again``, and when an otherwise unused
+connection to the worker ends. The end of a killed process is thus noticed within milliseconds. Outputs:
+``on_health`` with each answer; ``on_silent`` when none comes within ``silent_ms``, so that the worker is
+assigned to no conversation; ``on_dead`` when a connection is refused, or no answer has come for
+``patience_ms``.
 """
 
 import asyncio
@@ -16,21 +17,21 @@ from core.errors import PeerError
 from models.omni.minicpm_worker.health import Health
 from serving.pool.settings import PoolTuning
 
-# A process that ends may still take a connection in its last moment.
+# A process that ends may still accept a connection at its last moment.
 BROKEN_S = 0.02
 MOST_BROKEN = 3
 
 
 class Asked(Protocol):
-    """A worker that can be asked."""
+    """Worker that can be polled."""
 
     async def ask(self) -> Health:
-        """How it stands.
+        """Return its health.
 
         Raises:
-            ConnectionRefusedError: it is not there.
-            OSError: it is not reached, or breaks off.
-            PeerError: what it says makes no sense.
+            ConnectionRefusedError: it is not running.
+            OSError: it is not reached, or disconnects.
+            PeerError: its answer is invalid.
         """
         ...
 
@@ -40,15 +41,15 @@ class Asked(Protocol):
 
 
 class HealthWatch:
-    """See the module.
+    """Watch of one worker.
 
     Args:
         settings: of the pool.
-        worker: who is asked.
-        on_health: told how it stands, and when that was asked, in seconds of the loop.
-        on_silent: told that it does not answer.
-        on_dead: told that it is not there any more, once behind each time that it was.
-        patience_ms: how long it may be silent, as it stands.
+        worker: to be polled.
+        on_health: called with its health, and the loop time of the poll in seconds.
+        on_silent: called when it does not answer.
+        on_dead: called when it has stopped running, once each time.
+        patience_ms: returns how long it may be silent in its present state.
     """
 
     def __init__(
@@ -66,23 +67,24 @@ class HealthWatch:
         self._on_health, self._on_silent, self._on_dead = on_health, on_silent, on_dead
         self._patience_ms = patience_ms
         self._again = asyncio.Event()
-        # When it answered last; None while it is dead, or was never there.
+        # Time of its last answer; None while it is dead, or has never run.
         self._heard_s: float | None = None
         self._broken = 0
 
     def again(self) -> None:
-        """Ask now."""
+        """Poll now."""
         self._again.set()
 
     async def run(self) -> None:
-        """Watch it until cancelled."""
+        """Watch the worker until cancelled."""
         self._heard_s = asyncio.get_running_loop().time()
         attending: asyncio.Task[None] | None = None
         is_hurried = False
         try:
             while True:
                 self._again.clear()
-                # A peer that ends every connection soon is not asked without a pause: no other until then.
+                # A peer that soon ends every connection is not polled without a pause: no new connection
+                # until then.
                 if await self._ask() and attending is None and not is_hurried:
                     attending = asyncio.create_task(self._worker.attend(), name="pool.attend")
                 await self._pause(attending)
@@ -107,7 +109,7 @@ class HealthWatch:
             again.cancel()
 
     async def _ask(self) -> bool:
-        """Whether it answered."""
+        """Poll the worker; return whether it answered."""
         loop = asyncio.get_running_loop()
         asked_s = loop.time()
         try:
@@ -121,7 +123,7 @@ class HealthWatch:
         except (OSError, PeerError):
             self._broken += 1
             self._is_late()
-        except Exception as error:  # the edge of a watch: whatever it says, it is watched on
+        except Exception as error:  # the outermost level of a watch: it continues after any error
             logger.error(f"a worker is not watched: {type(error).__name__}: {error}")
             self._is_late()
         else:

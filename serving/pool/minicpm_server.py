@@ -1,8 +1,9 @@
-"""A worker of a MiniCPM-o server, as it is: how it is asked, how a conversation begins there.
+"""Worker of an unmodified MiniCPM-o server: how it is polled, and how a conversation begins there.
 
-In: the address of its HTTP server. Out: its health (``Asked``), and engines (``minicpm_worker``) that are
-connected. It knows no leases and no tokens: whoever connects first has it, so an engine is connected before
-it is anybody's, and one that was refused asks whether somebody else was first.
+Input: the address of its HTTP server. Outputs: its health (``Asked``), and connected engines
+(``minicpm_worker``). It has no leases and no tokens: the first client to connect holds it. An engine is
+therefore connected before it is assigned, and after a refusal the health shows whether another client was
+first.
 """
 
 import asyncio
@@ -22,12 +23,12 @@ from models.omni.minicpm_worker.settings import PooledSettings
 ENGINE = "minicpm_worker"
 # An answer is 250 bytes.
 MOST_HEALTH_BYTES = 65_536
-# The pool decides how many are on; one that is given up may still be ending when the next one begins.
+# The pool limits the number; an abandoned engine may still be ending when the next one begins.
 MOST_ENGINES = 1_000
 
 
 class ServerWorker:
-    """See the module.
+    """Worker of a MiniCPM-o server.
 
     Args:
         url: http:// or https:// of the worker.
@@ -49,8 +50,8 @@ class ServerWorker:
         )
 
     async def ask(self) -> Health:
-        """See ``Asked``."""
-        # A connection of its own for each question: one that was kept may be of a process that is gone.
+        """Return the health of the worker (``Asked.ask``)."""
+        # A new connection for each poll: a kept one may belong to a process that has ended.
         connector = aiohttp.TCPConnector(force_close=True, ssl=self._tls or True)
         try:
             async with (
@@ -68,7 +69,7 @@ class ServerWorker:
             raise PeerError(f"{ENGINE}: /health breaks off: {type(error).__name__}") from error
 
     async def attend(self) -> None:
-        """See ``Asked``."""
+        """Return when a connection to the worker has ended (``Asked.attend``)."""
         parts = urlsplit(self._url)
         port = parts.port or (80 if self._tls is None else 443)
         with suppress(OSError):
@@ -80,27 +81,27 @@ class ServerWorker:
                 writer.transport.abort()
 
     async def opened(self, executor: Executor, *, sees: bool) -> OmniEngine:
-        """An engine that has the worker.
+        """Return an engine that holds the worker.
 
         Args:
             executor: of one thread, which connects.
-            sees: whether there may be pictures.
+            sees: true when there may be pictures.
 
         Raises:
-            CapacityError: somebody else has it.
-            EngineError: it is not reached, does not answer, or does not take the conversation.
+            CapacityError: another client holds it.
+            EngineError: it is not reached, does not answer, or does not accept the conversation.
         """
-        # A worker that hangs still takes connections, and one that is taken lets a handshake wait for 5 s.
+        # A worker that hangs still accepts connections, and one that is taken delays a handshake for 5 s.
         self._check(await self._health())
         engine = self._host.open_engine(sees=sees)
         reaching = executor.submit(engine.reach)
         try:
             await asyncio.wrap_future(reaching)
         except BaseException as error:
-            # What is connected too late is given back there.
+            # An engine that is connected too late is released there.
             executor.submit(engine.cleanup)
             if isinstance(error, EngineError):
-                # The refusal is the same whether it is taken, not ready, or another server.
+                # The refusal is the same for a worker that is taken or not ready, and for another server.
                 self._check(await self._health())
             raise
         return engine

@@ -1,9 +1,9 @@
-"""Full-duplex engines of a pool of workers, as a call uses them: waited for, leased, given back.
+"""Full-duplex engines in a pool of workers, for calls: waited for, leased, released.
 
-``PooledOmni`` is of the process, ``PooledConversation`` of one call. ``place`` waits in the queue and leases,
-in a thread, because the lease is the socket of the conversation and its other side blocks; a worker that does
-not take it is told to the pool, and the wait goes on at the head. Owns no task. Cancelled: the place in the
-queue, or the worker, is given back.
+``PooledOmni`` belongs to the process, ``PooledConversation`` to one call. ``place`` waits in the queue and
+leases a worker. It leases in a thread, because the lease is the socket of the conversation and the engine's
+side of it blocks. A worker that does not accept is reported to the pool, and the wait continues at the head
+of the queue. Owns no task. Cancelled: the place in the queue, or the worker, is released.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from serving.pool.pool import NotPlaced, Placed, Pool
 from serving.scheduler.wants import Place, Reason, Refused, Task, Want
 
 ENGINE = "pool"
-# Told where it stands in the queue, why it gets no worker, and None when it has one.
+# Called with the place in the queue, with the reason for getting no worker, or with None when there is one.
 OnQueue = Callable[[Place | NotPlaced | None], None]
-# Somebody wants this conversation not to wait: it does not ask again.
+# An operator or the client has ended the wait: the conversation does not request another worker.
 FINAL = (Reason.CANCELLED, Reason.WITHDRAWN)
-# Workers that do not take a conversation, in a row, and the pool is not what it says.
+# Consecutive workers that refuse a conversation, after which the pool's information is considered wrong.
 MOST_REFUSALS = 10
 
 
@@ -43,11 +43,11 @@ class PoolOmniSettings(HostedSettings):
 
 
 class PooledOmni:
-    """The host of a process. Its engines are had by ``of_call``.
+    """Host of a process. ``of_call`` returns the host that opens engines.
 
     Args:
         pool: of workers.
-        settings: see the model.
+        settings: of the engines.
     """
 
     sessions: int | None = None
@@ -58,33 +58,33 @@ class PooledOmni:
         self.takes_frames = settings.sees
 
     def open_engine(self) -> OmniEngine:
-        """See ``OmniHost``.
+        """Refuse to open an engine (``OmniHost``).
 
         Raises:
-            EngineError: always: a worker has to be waited for.
+            EngineError: always, because a worker must be waited for.
         """
         raise EngineError(f"{ENGINE}: its engines are had by a call", engine=ENGINE)
 
     def close(self) -> None:
-        """See ``OmniHost``: the pool closes its workers."""
+        """Do nothing (``OmniHost``): the pool closes its workers."""
 
     def of_call(
         self, session_id: str, epoch: int, *, task: Task = Task.OMNI_DUPLEX, on_queue: OnQueue | None = None
     ) -> "PooledConversation":
-        """The host of one call.
+        """Return the host of one call.
 
         Args:
             session_id: of its session.
-            epoch: of that, which fences an owner that was superseded.
-            task: what for.
-            on_queue: told where it stands in the queue, when it has a worker, and why it gets none; must
-                not block.
+            epoch: of the session, which fences a superseded owner.
+            task: type of the conversation.
+            on_queue: called with its place in the queue, when it has a worker, and with the reason for
+                getting none; must not block.
         """
         return PooledConversation(self, session_id, epoch, task=task, on_queue=on_queue)
 
 
 class PooledConversation:
-    """See ``OmniHost`` and ``Placing``."""
+    """Host of one call (``OmniHost`` and ``Placing``)."""
 
     sessions: int | None = 1
 
@@ -106,7 +106,7 @@ class PooledConversation:
         self._on_queue = on_queue
         self._executors = executors
         self._placed: Placed | None = None
-        # One that failed waits at the head of the queue under its old ticket.
+        # Assignment that failed; it waits at the head of the queue under its old ticket.
         self._failed: Placed | None = None
         self._engine: OmniEngine | None = None
         self._taken_out: Reason | None = None
@@ -114,21 +114,20 @@ class PooledConversation:
 
     @property
     def lost(self) -> asyncio.Event:
-        """See ``Placing``."""
+        """Set when the worker is lost (``Placing``)."""
         return self._never if self._placed is None else self._placed.lost
 
     async def place(self) -> None:
-        """See ``Placing``.
+        """Wait for a worker (``Placing``).
 
         Raises:
             NotPlaced: there will be no worker.
-            EngineError: none of those that were had takes the conversation.
+            EngineError: none of the assigned workers accepts the conversation.
         """
         news: NotPlaced | None = None
         try:
             if self._taken_out is not None:
-                # At the end of the queue it would wait all the same, and whoever took it out would have to
-                # again.
+                # It would only wait again at the end of the queue, and would have to be removed again.
                 raise NotPlaced(Refused("", self._taken_out))
             await self._place()
         except NotPlaced as refused:
@@ -159,36 +158,36 @@ class PooledConversation:
         raise EngineError(f"{ENGINE}: no worker takes the conversation", engine=ENGINE)
 
     def open_engine(self) -> OmniEngine:
-        """See ``OmniHost``: the one that was placed."""
+        """Return the engine of the assigned worker (``OmniHost``)."""
         engine, self._engine = self._engine, None
         if engine is None:
             raise EngineError(f"{ENGINE}: no worker was waited for", engine=ENGINE)
         return engine
 
     def over(self, *, well: bool) -> None:
-        """See ``Placing``."""
+        """Release the worker, in good order or as failed (``Placing``)."""
         placed, self._placed = self._placed, None
         engine, self._engine = self._engine, None
         if placed is None:
             return
         if engine is not None:
-            # It was had and never opened.
+            # It was leased and never opened.
             thread = self._executors()
             thread.submit(engine.cleanup)
             thread.shutdown(wait=False)
         if well:
             self._pool.release(placed, well=True)
         else:
-            # Suspect until it says that it is not; the conversation waits at the head.
+            # The worker is suspect until it reports otherwise; the conversation waits at the head.
             self._pool.failed(placed)
             self._failed = placed
 
     def leave(self) -> None:
-        """See ``Placing``."""
+        """Stop waiting (``Placing``)."""
         self.close()
 
     def close(self) -> None:
-        """The call is over: it waits for nothing any more."""
+        """End the wait of a call that is over."""
         failed, self._failed = self._failed, None
         if failed is not None:
             self._pool.release(failed, well=False)
@@ -214,7 +213,7 @@ class PooledConversation:
             try:
                 return await asyncio.wrap_future(opening)
             except asyncio.CancelledError:
-                # What is opened too late is given back there.
+                # An engine that is opened too late is released there.
                 thread.submit(lambda: opening.result().cleanup())
                 raise
         finally:
@@ -222,7 +221,10 @@ class PooledConversation:
 
 
 class _There:
-    """Goes where it was placed, with one context after the other, while the worker is there."""
+    """Lease source for the assigned worker, as long as it is running.
+
+    Each connection gets a new first message.
+    """
 
     def __init__(self, pool: Pool, placed: Placed) -> None:
         self._pool = pool

@@ -1,20 +1,23 @@
-"""The workers of one gateway process, and the conversations that want them.
+"""Workers of one gateway process, and the conversations that request them.
 
-In: ``acquire`` of a conversation, which returns when it has a worker; what workers say of themselves. Out: a
-lease to go to the worker with (``Placed``), positions in the queue while one waits, word of a worker that is
-lost. Who gets what is decided by ``serving.scheduler``; here are the sockets, the processes and the clock.
-Workers with many streams (recognisers, voices) are no conversation's: ``streams`` has them, without a queue.
+Inputs: ``acquire`` of a conversation, which returns when it has a worker, and the reports of workers.
+Outputs: a lease with which to connect to the worker (``Placed``), positions in the queue while a conversation
+waits, and notice of a lost worker. ``serving.scheduler`` decides which conversation gets which worker; this
+module owns the sockets, the processes and the clock. Workers with many streams (recognisers, voices) are not
+assigned to conversations: ``streams`` selects them, without a queue.
 
-A waiter that is cancelled leaves the queue at once. A worker that is lost tells each conversation that it had
-(``Placed.lost``); each waits at the head of the queue again, and ``regain`` returns when it has another
-worker. What a conversation does not want any more it gives back with ``release``, whatever became of it.
+A waiter that is cancelled leaves the queue at once. The loss of a worker is reported to each of its
+conversations (``Placed.lost``). Each waits at the head of the queue again, and ``regain`` returns when it has
+another worker. A conversation releases its worker with ``release`` when it does not need it any more,
+whatever the reason.
 
-A worker of a MiniCPM-o server says nothing by itself and is asked (``health``). It knows no leases: while one
-from here is on, what it does is that; when that is over nobody is given it until it has said, asked since
-then, that it is idle.
+A worker of a MiniCPM-o server sends no reports and is polled (``health``). It has no leases: while a
+conversation from here is running, its activity is attributed to that. After the conversation, the worker is
+not assigned until a new poll reports it idle.
 
-A worker that holds what nobody here gave it (another gateway's, or one that is still being cleaned up) is not
-granted until it says that it is free. Owns a task for each worker and one for deadlines; ``close`` ends them.
+A worker that holds a conversation of another origin (another gateway's, or one that is still being cleaned
+up) is not granted until it reports that it is free. Owns a task for each worker and one for deadlines;
+``close`` ends them.
 """
 
 import asyncio
@@ -82,10 +85,10 @@ REASONS: Mapping[Reason, str] = {
 
 
 class NotPlaced(CapacityError):
-    """Somebody gets no worker.
+    """The conversation gets no worker.
 
     Attributes:
-        reason: why.
+        reason: of the refusal.
     """
 
     def __init__(self, refused: Refused) -> None:
@@ -95,15 +98,15 @@ class NotPlaced(CapacityError):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A conversation that has a worker.
+    """Assignment of a worker to a conversation.
 
     Attributes:
-        ticket_id: of the wish.
-        lease: what it has.
+        ticket_id: of the request.
+        lease: of the worker.
         url: of the worker.
         first: the first message to the worker; valid for ``token_s``.
         lost: set when the worker is gone.
-        server: of a worker of a MiniCPM-o server, which is sent no ``first``; None of any other.
+        server: for a worker of a MiniCPM-o server, which is sent no ``first``; None for any other.
     """
 
     ticket_id: str
@@ -116,19 +119,19 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class SeenWorker:
-    """How a worker stands: by its own last word, and by what is known here.
+    """State of a worker, by its own last report and by the information of the pool.
 
     Attributes:
         name: of the worker.
-        url: where it listens; None while a process that is started here has not said so.
-        device: of its engine's settings; None of somebody else's, or of one without the setting.
-        facts: its last word, empty of one that is not there.
-        standing: whether it may be given conversations; None of one that is not there.
-        is_starting: its process is there and has not said yet where it listens.
-        is_silent: it is late with its next word.
-        heard_s: when it said its last one, in seconds of the wall clock; None: it never did.
-        placed: conversations that it was given here.
-        runs: those that it has.
+        url: its address; None until a process that is started here has reported it.
+        device: from its engine's settings; None for an external worker, or without the setting.
+        facts: its last report; empty for one that is not running.
+        standing: its availability for conversations; None for one that is not running.
+        is_starting: its process is running and has not reported its address yet.
+        is_silent: its next report is overdue.
+        heard_s: Unix time of its last report; None: there was none.
+        placed: number of conversations that it was assigned here.
+        runs: its present conversations.
     """
 
     name: str
@@ -152,13 +155,14 @@ class _Waiter:
 
 @dataclass(slots=True)
 class _Kept:
-    """A worker that is looked after."""
+    """Worker that the pool manages."""
 
     spec: WorkerSpec
     watch: Watch | HealthWatch
     process: WorkerProcess | None = None
     server: ServerWorker | None = None
-    # Of one without leases: how often it was gone, since when what it says counts, whether it is to be left.
+    # For a worker without leases: number of times it has ended, time from which its reports count, and
+    # whether it is being retired.
     lives: int = 0
     counts_s: float = 0.0
     drains: bool = False
@@ -171,10 +175,10 @@ class _Kept:
 
 
 class Pool:
-    """See the module. An async context manager that starts and closes it.
+    """Pool of workers. An async context manager that starts and closes it.
 
     Args:
-        settings: see the model.
+        settings: of the pool.
 
     Raises:
         ConfigError: there is no secret, and a worker is not started here.
@@ -188,7 +192,7 @@ class Pool:
         self._scheduler = Scheduler(settings.scheduler, eta=self.eta)
         self._waiters: dict[str, _Waiter] = {}
         self._placed: dict[str, Placed] = {}
-        # Of those that lost a worker, until they ask for another one.
+        # Conversations that lost a worker and have not requested another one yet.
         self._again: dict[str, _Waiter] = {}
         self._kept = {spec.name: self._looked_after(spec) for spec in settings.workers}
         self.streams = StreamWorkers(self._first_of_stream)
@@ -208,7 +212,7 @@ class Pool:
         await self.close()
 
     async def close(self) -> None:
-        """Tell those who wait, end what was started here."""
+        """Refuse those that wait, and end the processes that were started here."""
         self._apply(self._scheduler.stop())
         self._is_closed = True
         self.streams.close()
@@ -221,11 +225,11 @@ class Pool:
     # Conversations.
 
     async def acquire(self, want: Want, *, on_place: OnPlace | None = None) -> Placed:
-        """Return when the conversation has a worker. Whoever is cancelled leaves the queue.
+        """Wait until the conversation has a worker. A cancelled caller leaves the queue.
 
         Args:
-            want: what is needed.
-            on_place: told where it stands, whenever that changes; must not block.
+            want: the request.
+            on_place: called with its place in the queue, whenever that changes; must not block.
 
         Raises:
             NotPlaced: it does not get one.
@@ -237,7 +241,7 @@ class Pool:
         return await self._awaited(want.ticket_id, waiter, want)
 
     async def regain(self, placed: Placed, *, on_place: OnPlace | None = None) -> Placed:
-        """Return when a conversation that lost its worker has another.
+        """Wait until a conversation that lost its worker has another.
 
         Raises:
             NotPlaced: it does not get one.
@@ -246,23 +250,26 @@ class Pool:
         if waiter is None:
             raise NotPlaced(Refused(placed.ticket_id, Reason.LEFT))
         waiter.on_place = on_place
-        # Its place may be that of the last time it was told of others.
+        # Its place may be the same as when the others were last notified.
         self._told_version = -1
         self._tell_places()
         return await self._awaited(placed.ticket_id, waiter)
 
     def not_taken(self, placed: Placed, *, busy: bool = False) -> None:
-        """The worker did not take the conversation, ``busy``: because somebody else has it. It waits at the
-        head, ``regain``.
+        """Report that the worker refused the conversation, which then waits at the head for ``regain``.
+
+        Args:
+            placed: the assignment.
+            busy: true when another client holds the worker.
         """
         self._lose(placed, partial(self._scheduler.not_taken, busy=busy))
 
     def failed(self, placed: Placed) -> None:
-        """The worker does not do any more: the conversation waits at the head, ``regain``."""
+        """Report that the worker has failed; the conversation waits at the head for ``regain``."""
         self._lose(placed, self._scheduler.move)
 
     def release(self, placed: Placed, *, well: bool, kept: tuple[tuple[str, int], ...] = ()) -> None:
-        """A conversation is over, wherever it is; see ``Scheduler.release``."""
+        """End a conversation, wherever it is (``Scheduler.release``)."""
         ticket, now_ms = placed.ticket_id, self._clock.now_ms()
         self._again.pop(ticket, None)
         if (left := self._placed.pop(ticket, None)) is not None:
@@ -272,7 +279,7 @@ class Pool:
             self._apply(self._scheduler.cancel(ticket, now_ms))
 
     def first(self, lease: Lease) -> EngineMessage:
-        """The first message to the worker of a lease, valid for ``token_s`` from now on. From any thread."""
+        """Return the first message to the worker of a lease, valid for ``token_s`` from now. Thread-safe."""
         expires_s = int(time.time()) + self.settings.token_s
         claim = Claim(lease.worker, lease.incarnation, lease.session_id, lease.epoch, expires_s)
         return EngineMessage(MessageType.LEASE, facts=claim.facts(sign(self._secret, claim)))
@@ -281,44 +288,50 @@ class Pool:
         return self.first(Lease(session_id, worker, incarnation, epoch))
 
     def throw_out(self, ticket_id: str, *, reason: Reason = Reason.CANCELLED) -> bool:
-        """An operator, or ``reason`` says who, takes somebody out of the queue; False when nobody of that
-        ticket waits.
+        """Remove a conversation from the queue; return False when none with this ticket waits.
+
+        Args:
+            ticket_id: of the request.
+            reason: sent to the conversation; that of an operator by default.
         """
         effects = self._scheduler.throw_out(ticket_id, self._clock.now_ms(), reason=reason)
         self._apply(effects)
         return bool(effects)
 
     def configure_eta(self, settings: EtaSettings) -> None:
-        """Other baselines; what was learnt is kept. Those who wait are told what it makes of their wait."""
+        """Set other baselines; the learnt values are kept.
+
+        Waiting conversations are notified of their new estimates.
+        """
         self.eta.configure(settings)
         self._scheduler.estimates_changed()
         self._tell_places()
 
-    # What there is to see.
+    # State of the pool.
 
     def now_ms(self) -> int:
-        """By the clock of ``Place.since_ms`` and ``Running.since_ms``."""
+        """Return the time of the clock of ``Place.since_ms`` and ``Running.since_ms``."""
         return self._clock.now_ms()
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Number of waiting conversations."""
         return self._scheduler.waiting
 
     def places(self) -> list[Place]:
-        """The queue."""
+        """Return the queue."""
         return self._scheduler.places(self._clock.now_ms())
 
     def running(self) -> list[Running]:
-        """The conversations that have a worker."""
+        """Return the conversations that have a worker."""
         return self._scheduler.running(self._clock.now_ms())
 
     def workers(self) -> dict[str, Mapping[str, Any]]:
-        """What each worker says of itself, empty of one that is not there."""
+        """Return the last report of each worker; empty for one that is not running."""
         return {name: kept.facts for name, kept in self._kept.items()}
 
     def seen(self) -> list[SeenWorker]:
-        """Every worker of the settings, in their order."""
+        """Return the state of every worker of the settings, in their order."""
         runs: dict[str, list[Running]] = {}
         for running in self.running():
             runs.setdefault(running.lease.worker, []).append(running)
@@ -342,27 +355,27 @@ class Pool:
         return seen
 
     def process(self, worker: str) -> WorkerProcess | None:
-        """Of a worker that is started here."""
+        """Return the process of a worker that is started here, otherwise None."""
         return self._kept[worker].process
 
     def standing(self, worker: str) -> Standing | None:
-        """Whether it may be given conversations; None of one that is not there."""
+        """Return the availability of a worker for conversations; None for one that is not running."""
         known = self._scheduler.workers.get(worker)
         return None if known is None else known[1]
 
     async def drain(self, worker: str) -> None:
-        """Have a worker take no more conversations, and end."""
+        """Make a worker take no more conversations, and end."""
         kept = self._kept[worker]
         if kept.process is not None:
             kept.process.retire()
         if isinstance(kept.watch, Watch):
             await kept.watch.drain()
         else:
-            # It is not ours to end.
+            # An external worker is not ended from here.
             kept.drains = True
             kept.watch.again()
 
-    # Inside: conversations.
+    # Internal: conversations.
 
     def _wait(self, ticket_id: str, on_place: OnPlace | None) -> _Waiter:
         waiter = _Waiter(asyncio.get_running_loop().create_future(), on_place)
@@ -377,7 +390,7 @@ class Pool:
         except NotPlaced:
             raise
         except BaseException:
-            # Cancelled, and perhaps granted in the same moment.
+            # Cancelled, and possibly granted at the same moment.
             self._waiters.pop(ticket_id, None)
             if (left := self._placed.pop(ticket_id, None)) is not None:
                 self._doubt(left)
@@ -406,7 +419,8 @@ class Pool:
                 waiter = self._waiters.pop(effect.ticket_id, None)
                 if waiter is not None and not waiter.placed.done():
                     waiter.placed.set_exception(NotPlaced(effect))
-                    # Of one that nobody waits for at this moment it is told to whoever asks.
+                    # Mark the exception as retrieved: a conversation that does not wait now gets it when it
+                    # does.
                     waiter.placed.exception()
         self._changed.set()
         self._tell_places()
@@ -423,7 +437,7 @@ class Pool:
         if not waiter.placed.done():
             waiter.placed.set_result(placed)
         if granted.ticket_id in self._again:
-            # Its owner has not asked for another one yet. A lease that nobody takes in time is nobody's.
+            # Its owner has not requested another one yet. A lease that is not taken in time is given up.
             asyncio.get_running_loop().call_later(self.settings.token_s, self._give_up, placed)
 
     def _tell_places(self) -> None:
@@ -439,7 +453,7 @@ class Pool:
                 waiter.told = told
                 try:
                     waiter.on_place(place)
-                except Exception as error:  # somebody's callback: the others are told all the same
+                except Exception as error:  # a caller's callback: the others are notified all the same
                     logger.opt(exception=error).error("a place in the queue could not be told")
 
     def _give_up(self, placed: Placed) -> None:
@@ -457,7 +471,7 @@ class Pool:
             except TimeoutError:
                 self._apply(self._scheduler.on_deadline(self._clock.now_ms()))
 
-    # Inside: workers.
+    # Internal: workers.
 
     def _looked_after(self, spec: WorkerSpec) -> _Kept:
         kept: _Kept
@@ -536,7 +550,7 @@ class Pool:
         self._apply(self._scheduler.worker_up(offer, now_ms, standing=standing, ready_ms=ready_ms))
 
     def _doubt(self, left: Placed) -> None:
-        """A conversation leaves: a worker without leases is free when it says so, asked from now on."""
+        """Distrust a worker without leases that a conversation leaves, until a new poll reports it free."""
         kept = self._kept[left.lease.worker]
         if isinstance(kept.watch, HealthWatch):
             kept.counts_s = asyncio.get_running_loop().time()
@@ -545,7 +559,7 @@ class Pool:
             kept.watch.again()
 
     def _on_health(self, kept: _Kept, health: Health, asked_s: float) -> None:
-        """In the words of our own workers."""
+        """Translate a poll's result to the report of our own workers."""
         if asked_s < kept.counts_s:
             return
         held = [{"session_id": health.current_session_id or ""}] if health.state in TAKEN else []
@@ -569,7 +583,8 @@ class Pool:
     def _holds_strangers(self, name: str, facts: Mapping[str, Any]) -> bool:
         ours = {placed.lease.session_id for placed in self._placed.values() if placed.lease.worker == name}
         if self._kept[name].server is not None:
-            # It knows no sessions of ours: what it does while one is there is that one.
+            # It has no session ids of ours: its activity during one of our conversations is attributed to
+            # that one.
             return bool(facts["held"]) and not ours
         return any(held["session_id"] not in ours for held in facts.get("held", ()))
 
@@ -588,10 +603,10 @@ class Pool:
         return self.settings.load_ms if loads else self.settings.dead_ms
 
     def _on_dead(self, kept: _Kept) -> None:
-        """It has said nothing for too long."""
+        """Handle a worker that has sent no report for too long."""
         self._on_ended(kept)
         if kept.process is not None:
-            # One that is there and does not answer would hold its device for ever.
+            # A running process that does not answer would hold its device for ever.
             logger.error(f"the worker {kept.spec.name} does not answer, and is killed")
             kept.process.kill()
 

@@ -1,10 +1,11 @@
-"""One worker process that is started here, and started again when it ends.
+"""Worker process that is started here, and restarted when it ends.
 
-Owns the process; ``run`` is its caller's task and ends it: SIGTERM first, SIGKILL after ``close_ms``. It
-holds the other end of this process's pipe, and ends when we are gone. Its supervisor
-(``runtime.engine_hosting``) starts it again after a pause that doubles with each life that did not get ready,
-so that one that cannot load is no storm. Its log is on standard error, which is ours; what else it prints is
-read and dropped. It gets nothing of our environment but what a worker needs: no keys of providers.
+Owns the process; the caller's task runs ``run`` and ends the process: SIGTERM first, SIGKILL after
+``close_ms``. The process holds the other end of a pipe of ours, and ends when we are gone. Its supervisor
+(``runtime.engine_hosting``) restarts it after a pause that doubles with each life that did not become ready,
+so that a process that cannot load is not restarted too often. Its log is on standard error, which is ours;
+its other output is read and dropped. Of our environment it gets only the variables that a worker needs, and
+no keys of providers.
 """
 
 import asyncio
@@ -21,13 +22,13 @@ from serving.pool.settings import PoolTuning, WorkerSpec
 
 
 class WorkerProcess(Supervisor):
-    """See the module; its lives are those of a ``Supervisor``, which is ready when the pool says so.
+    """Supervised process of one worker; it is ready when the pool reports so.
 
     Args:
         spec: of the worker.
         settings: of the pool.
-        secret: that it is told.
-        on_url: told where it listens, and that it ended (None).
+        secret: passed to the worker.
+        on_url: called with its address, and with None when it has ended.
     """
 
     def __init__(
@@ -46,23 +47,23 @@ class WorkerProcess(Supervisor):
         pauses = RestartPauses(settings.retry_ms, settings.retry_ms, settings.longest_retry_ms, settled_ms=0)
         # The pool decides how long it may load.
         super().__init__(self._live_once, name=spec.name, pauses=pauses, start_timeout_s=None)
-        # Of the last one that ended.
+        # Exit status of the last process that ended.
         self.status: int | None = None
         self.starts = 0
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None while there is none."""
+        """Id of the process; None while there is none."""
         return None if self._process is None else self._process.pid
 
     def kill(self) -> None:
-        """It does not answer any more."""
+        """Kill a process that does not answer any more."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.kill()
 
     async def _live_once(self) -> None:
-        """One life of it."""
+        """Run the process once, from its start to its end."""
         self.starts += 1
         process = self._process = await asyncio.create_subprocess_exec(
             *self._command(),
@@ -77,7 +78,7 @@ class WorkerProcess(Supervisor):
                 line = await process.stdout.readline()
             if line.startswith(b"ws://"):
                 self._on_url(line.decode().strip())
-            # Whatever it prints then is read, so that it never blocks.
+            # Later output is read, so that the process never blocks.
             while await process.stdout.read(65_536):
                 pass
             status = await process.wait()

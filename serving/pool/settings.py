@@ -1,4 +1,4 @@
-"""Which workers a gateway has, and how it watches them."""
+"""Settings of a gateway's workers, and of how it watches them."""
 
 from typing import Any, Literal
 
@@ -9,13 +9,13 @@ from models.omni.minicpm_worker.settings import PooledSettings
 from serving.scheduler.eta import EtaSettings
 from serving.scheduler.scheduler import SchedulerSettings
 
-# A worker of the MiniCPM-o server, which speaks that server's protocol and not the worker link.
+# Worker of the MiniCPM-o server, which uses that server's protocol and not the worker link.
 MINICPM_SERVER = "minicpm_o_server"
 _SCHEMES = {True: ("http://", "https://"), False: ("ws://", "wss://")}
 
 
 class WorkerSpec(StrictModel):
-    """One worker: somebody else's at ``url``, or one that is started here."""
+    """Worker: an external one at ``url``, or one that is started here."""
 
     name: str = Field(min_length=1, max_length=100, description="of the worker, as its tokens say it")
     url: str | None = Field(None, pattern=r"^(ws|http)s?://[^/\s]+", description="of one that runs already")
@@ -53,11 +53,11 @@ class WorkerSpec(StrictModel):
 
     @property
     def is_minicpm_server(self) -> bool:
-        """Whether it is asked for its health, and knows no leases."""
+        """True for a worker that is polled for its health and has no leases."""
         return self.kind == MINICPM_SERVER
 
     def conversation(self) -> PooledSettings:
-        """How a conversation with a worker of a MiniCPM-o server goes.
+        """Return the settings of conversations with a worker of a MiniCPM-o server.
 
         Raises:
             ValueError: an unknown setting, or one out of range.
@@ -74,7 +74,7 @@ class WorkerSpec(StrictModel):
 
 
 class PoolSettings(StrictModel):
-    """The workers of a gateway."""
+    """Workers of a gateway."""
 
     workers: tuple[WorkerSpec, ...] = Field((), max_length=1_000, description="none: every engine is here")
 
@@ -87,7 +87,7 @@ class PoolSettings(StrictModel):
 
 
 class PoolTuning(PoolSettings):
-    """Settings with the values beside them that no deployment sets."""
+    """Settings, completed by values that no deployment sets."""
 
     load_ms: int = Field(
         600_000,

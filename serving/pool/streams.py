@@ -1,12 +1,13 @@
-"""Which of the pool's workers a stream goes to: recognisers, voices, language models, many streams each.
+"""Select the worker for a new stream. Recognisers, voices and language models hold many streams each.
 
-In: what workers say of themselves, on the loop. Out: where to go with a new stream, asked by the threads that
-open one. The least loaded worker of the kind with a stream left is taken; one that is suspect, draining,
-silent or gone never, and one that did not take a stream a moment ago not now. A conversation with a language
-model goes back to the process that has read it, where that has a stream left. There is no queue: a caller who
-speaks cannot wait for a recogniser, and the engine behind (``speaking.fallback``) answers at once.
+Inputs: reports of workers, on the loop. Output: the worker for a new stream, requested by the thread that
+opens it. The least loaded worker of the kind that has a free stream is chosen. A worker that is suspect,
+draining, silent or gone is never chosen, and one that has just refused a stream is avoided for a moment. A
+conversation with a language model returns to the process that has read it, where that has a free stream.
+There is no queue: a speaking caller cannot wait for a recogniser, and the fallback engine
+(``speaking.fallback``) answers at once.
 
-What is known is a guess, some milliseconds old: the worker decides, and whoever it refuses asks here again.
+The information is some milliseconds old. The worker decides, and a refused caller requests again.
 """
 
 import threading
@@ -27,7 +28,7 @@ from models.tts.hosted.engine import HostedTts, VoiceLimits
 from runtime.engine_hosting.messages import EngineMessage
 
 ENGINE = "pool"
-# A worker that did not take a stream is left alone for so long: behind it its states are newer than that.
+# Time for which a worker that refused a stream is avoided; afterwards its reports are newer than the refusal.
 AVOID_S = 1.0
 TAKES = ("idle", "busy")
 
@@ -48,7 +49,7 @@ class PoolTtsSettings(VoiceLimits):
 
 @dataclass(slots=True)
 class _Known:
-    """A worker, as it stands by its last word."""
+    """State of a worker, by its last report."""
 
     url: str
     kind: str
@@ -57,7 +58,7 @@ class _Known:
     rate_hz: int
     slots: int
     taken: int
-    # Streams that were sent there since it said so.
+    # Streams that were sent to it since that report.
     sent: int = 0
     avoided_until_s: float = 0.0
 
@@ -67,11 +68,11 @@ class _Known:
 
 
 class StreamWorkers:
-    """See the module. Thread-safe.
+    """Workers with many streams. Thread-safe.
 
     Args:
-        first: the first message to a worker for a stream: its name, its incarnation, the session and its
-            epoch.
+        first: returns the first message to a worker for a stream, from its name, its incarnation, the session
+            and its epoch.
     """
 
     def __init__(self, first: Callable[[str, str, str, int], EngineMessage]) -> None:
@@ -81,7 +82,7 @@ class StreamWorkers:
         self._is_closed = False
 
     def on_state(self, name: str, url: str, facts: Mapping[str, Any]) -> None:
-        """What a worker says of itself."""
+        """Record the report of a worker."""
         engine = facts.get("engine")
         with self._changed:
             if engine is None:
@@ -103,36 +104,36 @@ class StreamWorkers:
             self._changed.notify_all()
 
     def on_silent(self, name: str) -> None:
-        """It is late, or not reached: nobody goes there until it says something."""
+        """Avoid a worker that is late or not reached, until its next report."""
         with self._changed:
             if name in self._known:
                 self._known[name].takes = False
 
     def on_gone(self, name: str) -> None:
-        """It is not there any more."""
+        """Remove a worker that has ended."""
         with self._changed:
             self._known.pop(name, None)
 
     def close(self) -> None:
-        """No stream goes anywhere any more."""
+        """Refuse all further streams."""
         with self._changed:
             self._is_closed = True
             self._known.clear()
             self._changed.notify_all()
 
     def rate_hz(self, kind: str, names: tuple[str, ...], within_s: float) -> int:
-        """Of the first worker of a kind that is loaded. Blocks.
+        """Return the sampling rate of the first loaded worker of a kind. Blocks.
 
         Raises:
-            EngineError: none is, in time.
+            EngineError: none is loaded in time.
         """
         return self._loaded(kind, names, within_s).rate_hz
 
     def wait_until_loaded(self, kind: str, names: tuple[str, ...], within_s: float) -> None:
-        """Return when a worker of a kind is loaded. Blocks.
+        """Wait until a worker of a kind is loaded. Blocks.
 
         Raises:
-            EngineError: none is, in time.
+            EngineError: none is loaded in time.
         """
         self._loaded(kind, names, within_s)
 
@@ -153,19 +154,19 @@ class StreamWorkers:
         epoch: int = 0,
         near: CacheHandle | None = None,
     ) -> tuple[str, EngineMessage]:
-        """Where a new stream goes, and the first message there.
+        """Return the address for a new stream, and the first message there.
 
         Args:
             kind: of the engine.
-            names: of the workers that are meant; none: all of the kind.
-            rate_hz: of the audio; 0 of an engine that has none.
-            session_id: of a conversation that may come back; None: the stream is of nothing else.
+            names: of the eligible workers; empty: all of the kind.
+            rate_hz: of the audio; 0 for an engine without audio.
+            session_id: of a conversation that may return; None: the stream belongs to nothing else.
             epoch: of the session.
-            near: who has read something of it: a guess, which is preferred.
+            near: process that has read a part of it, which is preferred.
 
         Raises:
             EngineBusyError: every worker is full.
-            EngineError: none is there.
+            EngineError: no worker is available.
         """
         now_s = time.monotonic()
         with self._changed:
@@ -177,7 +178,7 @@ class StreamWorkers:
             if not there:
                 raise EngineError(f"{ENGINE}: no worker with {kind} is there", engine=ENGINE)
             had = None if near is None else self._known.get(near.worker)
-            # A process that was started again has read nothing.
+            # A process that was restarted has read nothing.
             if had is None or near is None or had.incarnation != near.incarnation:
                 had = None
             chosen = min(there, key=lambda known: known.load)
@@ -193,7 +194,7 @@ class StreamWorkers:
         return url, self._first(name, incarnation, session_id or uuid.uuid4().hex, epoch)
 
     def not_taken(self, url: str) -> None:
-        """A worker did not take a stream."""
+        """Record that a worker refused a stream."""
         with self._changed:
             for known in self._known.values():
                 if known.url == url:
@@ -208,7 +209,7 @@ class StreamWorkers:
 
 
 class _Placing:
-    """See ``StreamLeasing`` and ``SessionLeasing``: streams of one kind."""
+    """Placement of streams of one kind (``StreamLeasing`` and ``SessionLeasing``)."""
 
     def __init__(self, workers: StreamWorkers, kind: str, names: tuple[str, ...], rate_hz: int) -> None:
         self._workers = workers
@@ -226,25 +227,25 @@ class _Placing:
 
 
 def pooled_stt(workers: StreamWorkers, settings: PoolSttSettings) -> HostedStt:
-    """A recogniser in the workers of a pool. Blocks until one of them is loaded.
+    """Return a recogniser in the workers of a pool. Blocks until one of them is loaded.
 
     Raises:
-        EngineError: none is, in time.
+        EngineError: none is loaded in time.
     """
     rate_hz = workers.rate_hz("stt", settings.workers, settings.load_timeout_s)
     return HostedStt(_Placing(workers, "stt", settings.workers, rate_hz), settings, rate_hz)
 
 
 def pooled_tts(workers: StreamWorkers, settings: PoolTtsSettings) -> HostedTts:
-    """A voice in the workers of a pool. Blocks until one of them is loaded.
+    """Return a voice in the workers of a pool. Blocks until one of them is loaded.
 
     Raises:
-        EngineError: none is, in time.
+        EngineError: none is loaded in time.
     """
     rate_hz = workers.rate_hz("tts", settings.workers, settings.load_timeout_s)
     return HostedTts(_Placing(workers, "tts", settings.workers, rate_hz), settings, rate_hz)
 
 
 def pooled_llm(workers: StreamWorkers, settings: PoolLlmSettings) -> HostedLlm:
-    """Language models in the workers of a pool. Waits for none of them."""
+    """Return language models in the workers of a pool. Waits for none of them."""
     return HostedLlm(_Placing(workers, "llm", settings.workers, 0), settings)

@@ -1,9 +1,10 @@
-"""How one worker stands, by its own word, for the pool. ``run`` is its caller's task.
+"""Watch one worker by its own reports, for the pool. The caller's task runs ``run``.
 
-In: the ``state`` messages of the worker link, at every change and a few times a second. Out: ``on_state``
-with each; ``on_silent`` when none has come for ``silent_ms``, or the socket ended: nobody is to be given it;
-``on_dead`` when none has come for as long as ``patience_ms`` says, over however many sockets. It is connected
-again for as long as it is watched: a link that breaks is no worker that died, and takes nobody's call away.
+Inputs: the ``state`` messages of the worker link, at every change and a few times a second. Outputs:
+``on_state`` with each; ``on_silent`` when none has come for ``silent_ms``, or the socket ended, so that the
+worker is assigned to no conversation; ``on_dead`` when none has come for ``patience_ms``, over any number of
+sockets. The connection is restored for as long as the worker is watched: a broken link does not mean that the
+worker died, and ends no call.
 """
 
 import asyncio
@@ -24,15 +25,15 @@ MOST_STATE_BYTES = 1_048_576
 
 
 class Watch:
-    """See the module.
+    """Watch of one worker.
 
     Args:
         settings: of the pool.
-        first: the first message, with a token that is valid now.
-        on_state: told how it stands.
-        on_silent: told that it is late, or not reached.
-        on_dead: told that it is not there any more, once behind each time that it was.
-        patience_ms: how long it may say nothing, as it stands.
+        first: returns the first message, with a token that is valid now.
+        on_state: called with each report.
+        on_silent: called when the worker is late, or not reached.
+        on_dead: called when it has stopped running, once each time.
+        patience_ms: returns how long it may send no report in its present state.
     """
 
     def __init__(
@@ -49,27 +50,27 @@ class Watch:
         self._first = first
         self._on_state, self._on_silent, self._on_dead = on_state, on_silent, on_dead
         self._patience_ms = patience_ms
-        # When it was heard last; None while it is dead, or was never there.
+        # Time of its last report; None while it is dead, or has never run.
         self._heard_s: float | None = None
         self._socket: ClientConnection | None = None
 
     async def drain(self) -> None:
-        """Have it take no more conversations, and end."""
+        """Make it take no more conversations, and end."""
         if self._socket is not None:
             with suppress(ConnectionClosed):
                 await self._socket.send(encode(EngineMessage(MessageType.DRAIN)))
 
     async def run(self, url: str) -> None:
-        """Watch it until cancelled."""
+        """Watch the worker until cancelled."""
         loop = asyncio.get_running_loop()
         self._heard_s = loop.time()
         while True:
             try:
                 await self._listen(url)
             except (OSError, TimeoutError, ConnectionClosed, InvalidHandshake):
-                # It is not there, or not any more.
+                # It is not running, or not any more.
                 pass
-            except Exception as error:  # the edge of a watch: whatever it says, it is watched on
+            except Exception as error:  # the outermost level of a watch: it continues after any error
                 logger.error(f"{url} is not watched: {type(error).__name__}: {error}")
             self._on_silent()
             if self._heard_s is not None and (loop.time() - self._heard_s) * 1000 >= self._patience_ms():
@@ -83,7 +84,7 @@ class Watch:
             url,
             open_timeout=settings.connect_ms / 1000,
             close_timeout=0.1,
-            # A worker that is silent is found out by its states.
+            # Its reports reveal a silent worker.
             ping_interval=None,
             max_size=MOST_STATE_BYTES,
             compression=None,

@@ -1,1 +1,1 @@
-"""Which conversation runs on which worker: who waits, who is next, how long it will take. Pure."""
+"""Assignment of conversations to workers: order of the queue, choice of the worker, estimates. Pure."""

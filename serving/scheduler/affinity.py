@@ -1,8 +1,9 @@
-"""Which of several free workers: the one that has to read least of the conversation again. Pure.
+"""Choice among several free workers: the one that must read least of the conversation again. Pure.
 
-First a worker whose cache the conversation's handle names, then one that kept the longest beginning of it,
-then an empty one, then the one whose cache is the least loss: cheap to rebuild, or not used for long. All of
-this is a guess about somebody else's memory: the worker verifies, and a wrong guess costs time only.
+The order of preference is: a worker whose cache the conversation's handle names; one that kept the longest
+beginning of it; an empty one; the one whose cache is the least loss, because it is cheap to rebuild or has
+not been used for long. All of this is an estimate of another process's memory. The worker verifies it, and a
+wrong estimate only costs time.
 """
 
 from collections.abc import Iterable
@@ -10,21 +11,21 @@ from dataclasses import dataclass
 
 from serving.scheduler.wants import Want
 
-# A cache that was not used for so long is worth half: whoever paused for longer rarely comes back to it.
+# The worth of an unused cache halves in this time: after a longer pause a person rarely returns to it.
 HALF_LIFE_MS = 60_000
-# Of what a cache is worth, when nobody has the conversation open any more: they may still come back.
+# Share of a cache's worth when no client has the conversation open any more: the person may still return.
 LEFT_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a worker kept of one conversation.
+    """Cache that a worker kept of one conversation.
 
     Attributes:
-        digests: of its segments, the oldest first, with how many tokens each ends at.
-        used_ms: when it was used last.
-        session_id: whose; empty where that is not known.
-        is_left: whoever had the conversation has left it.
+        digests: of its segments, the oldest first, with the number of tokens at which each ends.
+        used_ms: time of its last use.
+        session_id: of the conversation; empty where it is unknown.
+        is_left: true when no client has the conversation open any more.
     """
 
     digests: tuple[tuple[str, int], ...]
@@ -34,11 +35,11 @@ class Kept:
 
     @property
     def tokens(self) -> int:
-        """Of all of it."""
+        """Number of tokens in the cache."""
         return self.digests[-1][1] if self.digests else 0
 
     def beginning_of(self, want: Want) -> int:
-        """How many tokens of the conversation are in it, from its beginning on."""
+        """Return how many tokens of the conversation are in it, from its beginning on."""
         tokens = 0
         for (mine, ends_at), (theirs, _) in zip(self.digests, want.digests, strict=False):
             if mine != theirs:
@@ -49,12 +50,12 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A worker with room.
+    """Worker with room.
 
     Attributes:
         worker: its name.
         incarnation: of its process.
-        kept: caches that nobody uses at the moment.
+        kept: caches that are not in use.
     """
 
     worker: str
@@ -63,7 +64,7 @@ class Candidate:
 
 
 def holds(candidate: Candidate, want: Want) -> bool:
-    """Whether a worker is said to have exactly what the handle names."""
+    """Return whether the records of a worker contain exactly the cache that the handle names."""
     handle = want.handle
     return (
         handle is not None
@@ -73,7 +74,7 @@ def holds(candidate: Candidate, want: Want) -> bool:
 
 
 def best(candidates: Iterable[Candidate], want: Want, now_ms: int) -> str | None:
-    """The name of the worker to take; None of none. Of equal ones the first by name."""
+    """Return the name of the worker to take, or None without candidates. Ties are decided by name."""
     ranked = sorted(candidates, key=lambda candidate: _rank(candidate, want, now_ms))
     return ranked[0].worker if ranked else None
 
@@ -86,7 +87,7 @@ def _rank(candidate: Candidate, want: Want, now_ms: int) -> tuple[int, float, st
         return 1, -longest, candidate.worker
     if not candidate.kept:
         return 2, 0.0, candidate.worker
-    # The one that would be thrown away: the least worth of what is there.
+    # The cache that would be evicted: the one of least worth.
     return 3, min(_worth(kept, now_ms) for kept in candidate.kept), candidate.worker
 
 

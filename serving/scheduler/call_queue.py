@@ -1,14 +1,14 @@
-"""Queue of callers for a line, in order of arrival, whatever way they came in. Pure: a clock is passed in.
+"""Queue of callers for a line, in order of arrival, for all transports. Pure: a clock is passed in.
 
-Decides the order, how many callers may wait and for how long. In: callers that join under a ticket of their
-own, leave, or are removed by an operator. Out: how many are ahead of a caller. The owner grants lines: it
-counts the callers ahead as lines that are taken, so a newcomer has one only when there are more than those
-who wait need. A caller who could take no line that came free, because their address has what it may have, is
-held back: no other caller waits for them, and they fill no place of the others.
+Decides the order, how many callers may wait and for how long. Inputs: callers that join under a ticket of
+their own, leave, or are removed by an operator. Output: how many are ahead of a caller. The owner grants
+lines: it counts the callers ahead as taken lines, so a newcomer gets one only when there are more than the
+waiting callers need. A caller who could not take a free line, because their address has its whole share, is
+held back: no other caller waits for them, and they take no place of the others.
 
 A caller on a connection leaves when the connection ends. A telephone caller is polled for, and is removed
-when the next poll is late (``expires_s``). One that an operator removes is remembered until then, so that the
-poll does not put them at the end.
+when the next poll is late (``expires_s``). When an operator removes a polled caller, the removal is
+remembered until then, so that the poll does not put them at the end.
 """
 
 from collections import OrderedDict
@@ -42,10 +42,10 @@ class QueuedCaller:
 
     Attributes:
         ticket: of the caller.
-        transport: by which they came.
-        position: as the caller hears it; 1 is next.
-        waited_s: since they joined.
-        is_polled: they are polled for.
+        transport: of the caller.
+        position: as reported to the caller; 1 is next.
+        waited_s: time since they joined.
+        is_polled: true for a caller who is polled for.
     """
 
     ticket: str
@@ -60,11 +60,11 @@ class _Queued:
     """Entry of one caller.
 
     Attributes:
-        transport: by which they came.
-        hears: the recogniser would hear them.
+        transport: of the caller.
+        hears: the call would use the recogniser.
         since_s: when they joined.
-        is_held_back: they could take no line that came free.
-        expires_s: when they are removed unless ``refresh`` comes first; None: they leave by themselves.
+        expires_s: when they are removed unless ``refresh`` comes first; None: they leave on their own.
+        is_held_back: they could not take a free line.
     """
 
     transport: str
@@ -86,7 +86,7 @@ class CallQueue:
         self.settings = settings
         self._clock_s = clock_s
         self._queued: OrderedDict[str, _Queued] = OrderedDict()
-        # Removed callers that are polled for: when the next poll is late.
+        # Removed callers that are polled for, with the time at which the next poll is late.
         self._removed: dict[str, float] = {}
 
     def __contains__(self, ticket: object) -> bool:
@@ -98,7 +98,7 @@ class CallQueue:
 
     @property
     def is_full(self) -> bool:
-        """Return whether no further caller may wait, one who is held back aside."""
+        """True when no further caller may wait, except one who is held back."""
         return self._has_no_room(is_held_back=False)
 
     def _has_no_room(self, *, is_held_back: bool) -> bool:
@@ -119,10 +119,10 @@ class CallQueue:
 
         Args:
             ticket: of the caller; not one that is queued.
-            transport: by which they came.
-            hears: the recogniser would hear them.
+            transport: of the caller.
+            hears: the call would use the recogniser.
             expires_s: clock time of their removal without ``refresh``; None: never.
-            is_held_back: they could take no line that came free; of these as many may wait as of the others.
+            is_held_back: they could not take a free line; as many of these may wait as of the others.
 
         Raises:
             CapacityError: the queue is full.
@@ -132,26 +132,26 @@ class CallQueue:
         self._queued[ticket] = _Queued(transport, hears, self._clock_s(), expires_s, is_held_back)
 
     def hold_back(self, ticket: str, is_held_back: bool) -> None:
-        """Say whether a caller could take a line that came free; one that is not queued changes nothing."""
+        """Set whether a caller could take a free line; has no effect on one that is not queued."""
         queued = self._queued.get(ticket)
         if queued is not None:
             queued.is_held_back = is_held_back
 
     def refresh(self, ticket: str, expires_s: float) -> None:
-        """Move the removal of a caller; one that is not queued changes nothing."""
+        """Postpone the removal of a caller; has no effect on one that is not queued."""
         queued = self._queued.get(ticket)
         if queued is not None:
             queued.expires_s = expires_s
 
     def ahead_of(self, ticket: str, *, heard_only: bool = False, for_line: bool = False) -> int:
-        """Return how many callers are ahead of this one, or of one who joins now where it is not queued.
+        """Return how many callers are ahead of this one, or of one who joins now if it is not queued.
 
-        Callers who are held back are counted for one who is held back alone.
+        Callers who are held back are counted only for one who is held back.
 
         Args:
             ticket: of the caller.
-            heard_only: count those that the recogniser would hear.
-            for_line: count those who would take a line that came free.
+            heard_only: count only calls that would use the recogniser.
+            for_line: count only those who would take a free line.
         """
         self._remove_expired()
         mine = self._queued.get(ticket)
@@ -165,12 +165,12 @@ class CallQueue:
         return ahead
 
     def is_overdue(self, ticket: str) -> bool:
-        """Return whether a caller has waited as long as one may."""
+        """Return whether a caller has waited as long as allowed."""
         queued = self._queued.get(ticket)
         return queued is not None and self._clock_s() - queued.since_s >= self.settings.longest_s
 
     def callers(self) -> list[QueuedCaller]:
-        """Return all callers in the order in which they came."""
+        """Return all callers in order of arrival."""
         self._remove_expired()
         now_s = self._clock_s()
         return [
@@ -185,7 +185,7 @@ class CallQueue:
         ]
 
     def remove(self, ticket: str) -> bool:
-        """Remove a caller who has not left; return whether they were queued."""
+        """Remove a caller on behalf of an operator; return whether they were queued."""
         self._remove_expired()
         queued = self._queued.pop(ticket, None)
         if queued is not None and queued.expires_s is not None:
@@ -193,7 +193,7 @@ class CallQueue:
         return queued is not None
 
     def was_removed(self, ticket: str) -> bool:
-        """Return whether a caller that is polled for was removed, and not by being late."""
+        """Return whether a polled caller was removed by an operator."""
         return ticket in self._removed
 
     def leave(self, ticket: str) -> float | None:

@@ -1,8 +1,8 @@
-"""How long a conversation of each kind lasts, learnt from those that went well.
+"""Duration of conversations of each kind, learnt from those that ended well.
 
-A baseline for each kind until ``least_samples`` have ended well; from there on an exponential moving average
-of them. A conversation that failed says nothing of how long one lasts: counting those has an estimate of 90 s
-fall to 2 s behind a few workers that die. Pure.
+Each kind has a baseline until ``least_samples`` have ended well, and from then on an exponential moving
+average of them. A failed conversation is not representative: counting those would let an estimate of 90 s
+fall to 2 s after a few workers die. Pure.
 """
 
 import heapq
@@ -15,7 +15,7 @@ from serving.scheduler.wants import Task
 
 
 class EtaSettings(StrictModel):
-    """Baselines and how they are refined. The names are those that operators' tools of this kind use."""
+    """Baselines and their refinement. The names are those of operators' tools of this kind."""
 
     eta_chat_s: float = Field(15.0, gt=0, le=86_400)
     eta_half_duplex_s: float = Field(180.0, gt=0, le=86_400)
@@ -28,7 +28,7 @@ class EtaSettings(StrictModel):
     )
 
     def baseline_s(self, task: Task) -> float:
-        """Before anything was learnt."""
+        """Return the estimate before anything was learnt."""
         return float(getattr(self, f"eta_{task.value}_s"))
 
 
@@ -41,38 +41,38 @@ class Eta:
         self._samples: dict[Task, int] = {}
 
     def configure(self, settings: EtaSettings) -> None:
-        """Other baselines; what was learnt is kept."""
+        """Set other baselines; the learnt values are kept."""
         self.settings = settings
 
     def samples(self, task: Task) -> int:
-        """That ended well."""
+        """Return the number of conversations that ended well."""
         return self._samples.get(task, 0)
 
     def mean_s(self, task: Task) -> float | None:
-        """Of those that ended well; None of none."""
+        """Return the mean of those that ended well; None without any."""
         return self._mean_s.get(task)
 
     def lasts_s(self, task: Task) -> float:
-        """The estimate of a whole conversation."""
+        """Return the estimated duration of a whole conversation."""
         if self.samples(task) >= self.settings.least_samples:
             return self._mean_s[task]
         return self.settings.baseline_s(task)
 
     def left_s(self, task: Task, elapsed_s: float) -> float:
-        """The estimate of what is left of one that has lasted so long."""
+        """Return the estimated rest of a conversation that has lasted this long."""
         left_s = self.lasts_s(task) - elapsed_s
         return left_s if left_s > 0 else self.settings.overrun_s
 
     def wait_s(self, task: Task, elapsed_s: Iterable[float], ends: int) -> float | None:
-        """Estimate how long it is until so many conversations have ended, each followed by another one.
+        """Estimate the time until a number of conversations have ended, each followed by another one.
 
         Args:
-            task: of all of them.
-            elapsed_s: how long those that run have lasted.
-            ends: how many have to end.
+            task: type of all of them.
+            elapsed_s: durations so far of the running ones.
+            ends: number that must end.
 
         Returns:
-            None where none runs.
+            None where none is running.
         """
         left_s = [self.left_s(task, each) for each in elapsed_s]
         if not left_s:
@@ -85,7 +85,7 @@ class Eta:
         return wait_s
 
     def ended_well(self, task: Task, lasted_s: float) -> None:
-        """One more to learn from."""
+        """Learn from a conversation that ended well."""
         mean_s, alpha = self._mean_s.get(task), self.settings.ema_alpha
         self._mean_s[task] = lasted_s if mean_s is None else mean_s + alpha * (lasted_s - mean_s)
         self._samples[task] = self.samples(task) + 1

@@ -1,17 +1,18 @@
-"""The queue in front of a pool of workers, and who of it gets which. Pure: time comes in, effects go out.
+"""Queue for a pool of workers, and assignment of workers to conversations.
 
-In: wishes for a worker, those that leave, workers that come, stand otherwise or are gone, conversations that
-end. Out of each call: what follows, in order. One queue, first come first served; a conversation that lost
-its worker waits at its head, in the order in which those conversations asked. Nobody passes the head: it may
-wait for the worker that has its cache, for ``affinity_ms`` from when it could have had another, and not at
-all while somebody in a call waits behind it.
+Pure: time comes in, effects go out. Inputs: worker requests and cancellations; workers joining, changing
+state or failing; conversations ending. Output of each call: the resulting effects, in order. There is one
+queue, first come first served. A conversation that lost its worker waits at its head; several of them are in
+the order of their requests. The head is never overtaken. It may wait for the worker that has its cache, for
+``affinity_ms`` from when it could have had another, and not at all while a live call waits after it.
 
-A lease is this side's view; the worker decides (``serving.worker``). A worker that does not take a lease is
-suspect until it says that it is ready, and who had it granted waits at the head.
+A lease is the scheduler's view; the worker decides (``serving.worker``). A worker that does not accept a
+lease is suspect until it reports that it is ready, and the conversation that was granted the lease waits at
+the head.
 
-Full: refused with the length. No worker that might ever be ready: those who wait are told behind
-``no_worker_ms``. A waiter that is not heard of for ``silent_ms`` has left. Nothing here waits, fails or
-starts: an unknown ticket or worker is nobody's, and such a call changes nothing.
+Full: refused with the length of the queue. Without a worker that might ever be ready, waiting conversations
+are refused after ``no_worker_ms``. A waiter without a heartbeat for ``silent_ms`` counts as having left.
+Nothing here waits, fails or starts. An unknown ticket or worker is ignored, and such a call changes nothing.
 """
 
 import heapq
@@ -67,9 +68,9 @@ class _Waiter:
     number: int
     since_ms: int
     heard_ms: int
-    # Since when a worker was free for it, while it waits for another one.
+    # Time since which a worker was free for it, while it waits for another one.
     could_ms: int | None = None
-    # Since when no worker that is there could hold it, however empty.
+    # Time since which no known worker could hold it, even when empty.
     unfit_ms: int | None = None
 
 
@@ -86,11 +87,11 @@ class _Runs:
 class _Worker:
     offer: Offer
     standing: Standing
-    # When one that loads is likely to be ready.
+    # Time at which a loading worker is likely to be ready.
     ready_ms: int = 0
     runs: dict[str, _Runs] = field(default_factory=dict)
     kept: list[Kept] = field(default_factory=list)
-    # Failures in a row, and until when it is not trusted for them.
+    # Consecutive failures, and the time until which it is avoided because of them.
     failures: int = 0
     avoided_ms: int = 0
 
@@ -112,14 +113,14 @@ class _Worker:
 
 
 class Scheduler:
-    """Of one pool.
+    """Queue and assignments of one pool.
 
     Args:
-        settings: see the model.
+        settings: bounds.
         eta: estimates of the pool.
 
     Attributes:
-        version: changes whenever somebody's place in the queue may have.
+        version: changes whenever a place in the queue may have changed.
     """
 
     def __init__(self, settings: SchedulerSettings | None = None, *, eta: Eta | None = None) -> None:
@@ -127,14 +128,14 @@ class Scheduler:
         self.eta = eta or Eta()
         self.version = 0
         self._workers: dict[str, _Worker] = {}
-        # In the order in which they are served: those that lost a worker come before all others.
+        # In the order of service: conversations that lost a worker come before all others.
         self._resumed: dict[str, _Waiter] = {}
         self._waiting: dict[str, _Waiter] = {}
         self._on: dict[str, str] = {}
         self._asked = 0
         self._stopping = False
         self._seen_ms = 0
-        # Since when there has been nobody who might ever be ready; known from the first call on.
+        # Time since which there has been no worker that might ever be ready; set from the first call on.
         self._none_since_ms: int | None = None
 
     # Workers.
@@ -142,7 +143,7 @@ class Scheduler:
     def worker_up(
         self, offer: Offer, now_ms: int, *, standing: Standing = Standing.READY, ready_ms: int = 0
     ) -> list[Effect]:
-        """A worker is there; ``ready_ms``: when one that loads is likely to be ready."""
+        """Register a worker; ``ready_ms`` is when a loading one is likely to be ready."""
         known = self._workers.get(offer.worker)
         effects: list[Effect] = []
         if known is not None and known.offer.incarnation == offer.incarnation:
@@ -154,7 +155,7 @@ class Scheduler:
         return [*effects, *self._changed(now_ms)]
 
     def worker_stands(self, worker: str, standing: Standing, now_ms: int) -> list[Effect]:
-        """It may be given conversations now, or not."""
+        """Set the availability of a worker."""
         known = self._workers.get(worker)
         if known is None:
             return []
@@ -162,7 +163,7 @@ class Scheduler:
         return self._changed(now_ms)
 
     def worker_down(self, worker: str, now_ms: int) -> list[Effect]:
-        """It is gone, with what it had: its conversations wait at the head."""
+        """Remove a worker that has ended; its conversations wait at the head."""
         known = self._workers.get(worker)
         if known is None:
             return []
@@ -173,7 +174,7 @@ class Scheduler:
     # Conversations.
 
     def ask(self, want: Want, now_ms: int) -> list[Effect]:
-        """Somebody wants a worker, and waits until there is one.
+        """Queue a request for a worker; it is granted at once where one is free.
 
         Raises:
             ValueError: the ticket is taken.
@@ -193,13 +194,13 @@ class Scheduler:
         return effects
 
     def heard_of(self, ticket_id: str, now_ms: int) -> None:
-        """Whoever waits is still there."""
+        """Record a heartbeat for a queued request."""
         waiter = self._waiter(ticket_id)
         if waiter is not None:
             waiter.heard_ms = now_ms
 
     def cancel(self, ticket_id: str, now_ms: int) -> list[Effect]:
-        """Its owner does not want it any more: it waits no longer, or has failed."""
+        """Withdraw a queued request for its owner, or release a running conversation as failed."""
         if ticket_id in self._on:
             return self.release(ticket_id, now_ms, well=False)
         if self._forget(ticket_id) is None:
@@ -207,28 +208,30 @@ class Scheduler:
         return self._changed(now_ms)
 
     def throw_out(self, ticket_id: str, now_ms: int, *, reason: Reason = Reason.CANCELLED) -> list[Effect]:
-        """Somebody does not want it to wait any more; one that runs is its owner's to end.
+        """Remove a queued request on behalf of an operator. Has no effect on a running conversation.
 
         Args:
-            ticket_id: whose place.
-            now_ms: when.
-            reason: what its owner is told.
+            ticket_id: of the request.
+            now_ms: present time.
+            reason: sent to its owner.
         """
         if self._forget(ticket_id) is None:
             return []
         return [Refused(ticket_id, reason), *self._changed(now_ms)]
 
     def estimates_changed(self) -> None:
-        """Somebody has set ``eta`` otherwise: those who wait are to be told again."""
+        """Mark the estimates as changed, so that waiting conversations are notified again."""
         self.version += 1
 
     def not_taken(self, ticket_id: str, now_ms: int, *, busy: bool = False) -> list[Effect]:
-        """The worker did not take the lease, or was not reached: it is suspect, and the head waits on.
+        """Report that the worker refused the lease or was not reached.
+
+        The worker is suspect, and the conversation waits at the head.
 
         Args:
-            ticket_id: whose.
-            now_ms: when.
-            busy: somebody else has it, which is no failure: it is free when it says so.
+            ticket_id: of the request.
+            now_ms: present time.
+            busy: another client holds the worker, which is not a failure: it is free when it reports so.
         """
         runs = self._end(ticket_id)
         if runs is None:
@@ -240,7 +243,10 @@ class Scheduler:
         return [*self._resume(runs, now_ms), *self._changed(now_ms)]
 
     def move(self, ticket_id: str, now_ms: int) -> list[Effect]:
-        """Its worker does not do any more: it is suspect, and the conversation waits at the head."""
+        """Report that the worker of a conversation has failed.
+
+        The worker is suspect, and the conversation waits at the head.
+        """
         runs = self._end(ticket_id)
         if runs is None:
             return []
@@ -251,13 +257,13 @@ class Scheduler:
     def release(
         self, ticket_id: str, now_ms: int, *, well: bool, kept: tuple[tuple[str, int], ...] = ()
     ) -> list[Effect]:
-        """A conversation is over.
+        """End a conversation.
 
         Args:
-            ticket_id: whose.
-            now_ms: when.
-            well: whether it says how long one lasts.
-            kept: the segments that the worker has kept of it, as ``Want.digests``.
+            ticket_id: of the request.
+            now_ms: present time.
+            well: true when its duration counts for the estimates.
+            kept: segments that the worker has kept of it, as ``Want.digests``.
         """
         runs = self._end(ticket_id)
         if runs is None:
@@ -270,14 +276,14 @@ class Scheduler:
         return self._changed(now_ms)
 
     def left(self, session_id: str) -> None:
-        """Nobody has a session open any more: what is kept of it is the first to go."""
+        """Record that no client has a session open any more: its caches are the first to be evicted."""
         for worker in self._workers.values():
             worker.kept = [
                 replace(kept, is_left=True) if kept.session_id == session_id else kept for kept in worker.kept
             ]
 
     def stop(self) -> list[Effect]:
-        """Nobody is to wait any more, and nobody else is taken in; those that run go on."""
+        """Refuse those that wait, and all later requests; running conversations continue."""
         self._stopping = True
         waiting = [*self._resumed, *self._waiting]
         self._resumed.clear()
@@ -288,7 +294,7 @@ class Scheduler:
     # Time.
 
     def next_deadline_ms(self) -> int | None:
-        """When ``on_deadline`` has something to do, unless something comes before."""
+        """Return when ``on_deadline`` is due, unless another call comes first; None: not at all."""
         waiters = [*self._resumed.values(), *self._waiting.values()]
         if not waiters:
             return None
@@ -306,7 +312,7 @@ class Scheduler:
         return min(due_ms, default=None)
 
     def on_deadline(self, now_ms: int) -> list[Effect]:
-        """What is due by now."""
+        """Perform everything that is due."""
         effects: list[Effect] = []
         silent_ms = self.settings.silent_ms
         waiters = [*self._resumed.values(), *self._waiting.values()]
@@ -325,22 +331,22 @@ class Scheduler:
                 effects.append(Refused(ticket, Reason.NO_WORKER))
         return [*effects, *self._changed(now_ms)]
 
-    # What there is to see.
+    # State.
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Number of waiting conversations."""
         return len(self._resumed) + len(self._waiting)
 
     @property
     def workers(self) -> dict[str, tuple[Offer, Standing, int]]:
-        """Each with how many conversations it has."""
+        """Workers by name, each with its availability and its number of conversations."""
         return {
             name: (worker.offer, worker.standing, len(worker.runs)) for name, worker in self._workers.items()
         }
 
     def places(self, now_ms: int) -> list[Place]:
-        """The queue, its head first, with how long each is likely to wait."""
+        """Return the queue, its head first, with the estimated wait of each."""
         free_ms = [at_ms for worker in self._workers.values() for at_ms in self._slots_ms(worker, now_ms)]
         heapq.heapify(free_ms)
         places = []
@@ -355,7 +361,7 @@ class Scheduler:
         return places
 
     def running(self, now_ms: int) -> list[Running]:
-        """The conversations that have a worker, the oldest first."""
+        """Return the conversations that have a worker, the oldest first."""
         runs = [each for worker in self._workers.values() for each in worker.runs.values()]
         runs.sort(key=lambda each: each.since_ms)
         return [
@@ -369,7 +375,7 @@ class Scheduler:
             for each in runs
         ]
 
-    # Inside.
+    # Internal.
 
     def _refusal(self, want: Want, now_ms: int) -> tuple[Reason | None, int]:
         if self._stopping:
@@ -381,7 +387,7 @@ class Scheduler:
         return None, 0
 
     def _may_ever_run(self, want: Want) -> bool:
-        """Whether the workers that are known hold it, empty."""
+        """Return whether any known worker could hold the conversation when empty."""
         return any(worker.may_hold(want) for worker in self._workers.values())
 
     def _largest(self) -> int:
@@ -416,7 +422,7 @@ class Scheduler:
         return effects
 
     def _head(self) -> _Waiter | None:
-        """Whoever is next; who cannot run on any worker that is there holds nobody up."""
+        """Return the next waiter. One that no known worker can hold does not block the others."""
         waiters = (*self._resumed.values(), *self._waiting.values())
         return next((waiter for waiter in waiters if waiter.unfit_ms is None), None)
 
@@ -438,7 +444,7 @@ class Scheduler:
         worker.avoided_ms = now_ms + wait_ms
 
     def _waits_for_its_own(self, head: _Waiter, name: str, now_ms: int) -> bool:
-        """Whether the worker that has its cache is taken, and may come free before it has waited too long."""
+        """Return whether the head should wait longer for the worker that has its cache."""
         want, handle = head.want, head.want.handle
         own = None if handle is None else self._workers.get(handle.worker)
         if handle is None or own is None or name == own.offer.worker:
@@ -471,7 +477,7 @@ class Scheduler:
         return Granted(want.ticket_id, lease)
 
     def _use(self, worker: _Worker, want: Want, now_ms: int) -> None:
-        """What of its caches a new conversation takes, or pushes out."""
+        """Update the record of a worker's caches for the one that a new conversation uses or evicts."""
         if not worker.kept:
             return
         if worker.offer.slots == 1:
@@ -500,7 +506,7 @@ class Scheduler:
         return lost
 
     def _resume(self, runs: _Runs, now_ms: int) -> list[Effect]:
-        """It waits at the head; one that stops takes nobody in."""
+        """Put a conversation at the head; a stopping scheduler refuses it."""
         if self._stopping:
             return [Refused(runs.want.ticket_id, Reason.STOPPING)]
         self._resumed[runs.want.ticket_id] = _Waiter(runs.want, runs.number, runs.asked_ms, now_ms)
@@ -515,7 +521,7 @@ class Scheduler:
         return self._resumed.pop(ticket_id, None) or self._waiting.pop(ticket_id, None)
 
     def _slots_ms(self, worker: _Worker, now_ms: int) -> list[int]:
-        """In how long each of its slots is likely to be free."""
+        """Return the estimated time until each slot of a worker is free."""
         if worker.standing is Standing.LOADING:
             return [max(0, worker.ready_ms - now_ms)] * worker.offer.slots
         if worker.standing is not Standing.READY:

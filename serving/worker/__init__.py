@@ -1,1 +1,1 @@
-"""One engine in a process of its own: who has it, for how long, and what is done when it does not answer."""
+"""Worker process for one engine: its leases, its lifecycle, and the handling of calls that hang."""

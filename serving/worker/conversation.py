@@ -1,14 +1,14 @@
-"""One conversation with the hosted engine: its messages, its deadlines, its end.
+"""Conversation with the hosted engine: its messages, its deadlines, its end.
 
-In: messages of the worker link. Out: an answer to each question, in order, behind the pieces of it that came
-first; calls of the engine, one at a time, in a thread of the conversation's own. It ends when its socket
-does, when it is given back, when its lease or its pause runs out, when a newer owner of its session comes,
-and when a call of the engine is overdue. However it ends, ``run`` returns when everything of it is cleaned
-up, or raises ``Hangs`` when that cannot be done: the thread is lost then, and the process is to end.
+Input: messages of the worker link. Outputs: an answer to each request, in order and after its pieces; calls
+of the engine, one at a time, in a thread of the conversation. It ends when its socket does, when it is
+released, when its lease or its pause expires, when a newer owner of its session connects, and when a call of
+the engine is overdue. However it ends, ``run`` returns when everything is cleaned up, or raises ``Hangs``
+when that is impossible. The thread is lost then, and the process must end.
 
-Slow client: the next message is read when there is room for it. Pieces wait for it up to a bound, and the
-engine never waits with them: a voice may be one for all, so what makes more fails. What was stopped is not
-sent any more, whatever is made of it. Owns five tasks, which end with ``run``.
+Slow client: the next message is read when there is room for it. Pieces wait for the client up to a bound, and
+the engine never waits with them, because a voice may be shared by all; a call that produces more fails.
+Output of a stopped request is not sent any more. Owns five tasks, which end with ``run``.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ SEND_S = 5.0
 
 
 class Why(StrEnum):
-    """Why a conversation is over."""
+    """Reason for the end of a conversation."""
 
     RELEASED = "released"
     GONE = "gone"
@@ -50,7 +50,7 @@ class Why(StrEnum):
 
 
 class Hangs(Exception):
-    """A call of the engine does not return: its thread is lost, and what it holds with it."""
+    """A call of the engine does not return: its thread is lost, with everything that it holds."""
 
 
 class _Over(Exception):
@@ -60,24 +60,24 @@ class _Over(Exception):
 
 
 class Conversation:
-    """See the module.
+    """Conversation of one client.
 
     Args:
-        socket: of whoever has it.
+        socket: of the client.
         hosted: the engine.
         held: the lease.
-        lessee: whose it is, for the engine.
+        lessee: identity of the conversation, for the engine.
         settings: deadlines.
-        on_event: told what happens to the worker by it.
-        renew: the other side is still there.
-        introduce: what is said first: facts of the worker.
+        on_event: called with the events of the worker that it causes.
+        renew: called when the client has shown that it is present.
+        introduce: returns facts of the worker for the first message.
 
     Attributes:
         held: the lease.
-        is_broken: the engine's code raised when it was to open one.
+        is_broken: the engine's code raised when a conversation was to be opened.
         is_overdue: a call of the engine has not returned in time.
-        calls: of the engine, so far.
-        slowest_ms: of them.
+        calls: number of engine calls so far.
+        slowest_ms: duration of the slowest of them.
     """
 
     def __init__(
@@ -103,18 +103,18 @@ class Conversation:
         self._thread = EngineThread(f"conversation-{held.session_id[:8]}")
         self._talk: Talk | None = None
         self._running: Future[Any] | None = None
-        # Until when the call that runs may run.
+        # Deadline of the running call, and its time limit.
         self._due_s = 0.0
         self._within_s = 0.0
         self._loop = asyncio.get_running_loop()
-        # Pieces that are not sent yet, with the number of their question. Bounded by their bytes.
+        # Pieces that are not sent yet, with the number of their request. Bounded by their bytes.
         self._unsent: asyncio.Queue[tuple[int, str | bytes]] = asyncio.Queue()
         self._unsent_bytes = 0
         self._unsent_lock = threading.Lock()
-        # Of the questions that nobody wants an answer of any more, the newest.
+        # Number of the newest request that was stopped.
         self._stopped = 0
         self._questions: asyncio.Queue[EngineMessage] = asyncio.Queue(settings.waiting_messages)
-        # Whether it is to end as soon as nobody loses anything by it.
+        # True when it is to end at the next moment at which nothing is lost.
         self._drains = False
         self._revoked: asyncio.Future[Why] = asyncio.get_running_loop().create_future()
         self._paused_until_s: float | None = None
@@ -125,12 +125,12 @@ class Conversation:
         self.slowest_ms = 0.0
 
     def revoke(self, why: Why) -> None:
-        """It is over for whoever has it."""
+        """End the conversation for its client."""
         if not self._revoked.done():
             self._revoked.set_result(why)
 
     def drain(self) -> None:
-        """The worker is to end: so is this, as soon as nothing is under way."""
+        """End the conversation as soon as nothing is in progress, because the worker is to end."""
         self._drains = True
         if self._is_between():
             self.revoke(Why.DRAINED)
@@ -140,12 +140,15 @@ class Conversation:
         return self._talk is not None and self._talk.is_between and not is_asked
 
     async def closed(self) -> None:
-        """Return when everything of it is cleaned up."""
+        """Wait until everything is cleaned up."""
         await self._closed.wait()
 
     async def run(self) -> Callable[[], Awaitable[None]]:
-        """Serve until it is over, and clean up. Returns what tells so whoever gave it back: they wait for it,
-        and may have it again from then on.
+        """Serve until the end, and clean up.
+
+        Returns:
+            A function that notifies the client which released the engine. The client waits for that, and may
+            lease the engine again after it.
 
         Raises:
             Hangs: a call of the engine does not return.
@@ -218,21 +221,21 @@ class Conversation:
                 raise _Over(Why.DRAINED)
 
     def _stop(self, number: object) -> None:
-        """Of one question, where it says which: it may be over, and another one begun."""
+        """Stop one request, where the number says which: it may be over, and another one begun."""
         if isinstance(number, int) and not isinstance(number, bool):
             self._stopped = max(self._stopped, number)
         elif self._talk is not None:
             self._talk.stop()
 
     def _emit(self, number: int, facts: dict[str, Any], payload: bytes) -> bool:
-        """A piece of an answer, from the engine's thread. False: nobody wants it.
+        """Queue a piece of an answer, from the engine's thread; return False when it is not wanted.
 
         Raises:
-            CapacityError: too much waits to be taken.
+            CapacityError: too much waits to be sent.
         """
         if self._is_unwanted(number):
             return False
-        # It is there, and works.
+        # The engine has shown progress.
         self._due_s = self._loop.time() + self._within_s
         if not facts and not payload:
             return True
@@ -262,7 +265,8 @@ class Conversation:
             self._talk = await self._call(lambda: self._hosted.open(self._lessee), self._settings.prepare_ms)
         except _Over:
             raise
-        except Exception as error:  # the edge of a conversation: whatever the engine's code raises
+        # the outermost level of a conversation: any exception of the engine's code
+        except Exception as error:
             logger.opt(exception=None if isinstance(error, AgentError) else error).error(
                 f"no conversation can be opened: {type(error).__name__}: {error}"
             )
@@ -272,7 +276,7 @@ class Conversation:
             raise _Over(Why.GONE) from error
 
     async def _answered(self, question: EngineMessage) -> str | bytes:
-        """The answer, as it is sent."""
+        """Return the encoded answer to a request."""
         talk = self._talk
         assert talk is not None
         if self._paused_until_s is not None:
@@ -292,7 +296,8 @@ class Conversation:
             return encode(failed(question.number, error))
         except _Over:
             raise
-        except Exception as error:  # the edge of a conversation: whatever the engine's code raises
+        # the outermost level of a conversation: any exception of the engine's code
+        except Exception as error:
             logger.opt(exception=error).error(f"the engine raised {type(error).__name__}")
             return encode(failed(question.number, AgentError(f"the engine raised {type(error).__name__}")))
         try:
@@ -302,8 +307,10 @@ class Conversation:
             return encode(failed(question.number, AgentError("the engine's result cannot be sent")))
 
     async def _call(self, work: Callable[[], Any], within_ms: int) -> Any:
-        """In the thread. Overdue: it is over; what still runs is waited for when it is cleaned up. A piece
-        that is made is a sign, and the time begins anew.
+        """Run a call in the thread.
+
+        An overdue call ends the conversation; the cleanup waits for a call that is still running. A piece
+        that is produced is a sign of progress, and the time limit begins anew.
         """
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -317,7 +324,7 @@ class Conversation:
         self.calls += 1
         self.slowest_ms = max(self.slowest_ms, (loop.time() - began_s) * 1000)
         if not done:
-            # Nobody takes what comes of it.
+            # Its result is not used.
             wrapped.cancel()
             self.is_overdue = True
             self._on_event(Event.OVERDUE)
@@ -332,7 +339,7 @@ class Conversation:
         return settings.call_ms if unit_ms is None else max(LEAST_UNIT_MS, 2 * unit_ms)
 
     async def _ping(self) -> None:
-        """Whoever answers is still there, also while nothing is asked."""
+        """Renew the lease while the client answers pings, also without requests."""
         while True:
             answered = await self._socket.ping()
             await answered
@@ -358,7 +365,7 @@ class Conversation:
             self._pause_changed.set()
 
     async def _watch(self) -> None:
-        """The end that others set, and that of a pause."""
+        """Wait for the end that other tasks set, and for that of a pause."""
         loop = asyncio.get_running_loop()
         while True:
             until_s = self._paused_until_s
@@ -387,18 +394,19 @@ class Conversation:
                 self._talk.stop()
             running = self._running
             if running is not None:
-                # It may take as long as it might have: whoever hung up is no reason to lose the weights.
+                # The call may take its whole time limit: a client that hung up is no reason to lose the
+                # weights.
                 left_ms = max(0.0, self._due_s - asyncio.get_running_loop().time()) * 1000
                 await self._returned(running, round(left_ms) + settings.grace_ms)
             was_opened = running is not None and not running.cancelled() and running.exception() is None
             if self._talk is None and running is not None and was_opened:
-                # It was opened too late for anybody.
+                # The conversation was opened too late to be used.
                 self._talk = running.result()
             if self._talk is not None:
                 closing = self._thread.submit(self._talk.close)
                 await self._returned(closing, settings.cleanup_ms + settings.grace_ms)
                 if (error := closing.exception()) is not None:
-                    # What is left of it is not known.
+                    # The state of the engine is unknown.
                     raise Hangs from error
         finally:
             self._thread.shutdown(wait=False)
@@ -406,7 +414,7 @@ class Conversation:
     async def _returned(self, running: Future[Any], within_ms: int) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time() + within_ms / 1000
-        # Not by a future of the loop: this goes on while the task that runs it is cancelled.
+        # Not by a future of the loop: this continues while the task that runs it is cancelled.
         while not running.done():
             if loop.time() >= due_s:
                 self._on_event(Event.OVERDUE)
@@ -426,7 +434,7 @@ class Conversation:
 
 
 def _ended_by(group: BaseExceptionGroup[BaseException]) -> _Over:
-    """Which part ended it. Whatever is a defect goes on."""
+    """Return the cause that ended the conversation; raise a defect."""
     overs, others = group.split(_Over)
     if others is not None:
         _, defects = others.split((ConnectionClosed, OSError, TimeoutError))

@@ -1,8 +1,8 @@
-"""What a worker hosts: how it is loaded, what it offers, and what a conversation with it may ask.
+"""Hosted engines of a worker: loading, capabilities, and the requests of a conversation.
 
-The server (``server``) has sockets, leases and deadlines, and knows nothing of engines; a ``Hosted`` has the
-engine and knows nothing of sockets. Everything here but ``offers`` blocks, and runs in a thread of the
-conversation's own: an engine that hangs holds nobody else's.
+The server (``server``) has sockets, leases and deadlines, and no reference to engines; a ``Hosted`` has the
+engine and no reference to sockets. Everything here except ``offers`` blocks, and runs in a thread of the
+conversation. An engine that hangs holds up no other conversation.
 """
 
 import gc
@@ -16,17 +16,17 @@ from models.omni.hosted import codec
 from runtime.engine_hosting.messages import MessageType
 
 Answer = tuple[dict[str, Any], bytes]
-# Sends a piece of an answer, facts and bytes; False: nobody wants any more of it. Never waits. With neither
-# it sends nothing, and only asks.
+# Sends a piece of an answer, facts and bytes; returns False when no more of it is wanted. Never waits.
+# Without facts and bytes it sends nothing, and only checks.
 Emit = Callable[[dict[str, Any], bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Lessee:
-    """Whose conversation it is, and which process it is with.
+    """Identity of a conversation and of the process that serves it.
 
     Attributes:
-        session_id: as the lease's token says it.
+        session_id: from the lease's token.
         worker: its name.
         incarnation: of the process.
     """
@@ -37,39 +37,39 @@ class Lessee:
 
 
 class Talk(Protocol):
-    """One conversation with a hosted engine.
+    """Conversation with a hosted engine.
 
     Attributes:
-        is_between: nothing is under way: it may go on with another worker, and nobody notices.
+        is_between: nothing is in progress: it can continue with another worker unnoticed.
     """
 
     is_between: bool
 
     def ask(self, type_: MessageType, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
-        """Do what a message asks; blocks. ``emit`` raises CapacityError when too much waits to be taken.
+        """Carry out a request; blocks. ``emit`` raises CapacityError when too much waits to be sent.
 
         Raises:
-            PeerError: nothing that this engine does, or facts that cannot be read.
-            AgentError: whatever the engine raises.
+            PeerError: not supported by this engine, or facts that cannot be read.
+            AgentError: as the engine raises.
         """
         ...
 
     def stop(self) -> None:
-        """End what runs, where it does not end with its next piece; from any thread, returns at once."""
+        """Stop a running call that does not end with its next piece; thread-safe, returns at once."""
         ...
 
     def close(self) -> None:
-        """Give back what it took; blocks."""
+        """Release the resources of the conversation; blocks."""
         ...
 
 
 class Hosted(Protocol):
-    """An engine with its weights.
+    """Engine with its weights.
 
     Attributes:
         kind: of the engine: omni, stt, tts or llm.
-        slots: conversations at a time.
-        is_duplex: whether a conversation holds it in a call, and may pause.
+        slots: concurrent conversations.
+        is_duplex: a conversation holds it during a call, and may pause.
         unit_ms: of a conversation; None where it has no units.
     """
 
@@ -79,15 +79,15 @@ class Hosted(Protocol):
     unit_ms: int | None
 
     def offers(self) -> dict[str, Any]:
-        """What whoever wants it has to know."""
+        """Return the facts that a client needs about it."""
         ...
 
     def open(self, lessee: Lessee) -> Talk:
-        """A conversation; blocks."""
+        """Open a conversation; blocks."""
         ...
 
     def close(self) -> None:
-        """Give back the weights; blocks."""
+        """Release the weights; blocks."""
         ...
 
 
@@ -95,7 +95,7 @@ Load = Callable[[], Hosted]
 
 
 class HostedOmni:
-    """A full-duplex engine: one conversation at a time, whatever more its host could hold.
+    """Full-duplex engine: one conversation at a time, even if its host could hold more.
 
     Args:
         host: of the weights.
@@ -109,7 +109,7 @@ class HostedOmni:
     def __init__(self, host: OmniHost, name: str) -> None:
         self._host = host
         self._name = name
-        # What an engine of it is like: the first one says it.
+        # The first engine is opened to read its properties.
         engine = host.open_engine()
         try:
             self._offers = {
@@ -126,25 +126,25 @@ class HostedOmni:
         finally:
             engine.cleanup()
         self.unit_ms: int | None = engine.unit_ms
-        # The weights live as long as the process: keep the collector from walking them.
+        # The weights live as long as the process: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
 
     def offers(self) -> dict[str, Any]:
-        """See ``Hosted``."""
+        """Return the facts about the engine (``Hosted``)."""
         return self._offers
 
     def open(self, lessee: Lessee) -> Talk:
-        """See ``Hosted``."""
+        """Open a conversation (``Hosted``)."""
         return _OmniTalk(self._host.open_engine())
 
     def close(self) -> None:
-        """See ``Hosted``."""
+        """Release the weights (``Hosted``)."""
         self._host.close()
 
 
 class _OmniTalk:
-    # What it has heard and said is here.
+    # The history of the conversation is in the engine.
     is_between = False
 
     def __init__(self, engine: OmniEngine) -> None:

@@ -1,12 +1,12 @@
-"""Who has the worker, and until when. Pure: time comes in from the worker's own clock, which nobody can set.
+"""Leases of the worker, with their expiry. Pure: time comes in from the worker's own monotonic clock.
 
-A lease is of a session and an epoch of it. It is renewed by whoever uses it and ends by itself when it is
-not: a gateway that died, or that the network cut off, holds nothing for longer than ``lease_ms``. The epoch
-is the session's: a new owner of the same session, with a higher one, takes its lease over, and the old owner
-is told so or finds out with its next message. Nobody else's lease is ever taken.
+A lease belongs to a session and an epoch of it. Its user renews it, and it expires otherwise: a gateway that
+died, or that the network cut off, holds nothing for longer than ``lease_ms``. The epoch is that of the
+session. A new owner of the same session, with a higher epoch, takes its lease over; the old owner is notified
+or finds out with its next message. The lease of another session is never taken.
 
-A lease that is over is not free yet: ``give_back`` is called when everything of it is cleaned up, and until
-then its place is taken.
+A lease that is over is not free yet: ``give_back`` is called when everything is cleaned up, and until then
+its place is taken.
 """
 
 from dataclasses import dataclass
@@ -15,30 +15,30 @@ from enum import StrEnum
 from core.errors import AgentError
 from core.newest import Newest
 
-# Sessions whose newest epoch is known: more than a worker has in the time that an old owner may live on.
+# Sessions whose newest epoch is kept: more than a worker has in the time that an old owner may survive.
 REMEMBERED = 1_024
 
 
 class RefusedBecause(StrEnum):
-    """Why a worker does not take a lease."""
+    """Reason for which a worker refuses a lease."""
 
     BUSY = "busy"
-    """Others have it."""
+    """Other conversations take all places."""
     STALE = "stale"
-    """A newer owner of the session has it, or had."""
+    """A newer owner of the session holds it, or has held it."""
     OTHER_INCARNATION = "other_incarnation"
-    """The lease is for a process that is gone."""
+    """The lease is for a process that has ended."""
     UNAUTHORISED = "unauthorised"
     UNREADABLE = "unreadable"
     NOT_READY = "not_ready"
-    """It loads, drains, or is suspect."""
+    """The worker is loading, draining or suspect."""
 
 
 class LeaseRefused(AgentError):
-    """The worker keeps what it has.
+    """The worker refuses a lease and keeps its present ones.
 
     Attributes:
-        because: why.
+        because: the reason.
     """
 
     def __init__(self, because: RefusedBecause, message: str) -> None:
@@ -48,13 +48,13 @@ class LeaseRefused(AgentError):
 
 @dataclass(slots=True)
 class Held:
-    """One lease.
+    """Lease that a session holds.
 
     Attributes:
-        session_id: whose.
+        session_id: of the conversation.
         epoch: of the session.
         expires_ms: when it ends unless it is renewed.
-        is_over: it ended, and is being cleaned up.
+        is_over: true when it has ended and is being cleaned up.
     """
 
     session_id: str
@@ -63,17 +63,17 @@ class Held:
     is_over: bool = False
 
     def end(self) -> None:
-        """Note that it is over."""
+        """Mark the lease as over."""
         self.is_over = True
 
 
 class Leases:
-    """Of one process.
+    """Leases of one process.
 
     Args:
         incarnation: of the process.
-        slots: at a time.
-        lease_ms: without a renewal.
+        slots: maximum number of concurrent leases.
+        lease_ms: time to expiry without a renewal.
     """
 
     def __init__(self, incarnation: str, *, slots: int, lease_ms: int) -> None:
@@ -81,27 +81,27 @@ class Leases:
         self.slots = slots
         self.lease_ms = lease_ms
         self._held: dict[str, Held] = {}
-        # The newest epoch of each session that was here lately: an owner that was superseded stays so.
+        # Newest epoch of each recent session: a superseded owner stays superseded.
         self._newest: Newest[str, int] = Newest(REMEMBERED)
 
     def resize(self, slots: int) -> None:
-        """Have as many places as an engine that is loaded."""
+        """Set the number of places to that of a loaded engine."""
         self.slots = slots
 
     @property
     def held(self) -> tuple[Held, ...]:
-        """Those that take a place."""
+        """Leases that take a place."""
         return tuple(self._held.values())
 
     @property
     def has_room(self) -> bool:
-        """Whether another session would be taken."""
+        """True when another session would be accepted."""
         return len(self._held) < self.slots
 
     def supersede(self, session_id: str, epoch: int) -> Held | None:
-        """A newer owner of a session is here: the lease of the one before, which is over, or None.
+        """Supersede the lease of an older owner of the session; return it, or None.
 
-        Its place is taken until it is given back.
+        Its place is taken until ``give_back``.
         """
         held = self._held.get(session_id)
         if held is None or epoch <= held.epoch:
@@ -111,10 +111,10 @@ class Leases:
         return held
 
     def take(self, session_id: str, epoch: int, incarnation: str, now_ms: int) -> Held:
-        """A session wants it.
+        """Take a lease for a session.
 
         Raises:
-            LeaseRefused: it does not get it.
+            LeaseRefused: it does not get one.
         """
         if incarnation != self.incarnation:
             raise LeaseRefused(RefusedBecause.OTHER_INCARNATION, "this process is another one")
@@ -129,7 +129,7 @@ class Leases:
         return held
 
     def renew(self, session_id: str, epoch: int, now_ms: int) -> bool:
-        """Whoever uses it is still there; False when it is not theirs any more."""
+        """Renew a lease for its user; return False when it is no longer theirs."""
         held = self._held.get(session_id)
         if held is None or held.epoch != epoch or held.is_over or held.expires_ms <= now_ms:
             return False
@@ -137,18 +137,18 @@ class Leases:
         return True
 
     def give_back(self, session_id: str) -> None:
-        """Everything of it is cleaned up."""
+        """Free the place of a lease after the cleanup."""
         self._held.pop(session_id, None)
 
     def expired(self, now_ms: int) -> tuple[Held, ...]:
-        """Those that nobody has renewed in time; each is told once, and is over."""
+        """Return the leases that were not renewed in time; each is returned once, and is over."""
         gone = tuple(held for held in self._held.values() if not held.is_over and held.expires_ms <= now_ms)
         for held in gone:
             held.is_over = True
         return gone
 
     def next_deadline_ms(self) -> int | None:
-        """When the first of them ends by itself."""
+        """Return when the first of them expires; None without any."""
         return min((held.expires_ms for held in self._held.values() if not held.is_over), default=None)
 
     def _remember(self, session_id: str, epoch: int) -> None:

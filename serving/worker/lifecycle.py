@@ -1,10 +1,10 @@
-"""What a worker is doing, as a table. Pure; ``docs/workers.md`` has its picture, which is made from it.
+"""Lifecycle of a worker, as a table of transitions. Pure; the diagram in ``docs/workers.md`` is made from it.
 
-A worker is IDLE only when nobody has it and everything of the last conversation is given back: cleaning up
-is work (BUSY), and a worker that was told to clean up is not granted before it has. One that does not answer
-in time is SUSPECT: nobody gets it, and who has it is moved; it comes back when its call returns and all is
-given back, or ends. DRAINING lets what is on go on; a state for each of them would double the table and
-change nothing that anybody may ask. DEAD is the end of the process.
+A worker is IDLE only when it has no conversation and everything of the last one is released. Cleaning up is
+work (BUSY), and a worker is not granted before it is done. A worker that does not answer in time is SUSPECT:
+it is not assigned, and its conversation is moved. It recovers when its call returns and everything is
+released, or it ends. DRAINING lets present conversations continue; a separate draining state for each other
+state would double the table without a difference in what is permitted. DEAD is the end of the process.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from core.errors import IllegalTransition
 
 
 class State(Enum):
-    """What a worker is doing."""
+    """State of a worker."""
 
     LOADING = "loading"
     IDLE = "idle"
@@ -27,23 +27,23 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to it."""
+    """Event of a worker."""
 
     LOADED = "loaded"
     LOAD_FAILED = "load_failed"
     TURN_LEASED = "turn_leased"
-    """For a turn or for streams: chat, half duplex, recognition, synthesis."""
+    """The lease is for a turn or for streams: chat, half duplex, recognition, synthesis."""
     DUPLEX_LEASED = "duplex_leased"
     PAUSED = "paused"
     RESUMED = "resumed"
     PAUSE_EXPIRED = "pause_expired"
     ENDING = "ending"
-    """The lease is over, and cleaning up begins."""
+    """The lease is over, and the cleanup begins."""
     CLEANED = "cleaned"
     OVERDUE = "overdue"
     """A call of the engine has not returned in time."""
     RETURNED = "returned"
-    """Of an engine with many streams: the call that was overdue has returned, and others go on."""
+    """In an engine with many streams, the overdue call has returned and the others continue."""
     DRAIN = "drain"
     EXIT = "exit"
 
@@ -59,7 +59,7 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (_S.IDLE, _E.DUPLEX_LEASED): _S.DUPLEX_ACTIVE,
     (_S.IDLE, _E.DRAIN): _S.DEAD,
     (_S.IDLE, _E.EXIT): _S.DEAD,
-    # Of an engine with many streams: one more, or one less.
+    # An engine with many streams has one more, or one less.
     (_S.BUSY, _E.TURN_LEASED): _S.BUSY,
     (_S.BUSY, _E.ENDING): _S.BUSY,
     (_S.BUSY, _E.CLEANED): _S.IDLE,
@@ -85,7 +85,7 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (_S.DRAINING, _E.CLEANED): _S.DEAD,
     (_S.DRAINING, _E.OVERDUE): _S.SUSPECT,
     (_S.DRAINING, _E.EXIT): _S.DEAD,
-    # It came back after all, and everything is given back.
+    # It recovered, and everything is released.
     (_S.SUSPECT, _E.CLEANED): _S.IDLE,
     (_S.SUSPECT, _E.RETURNED): _S.BUSY,
     (_S.SUSPECT, _E.ENDING): _S.SUSPECT,
@@ -97,10 +97,10 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
 
 
 def follow(state: State, event: Event) -> State:
-    """The state behind an event.
+    """Return the state after an event.
 
     Raises:
-        IllegalTransition: it cannot happen in this state.
+        IllegalTransition: the event cannot happen in this state.
     """
     try:
         return TRANSITIONS[state, event]
@@ -109,7 +109,7 @@ def follow(state: State, event: Event) -> State:
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram."""
+    """Return the table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {State.LOADING.name}"]
     grouped: dict[tuple[State, State], list[str]] = {}
     for (before, event), behind in TRANSITIONS.items():

@@ -1,15 +1,14 @@
-"""One worker process: loads its engine, says how it stands, and lets conversations have it, as many at a time
-as the engine has places.
+"""Worker process: loads its engine, reports its state, and serves conversations.
 
-In: sockets of the worker link. A ``lease`` is a conversation (``conversation``), a ``watch`` is told how the
-worker stands, at once and whenever that changes, and may have it drain. Out: ``run`` returns the exit status
-when the worker has drained or cannot go on; a thread that hangs in native code is why the process then ends
-by force.
+The engine has a number of places for concurrent conversations. Inputs: sockets of the worker link. A
+``lease`` is a conversation (``conversation``). A ``watch`` receives the worker's state, at once and at every
+change, and may order it to drain. Output: ``run`` returns the exit status when the worker has drained or
+cannot continue. A thread that hangs in native code is the reason why the process then ends by force.
 
-Nobody reaches it without a token (``protocols.worker_tokens``), and no page of a browser at all: a handshake
-with an Origin is refused. Who has it is decided here, by the leases and by this process's own clock; whatever
-a gateway believes is a guess. Full, slow, gone: see ``conversation``; sockets that say nothing are closed
-behind ``open_ms``, watchers above their number refused.
+Access needs a token (``protocols.worker_tokens``), and pages of browsers have none: a handshake with an
+Origin is refused. The leases and this process's own clock decide which client holds the engine; a gateway's
+view is an estimate. For a full worker, slow clients and lost ones see ``conversation``. Sockets that send
+nothing are closed after ``open_ms``, and watchers above their number are refused.
 """
 
 import asyncio
@@ -42,24 +41,24 @@ from serving.worker.settings import WorkerServerSettings
 
 # A lease is a few hundred bytes.
 FIRST_BYTES = 8_192
-# Conversations that cannot be opened, in a row: what the engine raises is no single one's.
+# Consecutive conversations that cannot be opened: the engine's error is then not caused by a single one.
 MOST_BROKEN = 3
 TRY_AGAIN_LATER, POLICY_VIOLATION, PROTOCOL_ERROR = 1013, 1008, 1002
 EXIT_DRAINED, EXIT_LOAD_FAILED, EXIT_HUNG, EXIT_BROKEN = 0, 3, 4, 5
 
 
 class WorkerServer:
-    """See the module.
+    """Server of one worker process.
 
     Args:
-        settings: see the model.
+        settings: of the process.
         load: loads the engine; blocks.
-        secret: of whoever may speak to it.
+        secret: with which tokens are signed.
         kind: of the engine, known before it is loaded.
 
     Attributes:
         incarnation: of this process.
-        state: what it is doing.
+        state: present state.
     """
 
     def __init__(
@@ -77,7 +76,8 @@ class WorkerServer:
         self._conversations: dict[str, Conversation] = {}
         self._watchers: set[asyncio.Event] = set()
         self._over = asyncio.Event()
-        # Sockets that have not said yet what they want, and conversations in a row that could not be opened.
+        # Sockets that have not sent their first message, and consecutive conversations that could not be
+        # opened.
         self._strangers = self._broken = 0
         self._status = EXIT_DRAINED
         self._calls = 0
@@ -86,10 +86,10 @@ class WorkerServer:
         self.port = settings.port
 
     async def run(self, *, on_listening: Callable[[int], None] = lambda _port: None) -> int:
-        """Serve until it is over; the exit status.
+        """Serve until the end; return the exit status.
 
         Args:
-            on_listening: told the port.
+            on_listening: called with the port.
 
         Raises:
             OSError: it cannot listen there.
@@ -100,7 +100,7 @@ class WorkerServer:
             settings.host,
             settings.port,
             process_request=self._refuse_pages,
-            # Of whoever has not said yet who they are; more once they have.
+            # For clients that are not authenticated yet; larger afterwards.
             max_size=FIRST_BYTES,
             max_queue=1,
             compression=None,
@@ -130,13 +130,13 @@ class WorkerServer:
         return self._status
 
     def drain(self) -> None:
-        """Take no more conversations, let the one that is on go on for ``drain_ms``, and end."""
+        """Take no more conversations, let present ones continue for ``drain_ms``, and end."""
         if self._draining is None and not self._over.is_set():
             self._on(Event.DRAIN)
             self._draining = asyncio.create_task(self._drain(), name="worker.drain")
 
     def end(self) -> None:
-        """End at once: whoever has it is told."""
+        """End at once; clients are notified."""
         for each in self._conversations.values():
             each.revoke(Why.DRAINED)
         self._end(EXIT_DRAINED)
@@ -177,12 +177,13 @@ class WorkerServer:
     async def _load_engine(self) -> None:
         began_s = time.monotonic()
         try:
-            # A thread that nobody waits for: whoever is told to end does so in the middle of a load.
+            # A thread that is not joined: a worker that is ordered to end does so even during a load.
             loading = EngineThread("load")
             loaded = loading.submit(self._load)
             loading.shutdown(wait=False)
             hosted = await asyncio.wrap_future(loaded)
-        except Exception as error:  # the edge of the process: whatever its code raises, it cannot go on
+        # the outermost level of the process: after any exception of its code it cannot continue
+        except Exception as error:
             logger.opt(exception=None if isinstance(error, AgentError) else error).error(
                 f"{self.settings.name}: the engine does not load: {type(error).__name__}: {error}"
             )
@@ -191,7 +192,7 @@ class WorkerServer:
             self._end(EXIT_LOAD_FAILED)
             return
         if self.state is not State.LOADING:
-            # It was told to end meanwhile.
+            # It was ordered to end meanwhile.
             return
         self._hosted = hosted
         self._leases.resize(hosted.slots)
@@ -199,7 +200,7 @@ class WorkerServer:
         self._on(Event.LOADED)
 
     async def _expire(self) -> None:
-        """Leases end by this process's clock."""
+        """End expired leases by this process's clock."""
         while True:
             self._leases_changed.clear()
             due_ms = self._leases.next_deadline_ms()
@@ -220,7 +221,7 @@ class WorkerServer:
     async def _serve(self, socket: ServerConnection) -> None:
         try:
             await self._meet(socket)
-        except Exception as error:  # the edge of one socket: the others go on
+        except Exception as error:  # the outermost level of one socket: the others continue
             logger.opt(exception=error).error(
                 f"{self.settings.name}: a socket failed: {type(error).__name__}"
             )
@@ -249,7 +250,7 @@ class WorkerServer:
             await self._refuse(socket, RefusedBecause.UNREADABLE, message, PROTOCOL_ERROR)
 
     async def _introduced(self, socket: ServerConnection) -> tuple[MessageType, Claim] | None:
-        """What somebody wants, and who they are; None: they were told that they may not."""
+        """Return the type and the claim of a first message; None where it was refused or did not come."""
         try:
             async with asyncio.timeout(self.settings.open_ms / 1000):
                 first = decode(await socket.recv())
@@ -326,7 +327,7 @@ class WorkerServer:
         hosted = self._ready()
         if incarnation == self.incarnation:
             await self._supersede(claim)
-            # It may stand otherwise by now.
+            # Its state may have changed by now.
             hosted = self._ready()
         held = self._leases.take(claim.session_id, claim.epoch, incarnation, self._clock.now_ms())
         conversation = Conversation(
@@ -354,7 +355,7 @@ class WorkerServer:
         return self._hosted
 
     async def _supersede(self, claim: Claim) -> None:
-        """The session has a newer owner: what the older one had here is cleaned up first."""
+        """End the conversation of an older owner of the session, and wait until it is cleaned up."""
         if self._leases.supersede(claim.session_id, claim.epoch) is None:
             return
         older = self._conversations[claim.session_id]
@@ -364,11 +365,14 @@ class WorkerServer:
                 await older.closed()
 
     def _on_if_it_may(self, event: Event) -> None:
-        """Of many streams one may end when the worker is suspect by another, or is ending."""
+        """Apply an event if it is legal in the present state.
+
+        One of many streams may end while another has made the worker suspect, or while the worker is ending.
+        """
         with suppress(IllegalTransition):
             self._on(event)
 
-    # Whoever watches.
+    # Watchers.
 
     async def _be_watched(self, socket: ServerConnection) -> None:
         if len(self._watchers) >= self.settings.watchers:
@@ -400,7 +404,7 @@ class WorkerServer:
                     self.drain()
 
     def facts(self) -> dict[str, Any]:
-        """How it stands."""
+        """Return the worker's state as facts."""
         conversations = self._conversations.values()
         return {
             "worker": self.settings.name,
@@ -426,7 +430,7 @@ def _port(server: Server) -> int:
 
 
 def _rss_bytes() -> int:
-    """Memory of this process; what Linux says of it, else the most that it ever had."""
+    """Return the memory of this process, as Linux reports it; elsewhere its maximum so far."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -436,8 +440,8 @@ def _rss_bytes() -> int:
 
 
 def _device_bytes() -> int | None:
-    """What torch holds of its device; None without one. Imports nothing."""
-    # While it is imported by another thread it has no such part yet.
+    """Return the device memory that torch has reserved; None without torch. Imports nothing."""
+    # While another thread imports torch, it has no such attribute yet.
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     is_available = getattr(cuda, "is_available", None)
     if cuda is None or is_available is None or not is_available():

@@ -1,4 +1,4 @@
-"""What a worker process is told: its name, where it listens, its engine, its deadlines."""
+"""Settings of a worker process: its name, its address, its engine, its deadlines."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from core.strict_model import StrictModel
 
 
 class WorkerServerSettings(StrictModel):
-    """One worker process."""
+    """Settings of one worker process."""
 
     name: str = Field("worker", min_length=1, max_length=100, description="signed in every token for it")
     host: str = Field("127.0.0.1", description="address to listen on")

@@ -1,7 +1,7 @@
-"""Engines with many streams in a worker: recognisers, voices, language models. See ``hosting``.
+"""Engines with many streams in a worker: recognisers, voices, language models (see ``hosting``).
 
-Each stream is a conversation: its calls are in a thread of its own, and the engines that are hosted here are
-shared by threads. What a stream took goes back when its conversation is over, however that ends.
+Each stream is a conversation: its calls run in a thread of its own, and the engines that are hosted here are
+shared by threads. The resources of a stream are released when its conversation is over, however that ends.
 """
 
 import gc
@@ -26,16 +26,16 @@ from serving.worker.hosting import Answer, Emit, Hosted, Lessee, Talk
 if TYPE_CHECKING:
     from models.llm.kv.causal import CausalLm
 
-# Longer than anything that a bot says in one breath.
+# Longer than any uninterrupted speech of a bot.
 MOST_CHARACTERS = 10_000
-# Whoever waits for an answer hears so often that it is being made.
+# Interval of signs of progress to a client that waits for an answer.
 SIGN_S = 1.0
-# A digest that nothing has.
+# Digest that matches no context.
 OF_NOTHING = ""
 
 
 class _Streams:
-    """What all kinds have in common."""
+    """Common part of all kinds."""
 
     kind = ""
     is_duplex = False
@@ -44,47 +44,47 @@ class _Streams:
     def __init__(self, name: str, streams: int, **offers: Any) -> None:
         self.slots = streams
         self._offers = {"kind": self.kind, "name": name, "slots": streams, **offers}
-        # The weights live as long as the process: keep the collector from walking them.
+        # The weights live as long as the process: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
 
     def offers(self) -> dict[str, Any]:
-        """See ``Hosted``."""
+        """Return the facts about the engine (``Hosted``)."""
         return self._offers
 
     def close(self) -> None:
-        """See ``Hosted``: the weights go with the process."""
+        """Do nothing (``Hosted``): the weights are released with the process."""
 
 
 class HostedRecogniser(_Streams):
-    """A recogniser.
+    """Recogniser with many streams.
 
     Args:
         engine: with its weights.
         name: of the engine.
-        streams: at a time.
+        streams: maximum number of concurrent streams.
     """
 
     kind = "stt"
 
     def __init__(self, engine: SpeechToText, name: str, *, streams: int) -> None:
-        # Whatever keeps it from having streams is found before it says that it is ready.
+        # Detects a failure to open streams before the worker reports that it is ready.
         engine.open_stream().close()
         super().__init__(name, streams, rate_hz=engine.rate_hz)
         self._engine = engine
 
     def open(self, lessee: Lessee) -> Talk:
-        """See ``Hosted``."""
+        """Open a stream (``Hosted``)."""
         return _Listening(self._engine.open_stream())
 
 
 class HostedVoice(_Streams):
-    """A voice.
+    """Voice with many streams.
 
     Args:
         engine: with its weights.
         name: of the engine.
-        streams: at a time.
+        streams: maximum number of concurrent streams.
     """
 
     kind = "tts"
@@ -94,17 +94,17 @@ class HostedVoice(_Streams):
         self._engine = engine
 
     def open(self, lessee: Lessee) -> Talk:
-        """See ``Hosted``."""
+        """Open a stream (``Hosted``)."""
         return _Speaking(self._engine)
 
 
 class HostedDialogues(_Streams):
-    """A language model: a stream is a conversation, whose context is found again by its session.
+    """Language model: a stream is a conversation, whose context is found again by its session.
 
     Args:
         engine: with its weights.
         name: of the engine.
-        streams: at a time.
+        streams: maximum number of concurrent streams.
     """
 
     kind = "llm"
@@ -114,7 +114,7 @@ class HostedDialogues(_Streams):
         self._engine = engine
 
     def open(self, lessee: Lessee) -> Talk:
-        """See ``Hosted``."""
+        """Open a stream (``Hosted``)."""
         return _Dialogue(self._engine, lessee)
 
 
@@ -142,7 +142,7 @@ class _Listening:
         return {}, b""
 
     def stop(self) -> None:
-        # A call takes a piece of audio, and no longer.
+        # A call lasts no longer than the processing of one piece of audio.
         pass
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class _Listening:
 
 
 class _Speaking:
-    # Of one clause nothing is left for the next.
+    # A clause leaves no state for the next one.
     is_between = True
 
     def __init__(self, engine: TextToSpeech) -> None:
@@ -167,7 +167,7 @@ class _Speaking:
         return {"spoken": self._engine.synthesize(text, sink)}, b""
 
     def stop(self) -> None:
-        # What is emitted for a conversation that is over says so.
+        # A piece that is emitted for a conversation that is over returns False.
         pass
 
     def close(self) -> None:
@@ -175,13 +175,13 @@ class _Speaking:
 
 
 class _Dialogue:
-    # What it has read is found again, here or, with more time, anywhere.
+    # The context is found again here or, with more time, rebuilt anywhere.
     is_between = True
 
     def __init__(self, engine: "CausalLm", lessee: Lessee) -> None:
         self._engine = engine
         self._lessee = lessee
-        # By the session that the lease's token names: nobody else's context has this root.
+        # Derived from the session in the lease's token: no other context has this root.
         self._scope = engine.scope(lessee.session_id)
         self._stopped = threading.Event()
 
@@ -202,11 +202,12 @@ class _Dialogue:
     def _answered(
         self, facts: Mapping[str, Any], payload: bytes, emit: Emit, *, only_reads: bool
     ) -> Answered | None:
-        """What became of the question; None: it was stopped before all of it was read."""
+        """Return the answer to a request; None: it was stopped before all of it was read."""
         asked, handle = to_asked(facts, payload)
         mine = (self._lessee.worker, self._lessee.incarnation)
         if handle is not None and (handle.worker, handle.incarnation) != mine:
-            # Of a process that is gone, or of another worker: the model is to refuse it as it does any other.
+            # A handle of an ended process, or of another worker: the model must refuse it like any other
+            # invalid one.
             asked = replace(asked, condition=OF_NOTHING)
         is_read = False
         signed_s = time.monotonic()
@@ -238,11 +239,11 @@ class _Dialogue:
         self._stopped.set()
 
     def close(self) -> None:
-        # The session may come back, to this process.
+        # The session may return to this process.
         pass
 
 
-# How an engine of a registry is hosted, by its kind.
+# Host of an engine of a registry, by its kind.
 HOSTING: Mapping[str, Callable[..., Hosted]] = {
     "stt": HostedRecogniser,
     "tts": HostedVoice,

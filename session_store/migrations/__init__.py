@@ -1,7 +1,7 @@
-"""Brings a database to the newest schema.
+"""Migrate a database to the newest schema.
 
-Runs inside the caller's transaction and lock, so that of two processes that start at once the second finds
-the work done, and an upgrade that fails leaves everything as it was.
+Runs inside the caller's transaction and lock. When two processes start at once, the second therefore finds
+the work done, and an upgrade that fails changes nothing.
 """
 
 from pathlib import Path
@@ -13,17 +13,17 @@ from session_store.schema import HEAD, VERSION_TABLE, metadata
 
 
 def version(connection: sa.Connection) -> str | None:
-    """The revision of a database, None for one without our tables.
+    """Return the revision of a database; None for one without our tables.
 
     Raises:
-        ConfigError: the tables are somebody else's.
+        ConfigError: the tables belong to another program.
     """
     tables = set(sa.inspect(connection).get_table_names())
     if VERSION_TABLE in tables:
         found = connection.scalar(sa.select(sa.column("version_num")).select_from(sa.table(VERSION_TABLE)))
         if found is not None:
             return str(found)
-    # A SQLite file holds one program's tables; a PostgreSQL database may hold many.
+    # A SQLite file holds one program's tables; a PostgreSQL database may hold those of many.
     foreign = tables & set(metadata.tables) if connection.dialect.name == "postgresql" else tables
     if foreign - {VERSION_TABLE}:
         raise ConfigError(
@@ -34,10 +34,10 @@ def version(connection: sa.Connection) -> str | None:
 
 
 def check_version(connection: sa.Connection) -> bool:
-    """Whether the schema is the newest one.
+    """Return whether the schema is the newest one.
 
     Raises:
-        ConfigError: it was written by a newer release or is somebody else's.
+        ConfigError: a newer release or another program wrote it.
     """
     found = version(connection)
     if found is None or found == HEAD:
@@ -54,15 +54,16 @@ def check_version(connection: sa.Connection) -> bool:
 
 
 def upgrade(connection: sa.Connection, revision: str = HEAD) -> bool:
-    """Bring the schema to ``revision``; whether there was anything to do. The caller holds a lock that keeps
-    other processes out.
+    """Migrate the schema to ``revision``; return whether there was anything to do.
+
+    The caller holds a lock that excludes other processes.
 
     Raises:
-        ConfigError: as ``check_version``.
+        ConfigError: as ``check_version`` does.
     """
     if check_version(connection):
         return False
-    # Slow to import, and only a start on an old or new database needs it.
+    # Slow to import, and needed only at a start on an old or new database.
     from alembic import command
     from alembic.config import Config
 

@@ -1,4 +1,4 @@
-"""Run by alembic for each command; the connection and its transaction are the caller's."""
+"""Environment of alembic, run for each command; the connection and its transaction are the caller's."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""Telephone networks by name: how their webhooks are known, and what they are told to do with a call.
+"""Telephone networks by name: verification of their webhooks, and the answers to them.
 
 The media stream of a network is the row of the same name in ``transports.registry``.
 """

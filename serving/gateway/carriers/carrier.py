@@ -1,4 +1,4 @@
-"""What the gateway needs of a telephone network: who asks, which call it is about, and the answers."""
+"""Interface of a telephone network for the gateway: verification of requests, calls, and answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,14 +20,15 @@ FORM = "application/x-www-form-urlencoded"
 
 @dataclass(frozen=True, slots=True)
 class PhoneCall:
-    """A call that was answered.
+    """Call that was answered.
 
     Attributes:
-        call_sid: the network's name for it; empty where it comes with the stream.
-        caller, called: numbers, as the network says them.
-        direction: who began it: "outbound" is us.
-        verstat: what the network says of the caller's number, in Twilio's words; empty where it says nothing.
-        network: name of the transport that the call comes over.
+        call_sid: its id in the network; empty where it comes with the stream.
+        caller, called: numbers, as the network reports them.
+        direction: "outbound" for a call that we placed.
+        verstat: the network's attestation of the caller's number, in Twilio's terms; empty where it gives
+            none.
+        network: name of the call's transport.
     """
 
     call_sid: str
@@ -40,11 +41,11 @@ class PhoneCall:
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A network asks what to do with a call.
+    """Request of a network for instructions about a call.
 
     Attributes:
-        call: that it asks about.
-        is_answered: the caller has heard something already.
+        call: subject of the request.
+        is_answered: true when the caller has heard something already.
     """
 
     call: PhoneCall
@@ -53,7 +54,7 @@ class CallRequest:
 
 @dataclass(frozen=True, slots=True)
 class CallDocument:
-    """What a network is told to do with a call.
+    """Instructions to a network about a call.
 
     Attributes:
         text: of the answer.
@@ -67,10 +68,10 @@ class CallDocument:
 
 
 class Carrier(Protocol):
-    """One telephone network.
+    """Telephone network.
 
     The factory of its row is called with the settings of telephone calls (``PhoneRoutesSettings``) and the
-    row's secrets, which are none for a local run that checks no signatures.
+    row's secrets. There are no secrets for a local run that checks no signatures.
 
     Attributes:
         name: of the network; its routes begin with it.
@@ -81,17 +82,20 @@ class Carrier(Protocol):
     methods: tuple[str, ...]
 
     async def request_of(self, request: Request) -> CallRequest:
-        """Return what a webhook asks.
+        """Return the request of a webhook.
 
         Raises:
-            HTTPException: it is not the network that asks (403), or it cannot be read.
+            HTTPException: it does not come from the network (403), or it cannot be read.
         """
         ...
 
     def check_socket(self, connection: HTTPConnection) -> None:
-        """Raise HTTPException for the upgrade of a media socket that is not the network's.
+        """Check that the upgrade of a media socket comes from the network.
 
-        Most networks sign none: the token in its path is what is checked.
+        Most networks sign none; there the token in the path is checked instead.
+
+        Raises:
+            HTTPException: it does not.
         """
         ...
 
@@ -99,22 +103,22 @@ class Carrier(Protocol):
         """Return the answer that connects a call to a media socket.
 
         Args:
-            base: https:// address of the server, without a slash behind it.
+            base: https:// address of the server, without a final slash.
             media: wss:// address of the socket.
-            call: that it is about.
+            call: to be connected.
         """
         ...
 
     def hold(self, words: str, pause_s: int, again: str) -> CallDocument | None:
-        """Return the answer that says something, pauses, and asks ``again``; None: nobody can wait."""
+        """Return the answer that speaks, pauses, and requests ``again``; None where callers cannot wait."""
         ...
 
     def end(self, words: str = "") -> CallDocument:
-        """Return the answer that says something and ends the call."""
+        """Return the answer that speaks and ends the call."""
         ...
 
     def refuse(self, words: str) -> CallDocument:
-        """Return the answer to a call that is not taken; without words the line is engaged."""
+        """Return the answer to a call that is not accepted; without words the caller hears a busy signal."""
         ...
 
 
@@ -131,7 +135,7 @@ def secrets_of(name: str, row: Row, environ: Mapping[str, str]) -> tuple[str, ..
 
 
 def base_of(connection: HTTPConnection, public_url: str | None) -> str:
-    """Return where a network reaches this server, without a slash behind it."""
+    """Return the address at which a network reaches this server, without a final slash."""
     if public_url is not None:
         return public_url
     # Without signatures only: a caller on this machine.
@@ -170,17 +174,21 @@ def is_form(connection: HTTPConnection) -> bool:
 
 
 async def body_of(request: Request) -> bytes:
-    """Return the body of a webhook. Raises HTTPException for one that is too large or too slow."""
+    """Return the body of a webhook.
+
+    Raises:
+        HTTPException: it is too large or too slow.
+    """
     return await read_body(request, max_bytes=MOST_BODY_BYTES, within_s=BODY_S)
 
 
 def forbidden(network: str) -> HTTPException:
-    """Return the error of a request that is not the network's."""
+    """Return the error for a request that does not come from the network."""
     return HTTPException(403, f"the request is not signed by {network} for this address")
 
 
 def field_of(fields: Mapping[str, object], name: str) -> str:
-    """Return a field of a form or of JSON as text, cut; empty where there is none."""
+    """Return a field of a form or of JSON as text, cut to the limit; empty where there is none."""
     value = fields.get(name)
     if isinstance(value, list):
         value = value[0] if value else ""
@@ -188,10 +196,10 @@ def field_of(fields: Mapping[str, object], name: str) -> str:
 
 
 def call_of(name: str, call_sid: str, caller: str, called: str, *, verstat: str = "") -> PhoneCall:
-    """Return the call that a network asks about.
+    """Return the call of a network's request.
 
     Raises:
-        HTTPException: it does not say which, so that any stream would be that of the call.
+        HTTPException: it has no id, so that any stream could claim to be that of the call.
     """
     if not call_sid:
         raise HTTPException(400, "the call has no name")
@@ -199,5 +207,5 @@ def call_of(name: str, call_sid: str, caller: str, called: str, *, verstat: str 
 
 
 def plus(number: str) -> str:
-    """Return a number of a network that leaves out the plus of E.164."""
+    """Return a number with the plus of E.164, which some networks leave out."""
     return f"+{number}" if number.isascii() and number.isdigit() else number

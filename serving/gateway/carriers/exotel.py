@@ -1,8 +1,8 @@
-"""Exotel: a question with a name and a password in, the address of a socket out.
+"""Exotel: requests with a user name and a password, answered by the address of a socket.
 
-Exotel signs nothing: the name and the password stand in the address that its Voicebot applet asks, and are as
-good as the secrecy of that applet. Its answer has no words: a call that is not taken is refused with 503, and
-the flow goes on with what stands behind the applet.
+Exotel signs nothing. The user name and the password are part of the address that its Voicebot applet
+requests, so they are only as secret as that applet. An answer cannot contain words. A call that is not
+accepted is refused with 503, and the flow continues with the step after the applet.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ REFUSED = CallDocument("{}", JSON, 503)
 
 
 class ExotelCarrier:
-    """See ``Carrier``.
+    """Exotel, as a ``Carrier``.
 
     Args:
         phone: settings of telephone calls.
-        secrets: the name and the password.
+        secrets: the user name and the password.
     """
 
     name = "exotel"
@@ -40,7 +40,7 @@ class ExotelCarrier:
         self._known = (secrets[0], secrets[1]) if phone.signatures else None
 
     async def request_of(self, request: Request) -> CallRequest:
-        """See ``Carrier``."""
+        """Return the request of a webhook (``Carrier.request_of``)."""
         authorization = request.headers.get("authorization", "")
         if self._known is not None and not exotel.is_known(*self._known, authorization):
             raise forbidden("Exotel")
@@ -55,19 +55,19 @@ class ExotelCarrier:
         )
 
     def check_socket(self, connection: HTTPConnection) -> None:
-        """See ``Carrier``: the token is all that there is."""
+        """Accept every socket: only the token in its path is checked."""
 
     def connect(self, base: str, media: str, call: PhoneCall) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that connects a call (``Carrier.connect``)."""
         return CallDocument(exotel.connect(media), JSON)
 
     def hold(self, words: str, pause_s: int, again: str) -> None:
-        """See ``Carrier``: an answer has no words."""
+        """Return None: an answer cannot contain words."""
 
     def end(self, words: str = "") -> CallDocument:
-        """See ``Carrier``."""
+        """Return the refusal, which is the only other answer."""
         return REFUSED
 
     def refuse(self, words: str) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the refusal."""
         return REFUSED

@@ -1,4 +1,4 @@
-"""Plivo: forms that are signed (version 3) in, Plivo's XML out. Its media sockets are not signed."""
+"""Plivo: signed forms (version 3), answered by Plivo's XML. Its media sockets are not signed."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ IN_PROGRESS = "in-progress"
 
 
 class PlivoCarrier:
-    """See ``Carrier``.
+    """Plivo, as a ``Carrier``.
 
     Args:
         phone: settings of telephone calls.
@@ -43,7 +43,7 @@ class PlivoCarrier:
         self._token = secrets[0] if phone.signatures else None
 
     async def request_of(self, request: Request) -> CallRequest:
-        """See ``Carrier``."""
+        """Return the request of a webhook (``Carrier.request_of``)."""
         body = await body_of(request)
         fields = form_of(body) if is_form(request) else {}
         given, nonce = request.headers.get(SIGNATURE, ""), request.headers.get(NONCE, "")
@@ -61,20 +61,20 @@ class PlivoCarrier:
         return CallRequest(call, is_answered=field_of(fields, "CallStatus") == IN_PROGRESS)
 
     def check_socket(self, connection: HTTPConnection) -> None:
-        """See ``Carrier``: the token is all that there is."""
+        """Accept every socket: only the token in its path is checked."""
 
     def connect(self, base: str, media: str, call: PhoneCall) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that connects a call (``Carrier.connect``)."""
         return CallDocument(plivo.connect(media))
 
     def hold(self, words: str, pause_s: int, again: str) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that makes a caller wait (``Carrier.hold``)."""
         return CallDocument(plivo.hold(words, pause_s, again))
 
     def end(self, words: str = "") -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that ends a call (``Carrier.end``)."""
         return CallDocument(plivo.end(words))
 
     def refuse(self, words: str) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that refuses a call (``Carrier.refuse``)."""
         return CallDocument(plivo.refuse(words))

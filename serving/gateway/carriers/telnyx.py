@@ -1,4 +1,4 @@
-"""Telnyx: forms that are signed by Ed25519 in, TeXML out. Its media sockets are not signed."""
+"""Telnyx: forms signed by Ed25519, answered by TeXML. Its media sockets are not signed."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -26,15 +26,15 @@ IN_PROGRESS = "in-progress"
 
 
 class TelnyxCarrier:
-    """See ``Carrier``.
+    """Telnyx, as a ``Carrier``.
 
     Args:
         phone: settings of telephone calls.
         secrets: the account's public key, in base64.
-        wall_s: seconds of the epoch.
+        wall_s: Unix time.
 
     Raises:
-        ConfigError: the key is none.
+        ConfigError: the key is invalid.
     """
 
     name = "telnyx"
@@ -47,7 +47,7 @@ class TelnyxCarrier:
         self._wall_s = wall_s
 
     async def request_of(self, request: Request) -> CallRequest:
-        """See ``Carrier``."""
+        """Return the request of a webhook (``Carrier.request_of``)."""
         body = await body_of(request)
         given, timestamp = request.headers.get(SIGNATURE, ""), request.headers.get(TIMESTAMP, "")
         if self._key is not None and not texml.is_signed(
@@ -69,20 +69,20 @@ class TelnyxCarrier:
         return CallRequest(call, is_answered=field_of(fields, "CallStatus") == IN_PROGRESS)
 
     def check_socket(self, connection: HTTPConnection) -> None:
-        """See ``Carrier``: the token is all that there is."""
+        """Accept every socket: only the token in its path is checked."""
 
     def connect(self, base: str, media: str, call: PhoneCall) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that connects a call (``Carrier.connect``)."""
         return CallDocument(texml.connect(media))
 
     def hold(self, words: str, pause_s: int, again: str) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that makes a caller wait (``Carrier.hold``)."""
         return CallDocument(twiml.hold(words, pause_s, again))
 
     def end(self, words: str = "") -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that ends a call (``Carrier.end``)."""
         return CallDocument(twiml.end(words))
 
     def refuse(self, words: str) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that refuses a call (``Carrier.refuse``)."""
         return CallDocument(twiml.refuse(words))

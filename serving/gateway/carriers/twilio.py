@@ -1,7 +1,7 @@
-"""Twilio: signed forms and sockets in, TwiML out.
+"""Twilio: signed forms and sockets, answered by TwiML.
 
-A signature is of the configured address, by the account's auth token or by a shared key. Twilio signs the
-upgrade of a media socket too.
+A signature covers the configured address, by the account's auth token or by a shared key. Twilio also signs
+the upgrade of a media socket.
 """
 
 import os
@@ -40,11 +40,11 @@ SHARED_KEY_ENV = "TWILIO_WEBHOOK_KEY"
 
 
 class TwilioCarrier(Carrier):
-    """See ``Carrier``.
+    """Twilio, as a ``Carrier``.
 
     Args:
         phone: settings of telephone calls.
-        secrets: none; one of two variables of Twilio's is enough.
+        secrets: empty; one of two variables of Twilio's is enough.
 
     Raises:
         ConfigError: signatures are to be checked, and there is no secret.
@@ -66,7 +66,7 @@ class TwilioCarrier(Carrier):
             )
 
     async def request_of(self, request: Request) -> CallRequest:
-        """See ``Carrier``."""
+        """Return the request of a webhook (``Carrier.request_of``)."""
         fields = await self.form(request)
         # "outbound-api" and "outbound-dial".
         is_ours = field_of(fields, "Direction").startswith("outbound")
@@ -82,32 +82,32 @@ class TwilioCarrier(Carrier):
         return CallRequest(call, is_answered=field_of(fields, "CallStatus") == IN_PROGRESS)
 
     def check_socket(self, connection: HTTPConnection) -> None:
-        """See ``Carrier``: the upgrade is signed."""
+        """Check the signature of the upgrade (``Carrier.check_socket``)."""
         self._check(connection, {}, None)
 
     def connect(self, base: str, media: str, call: PhoneCall) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that connects a call (``Carrier.connect``)."""
         numbers = {"caller": call.caller, "called": call.called}
         status = f"{base}/{self.name}/stream-status"
         return CallDocument(twiml.connect(media, numbers, status_address=status))
 
     def hold(self, words: str, pause_s: int, again: str) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that makes a caller wait (``Carrier.hold``)."""
         return CallDocument(twiml.hold(words, pause_s, again))
 
     def end(self, words: str = "") -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that ends a call (``Carrier.end``)."""
         return CallDocument(twiml.end(words))
 
     def refuse(self, words: str) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that refuses a call (``Carrier.refuse``)."""
         return CallDocument(twiml.refuse(words))
 
     async def form(self, request: Request) -> Fields:
         """Return the fields of a webhook.
 
         Raises:
-            HTTPException: it is not signed (403), or is no form.
+            HTTPException: it is not signed (403), or not a form.
         """
         body = await body_of(request)
         fields = form_of(body) if is_form(request) else {}

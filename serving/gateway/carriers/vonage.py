@@ -1,6 +1,6 @@
-"""Vonage: JSON with a signed token in, call control objects out. Its sockets are not signed.
+"""Vonage: JSON with a signed token, answered by call control objects. Its sockets are not signed.
 
-The answer URL of the application has to be asked by POST: a token of a GET covers no caller.
+The answer URL of the application must be requested by POST: the token of a GET does not cover the caller.
 """
 
 import time
@@ -27,12 +27,12 @@ JSON = "application/json"
 
 
 class VonageCarrier:
-    """See ``Carrier``.
+    """Vonage, as a ``Carrier``.
 
     Args:
         phone: settings of telephone calls.
         secrets: the account's signature secret.
-        wall_s: seconds of the epoch.
+        wall_s: Unix time.
     """
 
     name = "vonage"
@@ -45,7 +45,7 @@ class VonageCarrier:
         self._wall_s = wall_s
 
     async def request_of(self, request: Request) -> CallRequest:
-        """See ``Carrier``."""
+        """Return the request of a webhook (``Carrier.request_of``)."""
         body = await body_of(request)
         authorization = request.headers.get("authorization", "")
         if self._secret is not None and not vonage.is_signed(
@@ -66,19 +66,19 @@ class VonageCarrier:
         )
 
     def check_socket(self, connection: HTTPConnection) -> None:
-        """See ``Carrier``: the token is all that there is."""
+        """Accept every socket: only the token in its path is checked."""
 
     def connect(self, base: str, media: str, call: PhoneCall) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that connects a call (``Carrier.connect``)."""
         return CallDocument(vonage.connect(media, call.call_sid), JSON)
 
     def hold(self, words: str, pause_s: int, again: str) -> None:
-        """See ``Carrier``: no action asks again."""
+        """Return None: no action of Vonage repeats the request."""
 
     def end(self, words: str = "") -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that ends a call (``Carrier.end``)."""
         return CallDocument(vonage.end(words), JSON)
 
     def refuse(self, words: str) -> CallDocument:
-        """See ``Carrier``."""
+        """Return the answer that refuses a call (``Carrier.refuse``)."""
         return CallDocument(vonage.end(words), JSON)

@@ -10,9 +10,9 @@ down_revision = "0001"
 def upgrade() -> None:
     """Give every event a key."""
     op.add_column("event", sa.Column("key", sa.Text))
-    # Nobody sends these events again: a name that no caller uses is enough.
+    # These events are never sent again: a name that no writer uses is enough.
     op.execute("UPDATE event SET key = 'row.' || seq")
-    # SQLite changes a column by copying the table; the copy has to be told what is not in the catalogue.
+    # SQLite changes a column by copying the table. The copy needs the options that are not in the catalogue.
     with op.batch_alter_table("event", table_kwargs={"sqlite_with_rowid": False}) as event:
         event.alter_column("key", existing_type=sa.Text, nullable=False)
         event.create_unique_constraint("event_key", ["session_id", "key"])

@@ -1,6 +1,6 @@
-"""The index of keys by key: those of a moment lie together, of all sessions, and not each with its session.
+"""Order the index of keys by key: those of one moment lie together, whatever their sessions.
 
-A commit of many sessions then writes one page of it or two instead of one for every session.
+A commit of many sessions then writes one or two of its pages instead of one per session.
 """
 
 from alembic import op
@@ -10,7 +10,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Turn the columns of the constraint round."""
+    """Reverse the columns of the constraint."""
     with op.batch_alter_table("event", table_kwargs={"sqlite_with_rowid": False}) as event:
         event.drop_constraint("event_key", type_="unique")
         event.create_unique_constraint("event_key", ["key", "session_id"])

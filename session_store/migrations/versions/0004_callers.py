@@ -1,4 +1,4 @@
-"""Whose next telephone call is part of which session: by a digest of the number, and by a code."""
+"""Links from a caller's number, as a digest, and from a code to the session of the next telephone call."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Owner of a session: the client that created it, or NULL for the operator's."""
+"""Owner of a session: the client that created it, or NULL for the operator."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,5 +8,5 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Add the column; sessions of before are the operator's."""
+    """Add the column; existing sessions belong to the operator."""
     op.add_column("session", sa.Column("owner", sa.Text, nullable=True))

@@ -1,4 +1,4 @@
-"""The time that retention goes by, which survives a restart with a wrong clock."""
+"""Time by which retention deletes, which survives a restart with a wrong clock."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Create its table, which has one row at most."""
+    """Create its table, which has at most one row."""
     op.create_table(
         "retention",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),

@@ -1,1 +1,1 @@
-"""One file per revision, named after it."""
+"""Revisions of the schema, one file each, named after the revision."""
