@@ -1,14 +1,14 @@
-"""The door to private members of Pipecat, for the processors.
+"""The only access to private members of Pipecat, for the processors.
 
-Functions reach what a service or an aggregator of Pipecat's keeps to itself. Mixins turn a private method
-that has to be overridden into a public one: a mixin precedes Pipecat's class among the bases, which calls
-the private method, and the public one of the mixin does by default what Pipecat's does.
+Functions reach private state of a service or an aggregator of Pipecat. Mixins turn a private method that has
+to be overridden into a public one. A mixin precedes Pipecat's class among the bases; that class calls the
+private method, and the public one of the mixin does by default what Pipecat's does.
 
 Nothing else in this folder touches a private member of a library, which ``scripts/check_foreign_members.py``
-checks. ``tests/contracts/test_foreign_members.py`` lists every member that is used here and fails with its
-name when a version of Pipecat has lost it; docs/architecture.md has the upgrade drill.
+checks. ``tests/contracts/test_foreign_members.py`` lists every member that is used here, and fails with its
+name when a version of Pipecat has lost it. The upgrade drill is in docs/architecture.md.
 
-Imports no service: which of them a process needs, its deployment decides. Owns nothing and decides nothing.
+The module imports no service: the deployment decides which of them a process needs. It holds no state.
 """
 
 from abc import abstractmethod
@@ -69,7 +69,7 @@ def sdk_client(service: Any) -> Any:
 
 
 class VoiceEdges(STTService):
-    """Mixin: beginnings and ends of a voice, which the base class takes as its own measurements."""
+    """Mixin: beginnings and ends of a voice, which the base class uses for its own measurements."""
 
     async def voice_started(self, frame: VADUserStartedSpeakingFrame) -> None:
         """Begin an utterance."""
@@ -87,7 +87,7 @@ class VoiceEdges(STTService):
 
 
 def record_audio_usage(service: "STTService", audio: bytes) -> None:
-    """Count audio that was recognised; the base class counts what reaches its own ``process_audio_frame``."""
+    """Count audio that was recognised; the base class counts only that of its ``process_audio_frame``."""
     service._record_stt_audio_usage(audio)
 
 
@@ -95,7 +95,7 @@ def record_audio_usage(service: "STTService", audio: bytes) -> None:
 
 
 class AnnouncedText(TTSService):
-    """Mixin: a text on its way to the engine, and its announcement to those who follow what is said."""
+    """Mixin: a text on its way to the engine, and its announcement to subscribers."""
 
     async def take_text(self, frame: AggregatedTextFrame, context_id: str | None = None) -> None:
         """Speak a text, or announce it where its kind is skipped."""
@@ -120,12 +120,12 @@ def set_text_aggregator(service: "TTSService", aggregator: "BaseTextAggregator")
 
 
 def forget_untimed_words(service: "TTSService", *, keep: Collection[str]) -> None:
-    """Forget the words that no engine has timed, in all contexts but these: they would count as spoken."""
+    """Forget the words without times of an engine, in all contexts but these: they would count as spoken."""
     service._aggregated_frame_sequencer.clear(keep_contexts=set(keep))
 
 
 def hold_word_clock(service: "TTSService", until_ns: int) -> None:
-    """Give text that nobody timed this time at least: by default it has that of the last word."""
+    """Give text without times at least this time: by default it has that of the last word."""
     tracker = service._word_timestamp_tracker
     tracker.last_pts = max(tracker.last_pts, until_ns)
 
@@ -133,13 +133,13 @@ def hold_word_clock(service: "TTSService", until_ns: int) -> None:
 def end_context_with_turn(service: "TTSService") -> None:
     """Have the context end with its turn, whatever its last clause was.
 
-    Pipecat ends it so only for an engine whose last audio came from within ``run_tts``.
+    Pipecat does this only for an engine whose last audio came from within ``run_tts``.
     """
     service._is_yielding_frames_synchronously = True
 
 
 def keep_context(service: "TTSService", context_id: str) -> None:
-    """Have a context that is quiet stay open."""
+    """Keep a quiet context open."""
     service._refresh_audio_context(context_id)
 
 
@@ -155,7 +155,7 @@ class CollectedText(LLMAssistantAggregator):
     """Mixin: the bot's words on their way into the context."""
 
     async def collect(self, frame: TextFrame) -> None:
-        """Take the words of a frame."""
+        """Collect the words of a frame."""
         await super()._handle_text(frame)
 
     async def _handle_text(self, frame: TextFrame) -> None:
@@ -163,7 +163,7 @@ class CollectedText(LLMAssistantAggregator):
 
 
 def paired_with(user: "LLMUserAggregator | None") -> dict[str, Any]:
-    """Return the argument by which Pipecat joins the halves of its pair, which makes both of them itself."""
+    """Return the argument that joins the halves of Pipecat's pair, which otherwise makes both itself."""
     return {"_paired_user_aggregator": user}
 
 
@@ -196,18 +196,18 @@ class ClassifierAnswers(BaseClassifier):
 
 
 class ClientRequests(RTVIProcessor):
-    """Mixin: what a client asks for; the base class acts before anything else has seen the request."""
+    """Mixin: requests of a client; the base class acts before any other processor has seen the request."""
 
     async def take_text(self, data: "SendTextData", message_id: str, user_id: str | None = None) -> None:
-        """Take text that was typed."""
+        """Handle text that was typed."""
         await super()._handle_send_text(data, message_id, user_id)
 
     async def take_file(self, data: "SendFileData", message_id: str) -> None:
-        """Take a file."""
+        """Handle a file."""
         await super()._handle_send_file(data, message_id)
 
     async def take_function_result(self, data: "LLMFunctionCallResultData") -> None:
-        """Take the result of a function that the client has run."""
+        """Handle the result of a function that the client has run."""
         await super()._handle_function_call_result(data)
 
     async def refuse(self, message_id: str, reason: str) -> None:
@@ -230,10 +230,10 @@ class ClientRequests(RTVIProcessor):
 
 
 class RealtimeEvents(OpenAIRealtimeLLMService):
-    """Mixin: what the provider reports, and what is appended to the dialogue."""
+    """Mixin: reports of the provider, and messages that are appended to the dialogue."""
 
     async def voice_started(self, event: Any) -> None:
-        """Handle that the provider hears the caller."""
+        """Handle that the provider detects a voice."""
         await super()._handle_evt_speech_started(event)
 
     async def response_created(self, event: Any) -> None:
@@ -250,11 +250,11 @@ class RealtimeEvents(OpenAIRealtimeLLMService):
 
     @property
     def takes_messages(self) -> bool:
-        """Whether the provider has the dialogue: before, what is appended goes there with the context."""
+        """True when the provider has the dialogue; until then appended messages go with the context."""
         return self._api_session_ready and not self._llm_needs_conversation_setup
 
     async def send_callers_words(self, text: str) -> None:
-        """Send words as the caller's, to be answered with what comes next."""
+        """Send words as the caller's, to be answered with the next response."""
         await self._send_message_item(text, role="user")
         self._results_awaiting_response = True
 

@@ -1,8 +1,8 @@
-"""What every row for a service that Pipecat ships has in common.
+"""Common base of all rows for services that Pipecat ships.
 
 A row is created with its settings, is checked once when the deployment starts (``check``) and builds one
 service per call (``build``). Importing a registry of rows imports no vendor SDK: the service class is
-imported by ``build``. Secrets never stand in settings, only the name of the environment variable that holds
+imported by ``build``. Settings never contain secrets, only the name of the environment variable that holds
 one. Models that run on this machine are no rows here but engines of ``models``.
 """
 
@@ -32,12 +32,12 @@ S = TypeVar("S", bound=RowSettings)
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all calls of a process share and a service may need.
+    """Resources that all calls of a process share and a service may need.
 
     Attributes:
         language_model: the engine behind the ``documents`` row, loaded once per process.
-        open_replies: a language model for one conversation, of the weights behind the ``transformers`` row,
-            or in a worker.
+        open_replies: opens a language model for one conversation, of the weights behind the ``transformers``
+            row, or in a worker.
         llamacpp: the server behind the ``llamacpp`` row; its owner starts and closes it.
         http: the process's HTTP session; its owner closes it.
     """
@@ -52,13 +52,13 @@ NOTHING_SHARED = Shared()
 
 
 class ServiceRow(ABC, Generic[S]):
-    """One service with its settings.
+    """Service of a vendor with its settings.
 
     Attributes:
         name: the name in the registry, for messages.
         settings_type: the pydantic model of the settings.
         package: the import name of the optional package, or None.
-        extra: the optional dependency group that brings the package, or None.
+        extra: the optional dependency group that contains the package, or None.
     """
 
     name: ClassVar[str]
@@ -71,12 +71,12 @@ class ServiceRow(ABC, Generic[S]):
 
     @property
     def secret_envs(self) -> tuple[str, ...]:
-        """Names of the environment variables that hold its secrets: by default what ``api_key_env`` says."""
+        """Names of the environment variables of its secrets: by default the value of ``api_key_env``."""
         env = getattr(self.settings, "api_key_env", None)
         return () if env is None else (env,)
 
     def check(self) -> None:
-        """Find out whether ``build`` can work, without a connection and without loading a model.
+        """Check whether ``build`` can work, without a connection and without loading a model.
 
         Raises:
             ConfigError: a package, key or shared part is missing; names what to install or set.
@@ -100,7 +100,7 @@ class ServiceRow(ABC, Generic[S]):
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported. Imports the parents of a dotted name, and not the package."""
+    """Return whether a package can be imported. Imports the parents of a dotted name, but not the package."""
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:
@@ -109,7 +109,7 @@ def is_installed(package: str) -> bool:
 
 
 def secret(row: str, env: str) -> str:
-    """The value of an environment variable.
+    """Return the value of an environment variable.
 
     Raises:
         ConfigError: unset or empty.

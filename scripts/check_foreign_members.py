@@ -1,6 +1,6 @@
-"""Find where product code touches private members of libraries outside the modules that are made for it.
+"""Find uses of private members of libraries in product code, outside the modules made for them.
 
-Such a module is a folder's door: ``<folder>/*_internals.py``, one at most in each top-level folder.
+Such a module is a folder's door: ``<folder>/*_internals.py``, at most one in each top-level folder.
 Everywhere else these are findings, one line each, and the exit status is 1:
 
 * ``other._name``, where no class or function of the same module defines ``_name``;
@@ -9,9 +9,9 @@ Everywhere else these are findings, one line each, and the exit status is 1:
 * a private argument of a call, an import of a private name or module of a library;
 * an assignment to an attribute of a library's class or module.
 
-The standard library is no library here. Everything is parsed and nothing is imported; a base class whose
-source is not there is named in a note and not checked. Run by ``make layers``:
-``python -m scripts.check_foreign_members``.
+The standard library does not count as a library here. Everything is parsed and nothing is imported. A base
+class without available source is reported in a note and not checked. Run by ``make layers``: ``python -m
+scripts.check_foreign_members``.
 """
 
 import ast
@@ -53,10 +53,10 @@ class Module:
     """A module of ours or of a library.
 
     Attributes:
-        name: dotted.
-        path: of its file.
-        imports: what each imported name stands for: a module, and a name in it or "".
-        stars: modules of which all names are imported.
+        name: dotted name.
+        path: path of its file.
+        imports: target of each imported name: a module, and a name in it or "".
+        stars: modules from which all names are imported.
         classes: those at the top first.
     """
 
@@ -84,7 +84,7 @@ class Module:
                 self.classes.setdefault(node.name, node)
 
     def _source(self, node: ast.ImportFrom) -> str:
-        """The module that is imported from, which may be named relative to this one."""
+        """Return the module that is imported from, which may be named relative to this one."""
         if not node.level:
             return node.module or ""
         is_package = self.path.endswith("__init__.py")
@@ -106,10 +106,10 @@ class Module:
 
 
 class Project:
-    """All modules of the product, and the libraries' as far as they are asked for.
+    """All modules of the product, and those of libraries as far as they are needed.
 
     Attributes:
-        notes: classes that could not be looked at.
+        notes: classes that could not be checked.
     """
 
     def __init__(self, sources: dict[str, str], own: frozenset[str]) -> None:
@@ -128,7 +128,7 @@ class Project:
         return bool(top) and top not in self.own and top not in sys.stdlib_module_names
 
     def inherited(self, module: Module, name: str) -> frozenset[str]:
-        """Private members that a class has from libraries, its own left out."""
+        """Return private members that a class has from libraries, its own left out."""
         key = (module.name, name)
         if key not in self._inherited:
             self._inherited[key] = frozenset()
@@ -139,7 +139,7 @@ class Project:
         return self._inherited[key]
 
     def members(self, module_name: str, path: list[str]) -> frozenset[str] | None:
-        """Private members of a library's class, inherited ones included; None: it cannot be found."""
+        """Return private members of a library's class, inherited ones included; None when it is not found."""
         key = (module_name, ".".join(path))
         if key not in self._members:
             # Modules import each other in circles.
@@ -163,7 +163,7 @@ class Project:
                 return self.members(f"{source}.{theirs}", inner)
             return found
         for source in module.stars:
-            # Some packages import hundreds of modules so.
+            # Some packages import hundreds of modules in this way.
             if name in self._text(source) and (found := self.members(source, path)) is not None:
                 return found
         return self.members(f"{module_name}.{name}", inner) if inner else None
@@ -204,7 +204,7 @@ class Project:
         return found or frozenset()
 
     def findings(self) -> list[Finding]:
-        """All of them, in order."""
+        """Return all findings, in order."""
         found: list[Finding] = []
         doors: dict[str, str] = {}
         for module in self.modules.values():
@@ -305,7 +305,7 @@ def is_door(path: str) -> bool:
 
 
 def used_in(door: Module) -> set[str]:
-    """Private members of libraries that a door uses or overrides."""
+    """Return private members of libraries that a door uses or overrides."""
     found: set[str] = set()
     for node in ast.walk(door.tree):
         if isinstance(node, ast.Attribute):
@@ -320,7 +320,7 @@ def used_in(door: Module) -> set[str]:
 
 
 def _defined(definition: ast.ClassDef) -> Iterator[str]:
-    """Private members that a class defines, assigns or takes as an argument when it is made."""
+    """Yield private members that a class defines, assigns or takes as an argument of its constructor."""
     for node in _inside(definition.body):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
             name = node.attr
@@ -334,7 +334,7 @@ def _defined(definition: ast.ClassDef) -> Iterator[str]:
 
 
 def _names_of(statement: ast.stmt) -> list[str]:
-    """What a statement in the body of a class gives names to."""
+    """Return the names that a statement in the body of a class defines."""
     if isinstance(statement, Function):
         return [statement.name]
     if isinstance(statement, ast.Assign):
@@ -345,7 +345,7 @@ def _names_of(statement: ast.stmt) -> list[str]:
 
 
 def _inside(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Nodes and what is in them, classes left out."""
+    """Yield nodes and their descendants, classes left out."""
     for node in nodes:
         if not isinstance(node, ast.ClassDef):
             yield node
@@ -353,7 +353,7 @@ def _inside(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _file_of(module: str) -> Path | None:
-    """Of the source of a module, which is not imported."""
+    """Return the source file of a module, which is not imported; None when there is none."""
     places: Iterable[str] | None = None
     parts = module.split(".")
     for count in range(1, len(parts) + 1):
@@ -381,7 +381,7 @@ def _root(node: ast.expr) -> str | None:
 
 
 def product(root: Path = ROOT) -> Project:
-    """The packages and modules that pyproject.toml names, scripts and tests left out."""
+    """Return the packages and modules that pyproject.toml names, scripts and tests left out."""
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     packages: list[str] = settings["importlinter"]["root_packages"]
     paths = [path for package in packages for path in sorted((root / package).rglob("*.py"))]

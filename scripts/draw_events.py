@@ -1,4 +1,4 @@
-"""Draws the events of a call into docs/events.md: who publishes, who subscribes, in which order they come.
+"""Write the events of a call into docs/events.md: their publishers, their subscribers and their order.
 
 Run by hand after an event, a publisher or a subscriber has changed: ``python -m scripts.draw_events``.
 Publishers and subscribers are read from the source; the order is that of two simulated calls.
@@ -47,11 +47,11 @@ def events_of_calls() -> list[type[CallEvent]]:
 
 @dataclass
 class Uses:
-    """Where an event is used: names of classes, or of modules.
+    """Uses of an event: names of classes, or of modules.
 
     Attributes:
-        publishers: what makes it.
-        subscribers: what receives it.
+        publishers: classes that make it.
+        subscribers: classes that receive it.
     """
 
     publishers: set[str] = field(default_factory=set)
@@ -91,7 +91,7 @@ def _references(node: ast.AST, names: set[str], owner: str) -> Iterator[tuple[st
             case ast.For(iter=ast.Tuple()) if _subscribes(child.body):
                 yield from _named(child.iter, names, owner, subscribes=True)
             case ast.keyword(value=ast.Name()):
-                # A class that is given to a stage is what the stage subscribes to.
+                # A class that is given to a stage is one to which the stage subscribes.
                 yield from _named(child.value, names, owner, subscribes=True)
             case ast.AnnAssign(value=value):
                 if value is not None:
@@ -147,7 +147,7 @@ def trace(caller: Sequence[object], **chosen: object) -> list[CallEvent]:
 
 
 def order(events: Sequence[CallEvent]) -> str:
-    """Return events as a table; those of one class that follow each other are shown once."""
+    """Return events as a table; consecutive events of one class are shown once."""
     lines = ["| ms | event | |", "|---|---|---|"]
     before, began_ms = "", events[0].at_ms
     for event in events:
@@ -174,7 +174,7 @@ def _facts(event: CallEvent, began_ms: int) -> str:
 
 
 def drawn() -> str:
-    """Return the document as it is to be."""
+    """Return the current content of the document."""
     turn = trace([silence(1_000), voice(1_000), silence(2_000)], speculation={"on": "off"})
     cut = trace(
         [silence(400), voice(1_200), silence(1_200)],

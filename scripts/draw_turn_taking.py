@@ -1,4 +1,4 @@
-"""Draws the state tables of turn taking into docs/turn_taking.md.
+"""Draw the state tables of turn taking into docs/turn_taking.md.
 
 Run by hand after a table has changed: ``python -m scripts.draw_turn_taking``.
 """
@@ -18,7 +18,7 @@ DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "turn_taking.md"
 
 
 def drawn(document: str) -> str:
-    """The document with the diagrams of the tables as they are."""
+    """Return the document with the current diagrams of the tables."""
     barge = mermaid(
         barge_in_table.TRANSITIONS, first=barge_in_table.State.LISTENING, silent=barge_in_table.Act.NOTHING
     )
@@ -29,7 +29,7 @@ def drawn(document: str) -> str:
 def mermaid(
     transitions: Mapping[tuple[StateT, EventT], tuple[StateT, ActT]], *, first: StateT, silent: ActT
 ) -> str:
-    """A table as a state diagram.
+    """Return a table as a state diagram.
 
     Args:
         transitions: (state, event) to (state, act).
@@ -50,7 +50,7 @@ def mermaid(
 
 
 def in_document(document: str, name: str, diagram: str) -> str:
-    """A document with the diagram between ``<!-- name -->`` and ``<!-- /name -->``.
+    """Return a document with the diagram between ``<!-- name -->`` and ``<!-- /name -->``.
 
     Raises:
         ValueError: the marks are not there, once each and in this order.

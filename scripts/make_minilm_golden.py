@@ -1,6 +1,6 @@
-"""Makes tests/golden/minilm.json: sentence vectors by an independent implementation, to check ours.
+"""Make tests/golden/minilm.json: sentence vectors by an independent implementation, to check ours.
 
-Run by hand, in an environment of its own, because the product holds no torch::
+Run by hand, in an environment of its own, because the product has no torch::
 
     python -m venv golden-venv
     golden-venv/bin/pip install torch==2.13.0 transformers==5.23.0
@@ -8,7 +8,7 @@ Run by hand, in an environment of its own, because the product holds no torch::
     golden-venv/bin/python scripts/make_minilm_golden.py
 
 It runs the model class of transformers on the weights of the package, with mean pooling and length 1 as the
-model card says, one sentence at a time and hence without padding.
+model card states, one sentence at a time and hence without padding.
 """
 
 import json

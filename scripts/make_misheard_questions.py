@@ -1,4 +1,4 @@
-"""Makes tests/golden/questions_heard.json: the evaluation questions as the embedded recogniser hears them.
+"""Make tests/golden/questions_heard.json: the evaluation questions as the embedded recogniser hears them.
 
 Run by hand in the product's environment: ``python scripts/make_misheard_questions.py``. Every question of
 tests/golden/questions.json is spoken by the flite command, in a voice that changes from one question to the
@@ -19,7 +19,7 @@ VOICES = ("slt", "rms", "awb")
 
 
 def hear(decoder: Decoder, text: str, voice: str) -> str:
-    """What pocketsphinx understands of ``text`` spoken by a flite voice."""
+    """Return pocketsphinx's transcript of ``text`` spoken by a flite voice."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "spoken.wav"
         subprocess.run(["flite", "-voice", voice, "-t", text, "-o", str(path)], check=True, timeout=60)
@@ -33,7 +33,7 @@ def hear(decoder: Decoder, text: str, voice: str) -> str:
 
 
 def main() -> None:
-    """Write each part of the evaluation set again with its questions as heard."""
+    """Write each part of the evaluation set again with its questions as transcribed."""
     decoder = Decoder(samprate=16_000, fwdflat=False, loglevel="FATAL")
     written = json.loads((GOLDEN / "questions.json").read_text(encoding="utf-8"))
     heard: dict[str, list[object]] = {}

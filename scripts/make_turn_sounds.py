@@ -1,7 +1,8 @@
-"""``python -m scripts.make_turn_sounds``: writes the WAVs of ``tests/golden/sounds``: sounds over a bot.
+"""Write the WAVs of ``tests/golden/sounds``, sounds over a bot: ``python -m scripts.make_turn_sounds``.
 
-Words by flite, hums and coughs from a seed (``evals.turns.sounds``): 16 kHz, 16 bit, mono, 200 ms of faint
-noise on both sides. Run by hand when a sound is to change: another release of flite makes other sounds.
+The words are spoken by flite, the hums and coughs come from a seed (``evals.turns.sounds``): 16 kHz, 16 bit,
+mono, 200 ms of faint noise on both sides. Run by hand when a sound must change: another release of flite
+makes other sounds.
 """
 
 import sys
@@ -25,7 +26,7 @@ WORDS = {
 
 
 def main() -> int:
-    """Write all of them."""
+    """Write all files; return the exit status."""
     rng, speakers = np.random.default_rng(SEED), audio.Speakers()
     made = {
         name: audio.trimmed(speakers.speak("flite", voice, text)[0]) for name, (voice, text) in WORDS.items()

@@ -1,7 +1,7 @@
-"""Writes docs/settings.md and configs/deployment.schema.json from the settings as they are.
+"""Write docs/settings.md and configs/deployment.schema.json from the current settings.
 
-Run by hand after a setting has changed: ``python -m scripts.write_settings_reference``. Prints how many
-settings there are.
+Run by hand after a setting has changed: ``python -m scripts.write_settings_reference``. Prints the number of
+settings.
 """
 
 import json
@@ -37,12 +37,12 @@ the environment only.
 
 
 def written() -> dict[Path, str]:
-    """The files as they should be."""
+    """Return the files with their current content."""
     return {DOCUMENT: _document(), SCHEMA: json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"}
 
 
 def schema() -> dict[str, Any]:
-    """JSON schema of a deployment's file."""
+    """Return the JSON schema of a deployment's file."""
     known = Deployment.model_json_schema()
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema", **known}
     title["properties"] = {"name": title["properties"].pop("name"), **title["properties"]}
@@ -81,7 +81,7 @@ def _table(settings: list[Setting]) -> Iterator[str]:
         return
     yield "| setting | default | meaning |\n|---|---|---|"
     for one in settings:
-        # What the default shows is not said.
+        # The kind is left out where the default shows it.
         kind = one.kind if "`" in one.kind else ""
         facts = "; ".join(fact for fact in (kind, one.bounds) if fact)
         meaning = f"{one.description} ({facts})" if one.description and facts else one.description or facts

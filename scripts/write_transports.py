@@ -20,13 +20,13 @@ COMMANDS = {
 
 
 def rows_table() -> str:
-    """Return the table of what each row needs, and where it is served."""
+    """Return the table of the requirements of each row, and of the places where it is served."""
     head = ("transport", "what it is", "`--transport`", "routes", "settings", "extra", "environment")
     return _table(head, (_cells(row) for row in TRANSPORTS.rows()))
 
 
 def capabilities_table() -> str:
-    """Return the table of what each transport can do."""
+    """Return the table of the capabilities of each transport."""
     names = [each.name for each in fields(Capabilities)]
     lines = (
         (row.name, *("yes" if getattr(row.capabilities, name) else "" for name in names))
@@ -36,7 +36,7 @@ def capabilities_table() -> str:
 
 
 def written(document: str) -> str:
-    """Return the document with both tables as they are."""
+    """Return the document with the current tables."""
     return _between(_between(document, "rows", rows_table()), "capabilities", capabilities_table())
 
 

@@ -1,5 +1,5 @@
-"""Event-time order: what many specialists report becomes one timeline of words and what was perceived with
-them.
+"""Event-time order: merge the reports of many specialists into one timeline of words with their annotations.
 
-Pure: reports and times come in, committed reports and tokens go out. Nothing here reads a clock or waits.
+The package is pure: reports and times come in, committed reports and tokens go out. It reads no clock and
+never waits.
 """

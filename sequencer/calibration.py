@@ -1,16 +1,16 @@
-"""How late does a stream report?
+"""Estimate the latency with which a stream reports.
 
 A specialist's report arrives one latency after the event: some 80 ms for words, 200 ms for vision. The event
-time of a report is its arrival minus that latency. It is stated when the stream joins and learnt from there:
-whoever knows for one report when the event really was gives the difference as a sample.
+time of a report is its arrival minus that latency. The latency is stated when the stream joins and learnt
+from there: a component that knows the true event time of one report supplies the difference as a sample.
 
-The estimate moves towards the median of the last samples, so that one stalled batch says nothing, and by a
-bounded step, so that two neighbouring reports hardly change places. Integers throughout: the same samples
-give the same estimate on every machine.
+The estimate moves towards the median of the last samples, so that one stalled batch has no effect. It moves
+by a bounded step, so that two neighbouring reports hardly change places. All values are integers: the same
+samples give the same estimate on every machine.
 
-What one call has learnt is the prior of the next one with the same engine (``LearntLatencies``). It takes the
-place of the stated latency with the first sample of the stream's own, and not before: a stream that does not
-learn would keep for ever what was true of another line.
+The latency that one call has learnt is the prior of the next one with the same engine (``LearntLatencies``).
+It replaces the stated latency with the first sample of the stream's own, and not before: a stream that does
+not learn would otherwise keep the value of another line for ever.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from core.strict_model import StrictModel
 
 
 class CalibrationSettings(StrictModel):
-    """How fast a latency is learnt."""
+    """Speed at which a latency is learnt."""
 
     window: int = Field(15, ge=1, le=255, description="samples whose median is believed")
     max_step_us: int = Field(
@@ -40,12 +40,12 @@ class LatencyEstimate:
     """The latency of one stream.
 
     Args:
-        stated_us: what is believed before the first sample.
-        settings: how fast it is learnt.
-        prior_us: what was learnt before; believed from the first sample on, in place of what was stated.
+        stated_us: the estimate before the first sample.
+        settings: speed at which it is learnt.
+        prior_us: latency learnt by an earlier call; it replaces the stated one from the first sample on.
 
     Attributes:
-        latency_us: what is believed now, 0 to ``max_latency_us``.
+        latency_us: the present estimate, 0 to ``max_latency_us``.
 
     Raises:
         ValueError: the stated latency or the prior is outside 0 to ``max_latency_us``.
@@ -63,7 +63,7 @@ class LatencyEstimate:
         self._samples_us: deque[int] = deque(maxlen=settings.window)
 
     def observe(self, observed_us: int) -> int:
-        """One sample, arrival minus true event time; the new latency.
+        """Add one sample, arrival minus true event time; return the new latency.
 
         A negative sample (two clocks disagree) counts as 0: nothing arrives before it happens.
         """
@@ -80,19 +80,19 @@ class LatencyEstimate:
 
 
 class LearntLatencies:
-    """What the calls of a process have learnt, by engine and stream; beyond ``remembered`` the oldest go.
+    """Latencies that the calls of a process have learnt, by engine and stream.
 
     Args:
-        remembered: latencies.
+        remembered: number of latencies that are kept; the oldest are evicted.
     """
 
     def __init__(self, *, remembered: int = 64) -> None:
         self._learnt_us: Newest[tuple[str, str], int] = Newest(remembered)
 
     def learnt(self, engine: str, stream: str, latency_us: int) -> None:
-        """A call that is over learnt this. The newest holds: lines and machines change."""
+        """Store a latency that a call has learnt. It replaces an earlier one: lines and machines change."""
         self._learnt_us[engine, stream] = latency_us
 
     def prior_us(self, engine: str, stream: str) -> int | None:
-        """What was learnt last; None when nothing was."""
+        """Return the latency that was learnt last; None when there is none."""
         return self._learnt_us.get((engine, stream))

@@ -1,23 +1,22 @@
-"""Words and what was perceived with them become one token.
+"""Fuse words with the annotations of the same moment into tokens.
 
-The committed timeline tells separately that somebody said "this is fine", that the voice was tense and that a
-finger pointed at the fee. ``Fusion`` bundles what belongs to the same moment: each word takes the speaker,
-the prosody and the visual tag whose stretch overlaps the word's own, both sides widened by ``epsilon_us``. Of
-several the one that overlaps most counts, then the surest, then a final before a partial, then the newest. A
-tag that is known to be another speaker's is not taken. Neighbouring words of one statement with the same tags
-are one token.
+The committed timeline holds separate reports that a person said "this is fine", that the voice was tense and
+that a finger pointed at the fee. ``Fusion`` bundles what belongs to the same moment: each word takes the
+speaker, the prosody and the visual tag whose stretch overlaps the word's own, both sides widened by
+``epsilon_us``. Of several the one that overlaps most counts, then the most certain, then a final before a
+partial, then the newest. A tag that is known to be another speaker's is not taken. Neighbouring words of one
+statement with the same tags are one token.
 
 Words wait until the specialists that are active have passed their end by ``epsilon_us``, at most
 ``deadline_us`` from their arrival. A specialist that is missing costs its own field and nothing else. Typed
 text is a token at once: no voice and no gesture goes with it.
 
-What came out may be replaced, always as a whole: a newer revision of the words, and a tag that comes after
-its words, give another ``Fused`` of the same ``statement``. The newest of a statement holds; its tokens may
-be more, fewer or none. What ``remembered_statements`` newer ones have followed is not touched by tags any
-more.
+Output may be replaced, always as a whole: a newer revision of the words, and a tag that comes after its
+words, give another ``Fused`` of the same ``statement``. The newest of a statement holds; its tokens may be
+more, fewer or none. After ``remembered_statements`` newer ones, tags do not change a statement any more.
 
-In: what ``Sequencer.advance`` committed, the time, and ``Sequencer.passed_us`` of the streams that give tags.
-A call that gives nothing out changes nothing, so a journal may leave it out.
+Inputs: reports that ``Sequencer.advance`` committed, the time, and ``Sequencer.passed_us`` of the streams
+that give tags. Output: ``Fused``. A call without output changes nothing, so a journal may leave it out.
 """
 
 from collections import OrderedDict
@@ -41,12 +40,12 @@ from core.timeline import (
 from sequencer.merge import Committed
 
 P = TypeVar("P", ProsodyPayload, VisionPayload, DiarPayload)
-# What is true of a word besides its text; neighbours of which this is equal are one token.
+# The annotations of a word; neighbours with equal ones are one token.
 _Mood = tuple[str | None, ProsodyPayload | None, VisionPayload | None]
 
 
 class FusionSettings(StrictModel):
-    """What belongs together, and how long to wait for it."""
+    """Tolerances of the fusion, and how long words wait for tags."""
 
     epsilon_us: int = Field(
         100_000, ge=0, le=5_000_000, description="a tag this far from a word still belongs to it"
@@ -63,14 +62,14 @@ class FusionSettings(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """What somebody said or typed, with everything that was perceived about it.
+    """Words of one statement, said or typed, with all their annotations.
 
     Attributes:
         number: counts from 0 without a gap.
-        statement: what it is about; the newest of one statement takes the place of all earlier ones.
+        statement: identifies the statement; the newest of one statement replaces all earlier ones.
         tokens: in the order of the words; none when the words were taken back.
-        final: the words are not revised any more. Tags may still come.
-        supersedes: there is an earlier one of this statement.
+        final: True when the words are not revised any more. Tags may still come.
+        supersedes: True when there is an earlier one of this statement.
     """
 
     number: int
@@ -96,7 +95,7 @@ class _Span(NamedTuple):
 
 
 class _Tag(NamedTuple, Generic[P]):
-    """What a specialist perceived."""
+    """An annotation of a specialist."""
 
     start_us: int
     end_us: int
@@ -109,14 +108,14 @@ class _Tag(NamedTuple, Generic[P]):
 
 @dataclass(slots=True)
 class _Statement:
-    """Words in the making, or made.
+    """Words that wait, or that were given out.
 
     Attributes:
-        start_us, end_us: of the words together.
-        spoken: it takes tags.
-        due_us: it waits no longer for them.
-        supersedes: something came out of an earlier revision.
-        tokens: that came out last.
+        start_us, end_us: first start and last end of the words.
+        spoken: True when it takes tags.
+        due_us: when it stops waiting for them.
+        supersedes: True when an earlier revision was given out.
+        tokens: the tokens of the last output.
     """
 
     statement: int
@@ -132,14 +131,14 @@ class _Statement:
 
 
 class _Tags(Generic[P]):
-    """The tags of one kind by statement, the longest unrevised first; bounded."""
+    """Bounded collection of the tags of one kind by statement, the longest unrevised first."""
 
     def __init__(self, remembered: int) -> None:
         self._remembered = remembered
         self._tags: OrderedDict[int, _Tag[P]] = OrderedDict()
 
     def put(self, committed: Committed[Annotation], payload: P) -> list[_Span]:
-        """Take a tag; its stretch, and that of the one that it replaces."""
+        """Store a tag; return its stretch, and that of the tag that it replaces."""
         annotation = committed.payload
         tag = _Tag(
             payload.start_us,
@@ -157,7 +156,7 @@ class _Tags(Generic[P]):
         return [_Span(each.start_us, each.end_us) for each in (tag, replaced) if each is not None]
 
     def touching(self, span: _Span, min_confidence: float) -> list[_Tag[P]]:
-        """The tags that touch a stretch and are sure enough."""
+        """Return the tags that touch a stretch and are certain enough."""
         return [
             tag
             for tag in self._tags.values()
@@ -168,10 +167,10 @@ class _Tags(Generic[P]):
 
 
 class Fusion:
-    """Bundles the committed annotations of one session into tokens.
+    """Fusion of the committed annotations of one session into tokens.
 
     Args:
-        settings: what belongs together, and how long to wait for it.
+        settings: tolerances and waits; None for the defaults.
     """
 
     def __init__(self, settings: FusionSettings | None = None) -> None:
@@ -186,18 +185,18 @@ class Fusion:
 
     @property
     def waiting(self) -> int:
-        """Statements that are not out, because their tags are expected."""
+        """Number of statements that are held back, because their tags are expected."""
         return len(self._waiting)
 
     def advance(
         self, committed: Iterable[Committed[Annotation]], *, now_us: int, passed_us: int | None
     ) -> list[Fused]:
-        """What is complete by now, and what new tags change of what is out.
+        """Return the statements that are complete by now, and those whose tags have changed.
 
         Args:
-            committed: what the sequencer has just committed, in its order.
+            committed: reports that the sequencer has just committed, in its order.
             now_us: the time.
-            passed_us: up to where the streams that give tags are committed; None when none is active.
+            passed_us: moment up to which the streams that give tags are committed; None when none is active.
         """
         touched: set[int] = set()
         for one in committed:
@@ -230,7 +229,7 @@ class Fusion:
         supersedes = committed.statement != committed.seq
         waits = self._waiting.get(committed.statement)
         if waits is not None:
-            # Its place and its deadline stay: a partial that is revised for ever comes out nevertheless.
+            # Its place and its deadline stay: a partial that is revised for ever is given out nevertheless.
             due_us, supersedes = min(due_us, waits.due_us), waits.supersedes
         self._waiting[committed.statement] = _Statement(
             statement=committed.statement,
@@ -245,7 +244,7 @@ class Fusion:
         )
 
     def _touched(self, spans: Iterable[_Span]) -> set[int]:
-        """Which of those that are out may be changed by tags of these stretches."""
+        """Return the statements already given out that tags of these stretches may change."""
         epsilon_us = self._settings.epsilon_us
         return {
             made.statement
@@ -257,7 +256,7 @@ class Fusion:
         }
 
     def _complete(self, now_us: int, passed_us: int | None) -> list[_Statement]:
-        """The first ones that wait for nothing. In order: who is overdue takes along who is before it."""
+        """Return the first statements that wait for nothing; an overdue one takes those before it along."""
         waiting = list(self._waiting.values())
         overdue = [number for number, statement in enumerate(waiting, 1) if statement.due_us <= now_us]
         count = overdue[-1] if overdue else 0
@@ -318,7 +317,7 @@ class Fusion:
         return tuple(tokens)
 
     def _best(self, tags: Iterable[_Tag[P]], word: _Word, speaker_id: str | None) -> P | None:
-        """What of the tags is true of a word."""
+        """Return the payload of the tag that fits a word best; None without one."""
         epsilon_us = self._settings.epsilon_us
         best: tuple[int, float, bool, int] | None = None
         payload: P | None = None

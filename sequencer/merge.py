@@ -1,23 +1,24 @@
-"""Puts what many specialists report into the order in which it happened.
+"""Merge the reports of many specialists into the order in which the events happened.
 
 Specialists report late, each by its own latency. ``Sequencer`` subtracts it from the arrival, holds each
-report until every active stream has spoken about that moment (the watermark) and then commits in event-time
+report until every active stream has reported about that moment (the watermark) and then commits in event-time
 order: a k-way merge on a heap. The order is total: event time, then the order in which the streams joined,
 then the order of reporting. Committed order is final.
 
-What does not wait for ever: a report that waited for ``deadline_us`` since its arrival is committed whatever
-the others say, with all that happened before it; a stalled stream gates nobody (``sequencer.watermark``);
-beyond ``max_waiting`` reports the earliest go. What comes after its place has been passed is *late*: it is
-kept, marked and committed at the next ``advance``, behind what it should have preceded.
+All waits are bounded. A report that has waited for ``deadline_us`` since its arrival is committed regardless
+of the other streams, with all that happened before it. A stalled stream gates no other
+(``sequencer.watermark``). Beyond ``max_waiting`` reports the earliest are committed. A report that comes
+after its place has been passed is *late*: it is kept, marked and committed at the next ``advance``, after
+reports that it should have preceded.
 
-A newer revision of what still waits takes over its place, its event time and its deadline, so that a partial
-that is revised for ever is not held back for ever. A newer revision of what is committed is committed in its
-own place and says which statement it is about. Exact duplicates, revisions older than the newest and
+A newer revision of a waiting report takes over its place, its event time and its deadline, so that a partial
+that is revised for ever is not held back for ever. A newer revision of a committed report is committed in its
+own place and names the statement that it revises. Exact duplicates, revisions older than the newest and
 revisions of a final are dropped and counted. Identities are remembered for the last ``remembered`` statements
 of a stream, so memory stays flat.
 
-In: the operations of ``sequencer.operations``, by call or by ``apply``. Out: ``Committed``. The caller owns
-the time.
+Inputs: the operations of ``sequencer.operations``, by call or by ``apply``. Output: ``Committed``. The
+calling code owns the time.
 """
 
 from bisect import insort
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 
 class SequencerSettings(StrictModel):
-    """How long to wait for whom."""
+    """Limits on how long reports wait, and on memory."""
 
     deadline_us: int = Field(
         500_000, ge=0, le=60_000_000, description="longest wait of a report from its arrival to its commit"
@@ -61,14 +62,14 @@ class Committed(NamedTuple, Generic[T]):
         seq: counts from 0 without a gap.
         statement: ``seq`` of the first committed revision of the same identity; its own when it is the first.
             Of several with one ``statement`` the newest holds.
-        stream: who said it.
+        stream: name of the reporting stream.
         event_us: when it happened.
-        arrival_us: when it came in.
-        payload: what happened.
+        arrival_us: when it arrived.
+        payload: its content.
         identity: as reported.
         revision: as reported; 0 without an identity.
-        final: as reported; True without an identity, because nobody can revise it.
-        late: something that belongs behind it had been committed already.
+        final: as reported; True without an identity, because no report can revise it.
+        late: True when a report that belongs after it had been committed already.
     """
 
     seq: int
@@ -87,8 +88,8 @@ class _Statement(Generic[T]):
     """The newest revision of one identity.
 
     Attributes:
-        first_seq: of its first committed revision; None before.
-        waiting: it has an entry in the heap that takes its content from here.
+        first_seq: ``seq`` of its first committed revision; None before.
+        waiting: True when it has an entry in the heap that takes its content from here.
     """
 
     __slots__ = ("arrival_us", "final", "first_seq", "identity", "payload", "revision", "waiting")
@@ -108,7 +109,7 @@ class _Statement(Generic[T]):
 # several times per report, and a class with its own __lt__ costs ten times as much.
 _Entry = tuple[int, int, int, str, int, T | None, _Statement[T] | None]
 _Place = tuple[int, int, int]
-# Behind every moment of a session clock in microseconds: 146,000 years.
+# After every moment of a session clock in microseconds: 146,000 years.
 _NO_LIMIT = (1 << 62,)
 
 
@@ -122,17 +123,17 @@ def _place(entry: _Entry[T]) -> _Place:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the reports.
+    """Counts of what became of the reports.
 
     Attributes:
-        committed: got a place, late ones included.
-        late: got it after it had been passed.
-        overdue: got it on their deadline or with one that did, before the watermark.
-        crowded: got it before the watermark because too many waited.
+        committed: given a place, late ones included.
+        late: given a place after it had been passed.
+        overdue: given a place on their deadline or with one that was, before the watermark.
+        crowded: given a place before the watermark because too many waited.
         superseded: replaced by a newer revision while they waited.
-        duplicates: dropped, the revision is known.
-        outdated: dropped, a newer revision is known.
-        after_final: dropped, a final is not revised.
+        duplicates: dropped because the revision is known.
+        outdated: dropped because a newer revision is known.
+        after_final: dropped because a final is not revised.
     """
 
     committed: int = 0
@@ -146,10 +147,10 @@ class Counts:
 
 
 class Sequencer(Generic[T]):
-    """Merges the streams of one session.
+    """Merge of the streams of one session.
 
     Args:
-        settings: how long to wait for whom.
+        settings: limits on waits and memory; None for the defaults.
     """
 
     __slots__ = (
@@ -174,7 +175,7 @@ class Sequencer(Generic[T]):
         self._watermarks: Watermarks[_Statement[T]] = Watermarks(
             stall_us=chosen.stall_us, remembered=chosen.remembered_streams, calibration=chosen.calibration
         )
-        # Beside the watermarks because every report looks its stream up.
+        # A direct reference, because every report looks its stream up.
         self._streams = self._watermarks.streams
         self._waiting: list[_Entry[T]] = []
         # The same entries by arrival, for the deadlines; committed ones leave when their deadline passes.
@@ -186,20 +187,20 @@ class Sequencer(Generic[T]):
 
     @property
     def waiting(self) -> int:
-        """Reports that have no place yet."""
+        """Number of reports that have no place yet."""
         return len(self._waiting)
 
     @property
     def counts(self) -> Counts:
-        """What became of the reports so far."""
+        """Counts of what became of the reports so far."""
         return replace(self._counts, committed=self._seq)
 
     def state(self, stream: str, now_us: int) -> StreamState:
-        """Whether the order waits for a stream."""
+        """Return the state of a stream; the order waits for an active one only."""
         return self._watermarks.state(stream, now_us)
 
     def latency_us(self, stream: str) -> int:
-        """What is believed of a stream now.
+        """Return the present latency estimate of a stream.
 
         Raises:
             UnknownStreamError: it has not joined.
@@ -207,7 +208,7 @@ class Sequencer(Generic[T]):
         return self._watermarks[stream].latency_us
 
     def passed_us(self, streams: Iterable[str], now_us: int) -> int | None:
-        """The moment up to which everything from the active ones of ``streams`` is committed.
+        """Return the moment up to which everything from the active ones of ``streams`` is committed.
 
         None when none of them is active: there is nothing to wait for.
         """
@@ -219,9 +220,7 @@ class Sequencer(Generic[T]):
         return min(passed_us, committed_us)
 
     def apply(self, operation: Operation[T]) -> list[Committed[T]]:
-        """Make the call that an operation describes; what came out of it, which only an ``Advance``
-        yields.
-        """
+        """Make the call that an operation describes; return its output, which only an ``Advance`` has."""
         match operation:
             case Report(stream, arrival_us, payload, event_us, identity, revision, final):
                 self.report(
@@ -246,9 +245,9 @@ class Sequencer(Generic[T]):
         return []
 
     def join(self, stream: str, *, latency_us: int, at_us: int, prior_us: int | None = None) -> None:
-        """A specialist begins, or begins again: it keeps its identities and its rank in ties.
+        """Add a specialist, or add it again: it keeps its identities and its rank in ties.
 
-        ``prior_us`` is believed from its first ``learn`` on.
+        ``prior_us`` takes effect from its first ``learn`` on.
 
         Raises:
             ValueError: a latency is negative or absurd.
@@ -256,15 +255,18 @@ class Sequencer(Generic[T]):
         self._watermarks.join(stream, latency_us, at_us, prior_us)
 
     def leave(self, stream: str) -> None:
-        """A specialist is gone and gates nobody. What it said, or still had on the way, keeps its place."""
+        """Remove a specialist, which gates no other from here on.
+
+        Its reports so far, and those still in transit, keep their places.
+        """
         self._watermarks.leave(stream)
 
     def heartbeat(self, stream: str, at_us: int, *, passed_us: int | None = None) -> None:
-        """A specialist lives and has nothing more to say about the time up to ``passed_us``.
+        """Record that a specialist is alive and has nothing more to report up to ``passed_us``.
 
-        None stands for ``at_us`` minus its latency. A specialist that still works on something older states a
-        smaller moment: it is not stalled, and the others wait for it, until their deadline. Of a stream that
-        left a heartbeat says nothing.
+        None stands for ``at_us`` minus its latency. A specialist that still works on something older states
+        an earlier moment: it is not stalled, and the others wait for it, until their deadline. For a stream
+        that has left a heartbeat has no effect on the order.
 
         Raises:
             UnknownStreamError: it has not joined.
@@ -275,9 +277,9 @@ class Sequencer(Generic[T]):
         source.hear(at_us, at_us - source.latency_us if passed_us is None else passed_us)
 
     def learn(self, stream: str, observed_us: int) -> int:
-        """A sample of a stream's latency, arrival minus true event time; the latency of its next report.
+        """Add a latency sample of a stream, arrival minus true event time; return its new latency.
 
-        What was reported keeps its event time.
+        Earlier reports keep their event time.
 
         Raises:
             UnknownStreamError: it has not joined.
@@ -295,7 +297,7 @@ class Sequencer(Generic[T]):
         revision: int = 0,
         final: bool = True,
     ) -> None:
-        """A specialist says something; see ``sequencer.operations.Report``.
+        """Add a report of a specialist; see ``sequencer.operations.Report``.
 
         Raises:
             UnknownStreamError: it has not joined.
@@ -353,7 +355,7 @@ class Sequencer(Generic[T]):
             insort(by_arrival, entry, key=_arrival_us)
 
     def advance(self, now_us: int) -> list[Committed[T]]:
-        """Everything whose place is certain at ``now_us``, in its final order."""
+        """Commit and return every report whose place is certain at ``now_us``, in its final order."""
         committed: list[Committed[T]] = []
         waiting = self._waiting
         if not waiting:
@@ -363,8 +365,8 @@ class Sequencer(Generic[T]):
         if frontier is not None and waiting[0] < frontier:
             self._counts.late += self._commit_below(frontier, committed, late=True)
         lowest = self._watermarks.lowest(now_us)
-        # Of the stream that sets the watermark another report of the very moment may follow: those that
-        # joined before it, and itself, may go at that moment, the others may not.
+        # The stream that sets the watermark may report again about that very moment: those that joined before
+        # it, and itself, may be committed at that moment, the others may not.
         limit: tuple[int, ...] = _NO_LIMIT if lowest is None else (lowest[0], lowest[1] + 1)
         if waiting and waiting[0] < limit:
             self._commit_below(limit, committed)
@@ -377,7 +379,7 @@ class Sequencer(Generic[T]):
         return committed
 
     def _is_news(self, statement: _Statement[T], revision: int, final: bool) -> bool:
-        """Whether a report says more than what is known of its statement; counts it when not."""
+        """Return whether a report is newer than its statement; count it when it is not."""
         if revision < statement.revision:
             self._counts.outdated += 1
         elif revision == statement.revision and (statement.final or not final):
@@ -385,12 +387,12 @@ class Sequencer(Generic[T]):
         elif statement.final:
             self._counts.after_final += 1
         else:
-            # The same revision once more as final is news: recognisers confirm their last partial so.
+            # The same revision repeated as final is news: recognisers confirm their last partial in this way.
             return True
         return False
 
     def _overdue(self, now_us: int) -> _Place | None:
-        """The last in order of those that wait and whose deadline has passed."""
+        """Return the last place in order of the waiting reports whose deadline has passed."""
         by_arrival = self._by_arrival
         arrived_us = now_us - self._deadline_us
         frontier_us = None if self._frontier is None else self._frontier[0]
@@ -407,7 +409,7 @@ class Sequencer(Generic[T]):
     def _commit_below(
         self, limit: tuple[int, ...], committed: list[Committed[T]], *, late: bool = False
     ) -> int:
-        """Commit in order what lies below ``limit``; how many that was."""
+        """Commit in order all entries below ``limit``; return their number."""
         waiting = self._waiting
         before = seq = self._seq
         new = tuple.__new__  # the constructor of a NamedTuple costs twice as much

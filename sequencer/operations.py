@@ -1,16 +1,16 @@
-"""What goes into a sequencer, as values that can be stored and played back.
+"""Operations of a sequencer, as values that can be stored and replayed.
 
 The output of a ``Sequencer`` is a function of its settings and of the operations in the order of their calls.
 Each operation is one call; ``sequencer.merge.Sequencer.apply`` makes it, ``to_json`` and ``from_json`` carry
-it through a file or a table. Settings belong beside them: other deadlines give another order.
+it through a file or a table. The settings must be stored with them: other deadlines give another order.
 
-``Journal`` says which operations have to be stored to get exactly the same output. All of them are enough;
-these are necessary:
+``Journal`` selects the operations that have to be stored to get exactly the same output. All of them are
+enough; these are necessary:
 
 * every ``Join``, ``Leave``, ``Learn`` and ``Report``, at its place in the order;
-* of the ``Advance``s those that gave something out: one that gave nothing changed nothing;
+* of the ``Advance``s those with output: an ``Advance`` without output changed nothing;
 * of the ``Heartbeat``s of a stream the newest before such an ``Advance``, before a ``Leave`` and before that
-  stream's ``Join`` or ``Learn``: what lies between only moved a watermark that nobody looked at.
+  stream's ``Join`` or ``Learn``: the ones between only moved a watermark that was not read.
 
 An idle call sends hundreds of heartbeats and advances a second and stores none of them.
 """
@@ -26,10 +26,10 @@ class Join(NamedTuple):
     """A stream begins, or begins again with another latency.
 
     Attributes:
-        stream: which.
-        latency_us: what is stated.
-        at_us: when.
-        prior_us: what was learnt of it before; see ``sequencer.calibration``.
+        stream: its name.
+        latency_us: the stated latency.
+        at_us: when it joined.
+        prior_us: latency learnt by an earlier call; see ``sequencer.calibration``.
     """
 
     stream: str
@@ -39,13 +39,16 @@ class Join(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """A stream is gone."""
+    """A stream has ended."""
 
     stream: str
 
 
 class Heartbeat(NamedTuple):
-    """A stream lives and has nothing more to say up to ``passed_us`` (None: ``at_us`` minus its latency)."""
+    """A stream is alive and has nothing more to report up to ``passed_us``.
+
+    None stands for ``at_us`` minus its latency.
+    """
 
     stream: str
     at_us: int
@@ -60,18 +63,18 @@ class Learn(NamedTuple):
 
 
 class Report(NamedTuple, Generic[T]):
-    """A stream says something.
+    """A report of a stream.
 
     Attributes:
-        stream: which.
-        arrival_us: when it came in.
-        payload: what.
-        event_us: when it happened; None for arrival minus the stream's latency. A moment behind the arrival
-            counts as the arrival: a wrong clock must not push everybody else's timeline into the past.
-        identity: what it is a statement about, within the stream (an utterance, a gesture); None for one that
+        stream: its name.
+        arrival_us: when it arrived.
+        payload: its content.
+        event_us: when it happened; None for arrival minus the stream's latency. A moment after the arrival
+            counts as the arrival: a wrong clock must not push the timeline of all others into the past.
+        identity: identifies the statement within the stream (an utterance, a gesture); None for one that
             stands alone and is neither repeated nor revised.
         revision: counts up while the statement is revised.
-        final: it is not revised any more.
+        final: True when it is not revised any more.
     """
 
     stream: str
@@ -84,7 +87,7 @@ class Report(NamedTuple, Generic[T]):
 
 
 class Advance(NamedTuple):
-    """Time passes: what has its place by now comes out."""
+    """Time passes: reports whose place is certain by now are committed."""
 
     now_us: int
 
@@ -103,18 +106,18 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def to_json(operation: Operation[T], encode: Callable[[T], object]) -> str:
-    """One line of JSON; ``encode`` turns a payload into what JSON can hold."""
+    """Return one line of JSON; ``encode`` turns a payload into a value that JSON can hold."""
     if isinstance(operation, Report):
         operation = operation._replace(payload=encode(operation.payload))
     fields = list(operation)
     if isinstance(operation, Join) and operation.prior_us is None:
-        # As records from before there was a prior.
+        # The format of records from before there was a prior.
         fields.pop()
     return json.dumps([_NAMES[type(operation)], *fields], ensure_ascii=False, separators=(",", ":"))
 
 
 def from_json(line: str, decode: Callable[[object], T]) -> Operation[T]:
-    """The operation that ``to_json`` wrote; ``decode`` turns a payload back.
+    """Return the operation that ``to_json`` wrote; ``decode`` turns a payload back.
 
     Raises:
         ValueError: the line is not an operation.
@@ -134,19 +137,19 @@ def from_json(line: str, decode: Callable[[object], T]) -> Operation[T]:
 
 
 class Journal(Generic[T]):
-    """Leaves out of a run what its replay does not need."""
+    """Filter that leaves out of a run the operations that its replay does not need."""
 
     def __init__(self) -> None:
-        # (stream, whether it states what has passed) to the sum of its heartbeats. The two kinds are kept
-        # apart because only the stream's latency could tell which of them says more.
+        # Maps (stream, whether it states what has passed) to the sum of its heartbeats. The two kinds are
+        # kept apart because only the stream's latency could decide which of them is further.
         self._heartbeats: dict[tuple[str, bool], Heartbeat] = {}
 
     def record(self, operation: Operation[T], *, yielded: bool = False) -> list[Operation[T]]:
-        """What to store now, in order.
+        """Return the operations to store now, in order.
 
         Args:
             operation: the one that was just made.
-            yielded: whether anything came out of an ``Advance``, of the sequencer or of the fusion behind it.
+            yielded: True when an ``Advance`` had output, of the sequencer or of the fusion after it.
         """
         match operation:
             case Heartbeat(stream, at_us, passed_us):
@@ -161,7 +164,7 @@ class Journal(Generic[T]):
             case Report():
                 return [operation]
             case Leave():
-                # Of all streams: a leave may be what makes the sequencer forget another one that left before.
+                # Flush all streams: a leave may make the sequencer forget another stream that left before.
                 return [*self._flush(set(self._heartbeats)), operation]
             case Join(stream=stream) | Learn(stream=stream):
                 return [*self._flush({(stream, False), (stream, True)}), operation]

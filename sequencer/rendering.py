@@ -1,12 +1,12 @@
-"""Tokens as a language model reads them.
+"""Render tokens for a language model.
 
-``this is fine [tense; pointing at the fee]``: what was said, and in square brackets behind it what the words
-do not say. A bracket speaks of the words before it, back to the previous bracket. Only what is salient is
-told: a model that reads "calm, sure, looking ahead" behind every sentence learns to skip the brackets.
+In ``this is fine [tense; pointing at the fee]`` the words are followed by the annotations in square brackets.
+A bracket describes the words before it, back to the previous bracket. Only salient annotations are written: a
+model that reads "calm, sure, looking ahead" after every sentence learns to skip the brackets.
 
-Nobody but this module writes square brackets: those in the user's words, in what a camera read or in a name
-become round ones. So a caller can type "[angry]" and the model sees "(angry)". Nothing else of the user's
-words is changed.
+Only this module writes square brackets: those in the user's words, in what a camera read or in a name become
+round ones. So a caller can type "[angry]" and the model sees "(angry)". Nothing else of the user's words is
+changed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,23 +17,23 @@ from pydantic import Field
 from core.strict_model import StrictModel
 from core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 
-# For the system prompt of whoever gets rendered text.
+# For the system prompt of a model that receives rendered text.
 LEGEND = (
     "Square brackets are not the user's words. They hold what was heard or seen while the words before them "
     "were said: the tone of voice, a gesture, what was pointed at. Take them into account and do not read "
     "them out."
 )
 
-# What a tokeniser or a reader may take for a square bracket: the ASCII one, its full-width and small forms
-# and the lenticular, tortoise-shell, white and mathematical ones (Unicode, category Ps/Pe, names with
-# BRACKET).
+# Characters that a tokeniser or a reader may take for a square bracket: the ASCII one, its full-width and
+# small forms and the lenticular, tortoise-shell, white and mathematical ones (Unicode, category Ps/Pe, names
+# with BRACKET).
 _OPENING = "[［﹝【〔〖〘〚❲⟦⦋⦍⦏⁅⎡⎢⎣"
 _CLOSING = "]］﹞】〕〗〙〛❳⟧⦌⦎⦐⁆⎤⎥⎦"
 _PLAIN = str.maketrans({**dict.fromkeys(_OPENING, "("), **dict.fromkeys(_CLOSING, ")")})
 
 
 class RenderingSettings(StrictModel):
-    """What is salient."""
+    """Thresholds from which an annotation is salient."""
 
     anger: float = Field(0.6, ge=0, le=1, description="from here on the words are marked as angry")
     joy: float = Field(0.7, ge=0, le=1, description="from here on they are marked as happy")
@@ -48,10 +48,10 @@ class RenderingSettings(StrictModel):
 
 
 def render(tokens: Iterable[EnrichedToken], settings: RenderingSettings | None = None) -> str:
-    """The prompt view of some tokens, in their order.
+    """Return the prompt view of some tokens, in their order.
 
-    One line; with more than one known speaker a line for each change of speaker, which begins with the name
-    in brackets. Neighbours of which the same is told are written together.
+    The text is one line. With more than one known speaker it has a line for each change of speaker, which
+    begins with the name in brackets. Neighbours with the same annotations are written together.
     """
     chosen = settings or RenderingSettings()
     said = [token for token in tokens if token.text.strip()]
@@ -64,7 +64,7 @@ def render(tokens: Iterable[EnrichedToken], settings: RenderingSettings | None =
 
 
 def tags(token: EnrichedToken, settings: RenderingSettings | None = None) -> tuple[str, ...]:
-    """What is salient of a token, the voice first."""
+    """Return the salient annotations of a token, the voice first."""
     chosen = settings or RenderingSettings()
     voice = () if token.prosody is None else _voice(token.prosody, chosen)
     sight = () if token.visual is None else _sight(token.visual, chosen)
@@ -85,7 +85,7 @@ def _name(speaker_id: str | None, settings: RenderingSettings) -> str:
 
 
 def _voice(prosody: ProsodyPayload, settings: RenderingSettings) -> tuple[str, ...]:
-    """The salient moods, the strongest first."""
+    """Return the salient moods, the strongest first."""
     scores = (
         ("angry", prosody.anger, settings.anger),
         ("tense", prosody.stress, settings.stress),
@@ -94,7 +94,7 @@ def _voice(prosody: ProsodyPayload, settings: RenderingSettings) -> tuple[str, .
     strong = [(score, name) for name, score, least in scores if score is not None and score >= least]
     if prosody.certainty is not None and prosody.certainty <= settings.uncertain:
         strong.append((1 - prosody.certainty, "unsure"))
-    # Stable: of two that are equally strong the one that is named first above.
+    # Stable: of two that are equally strong the first of the list above comes first.
     return tuple(name for _, name in sorted(strong, key=lambda pair: -pair[0]))
 
 
@@ -121,11 +121,11 @@ _AT = {"pointing": "at ", "point": "at ", "looking": "at ", "nodding": "at ", "w
 
 
 def _words(text: str) -> str:
-    """The user's own words; nothing is changed but what could pass for ours."""
+    """Return the user's own words; only characters that could pass for our brackets are changed."""
     return text.translate(_PLAIN)
 
 
 def _own(text: str, max_chars: int) -> str:
-    """Somebody else's text inside our brackets: no brackets, no separators, one line, not endless."""
+    """Return foreign text for use inside our brackets: no brackets or separators, one bounded line."""
     plain = " ".join(text.translate(_PLAIN).replace(";", ",").split())
     return plain if len(plain) <= max_chars else plain[: max_chars - 1].rstrip() + "…"

@@ -1,14 +1,14 @@
-"""Up to which moment has everybody spoken?
+"""Track the moment up to which all active streams have reported.
 
-The watermark of a stream is the moment before which nothing is expected from it any more: the latest of what
-its reports and heartbeats promise, which is arrival minus latency, for a report at most its own event time.
-The watermark of the session is the minimum over the active streams, because the slowest reporter gates the
-order.
+The watermark of a stream is the moment before which nothing is expected from it any more. It is the latest
+promise of its reports and heartbeats, which is arrival minus latency, for a report at most its own event
+time. The watermark of the session is the minimum over the active streams, because the slowest reporter gates
+the order.
 
-A stream is active from joining to leaving as long as it is heard of: silence for ``stall_us`` makes it
-stalled, the next report or heartbeat makes it active again. Stalled and gone streams hold nobody up. A stream
-that is gone is remembered, so that what it still had on the way is kept and its identities are known when it
-is back.
+A stream is active from joining to leaving as long as it sends anything. Silence for ``stall_us`` makes it
+stalled; the next report or heartbeat makes it active again. Stalled and ended streams delay no other stream.
+A stream that has left is remembered, so that its reports still in transit are kept and its identities are
+known when it is back.
 """
 
 from bisect import insort
@@ -24,10 +24,10 @@ S = TypeVar("S")
 
 
 class UnknownStreamError(AgentError):
-    """Somebody reports for a stream that never joined, or left too long ago. A bug of the caller.
+    """Report for a stream that never joined, or left too long ago: a bug of the calling code.
 
     Attributes:
-        stream: which.
+        stream: its name.
     """
 
     def __init__(self, stream: str) -> None:
@@ -36,7 +36,7 @@ class UnknownStreamError(AgentError):
 
 
 class StreamState(StrEnum):
-    """Whether the timeline waits for a stream."""
+    """State of a stream; the timeline waits for an active one only."""
 
     ACTIVE = "active"
     STALLED = "stalled"
@@ -44,17 +44,17 @@ class StreamState(StrEnum):
 
 
 class Stream(Generic[S]):
-    """One specialist's stream.
+    """Stream of one specialist.
 
     Attributes:
         name: unique within the session.
-        order: of joining for the first time; breaks ties of event time.
+        order: order of joining for the first time; breaks ties of event time.
         latency: its calibration.
-        latency_us: what the calibration believes, beside it because every report reads it.
-        watermark_us: nothing that happened before is expected from it.
-        heard_us: when it was last heard of, by arrival.
-        left: it is gone.
-        statements: what the sequencer knows of its identities, the longest untouched first.
+        latency_us: the estimate of the calibration, copied because every report reads it.
+        watermark_us: no event before this moment is expected from it.
+        heard_us: arrival of its last report or heartbeat.
+        left: True when it has left.
+        statements: state of its identities in the sequencer, the longest untouched first.
     """
 
     __slots__ = ("heard_us", "latency", "latency_us", "left", "name", "order", "statements", "watermark_us")
@@ -66,7 +66,7 @@ class Stream(Generic[S]):
         self.statements: OrderedDict[str, S] = OrderedDict()
 
     def begin(self, latency: LatencyEstimate, at_us: int) -> None:
-        """It joins, or joins again: another instance, which promises nothing about the time before."""
+        """Join, or join again as another instance, which promises nothing about the time before."""
         self.latency = latency
         self.latency_us = latency.latency_us
         self.watermark_us = at_us - latency.latency_us
@@ -74,28 +74,28 @@ class Stream(Generic[S]):
         self.left = False
 
     def hear(self, at_us: int, passed_us: int) -> None:
-        """Note that it was heard of, and that nothing that happened before ``passed_us`` is to come."""
+        """Record a sign of life, and that no event before ``passed_us`` is to come."""
         if at_us > self.heard_us:
             self.heard_us = at_us
         if passed_us > self.watermark_us:
             self.watermark_us = passed_us
 
     def learn(self, observed_us: int) -> int:
-        """Observe its latency; return what is believed of it now."""
+        """Add a sample of its latency; return the new estimate."""
         self.latency_us = self.latency.observe(observed_us)
         return self.latency_us
 
 
 class Watermarks(Generic[S]):
-    """The streams of one session.
+    """Watermarks of the streams of one session.
 
     Args:
-        stall_us: silence after which a stream holds nobody up.
-        remembered: streams that have left and are still known.
-        calibration: how latencies are learnt.
+        stall_us: silence after which a stream delays no other.
+        remembered: number of streams that have left and are still known.
+        calibration: settings with which latencies are learnt.
 
     Attributes:
-        streams: by name, joined or left; to be read, not changed.
+        streams: by name, joined or left; read-only.
     """
 
     def __init__(self, *, stall_us: int, remembered: int, calibration: CalibrationSettings) -> None:
@@ -108,7 +108,7 @@ class Watermarks(Generic[S]):
         self._next_order = 0
 
     def __getitem__(self, name: str) -> Stream[S]:
-        """The stream, active or not.
+        """Return the stream, active or not.
 
         Raises:
             UnknownStreamError: it is not known.
@@ -119,7 +119,7 @@ class Watermarks(Generic[S]):
         return stream
 
     def join(self, name: str, latency_us: int, at_us: int, prior_us: int | None = None) -> None:
-        """A stream begins, or begins again. Until it is heard of it stands at ``at_us`` minus its latency.
+        """Begin a stream, or begin it again. Until it reports it stands at ``at_us`` minus its latency.
 
         Raises:
             ValueError: a latency is negative or absurd.
@@ -135,7 +135,7 @@ class Watermarks(Generic[S]):
         stream.begin(latency, at_us)
 
     def leave(self, name: str) -> None:
-        """A stream is gone. Nothing happens when it is gone already or was never there."""
+        """End a stream. Has no effect when it has left already or was never there."""
         stream = self.streams.get(name)
         if stream is None or stream.left:
             return
@@ -147,7 +147,7 @@ class Watermarks(Generic[S]):
             del self.streams[forgotten]
 
     def lowest(self, now_us: int) -> tuple[int, int] | None:
-        """The watermark at ``now_us`` and the order of the stream that sets it; None when nobody is active.
+        """Return the watermark at ``now_us`` and the order of its stream; None when no stream is active.
 
         Of several at the same moment it is the one that joined first: its next report sorts before theirs.
         """
@@ -162,7 +162,7 @@ class Watermarks(Generic[S]):
         return None if lowest_us is None or order is None else (lowest_us, order)
 
     def passed_us(self, names: Iterable[str], now_us: int) -> int | None:
-        """The minimum over the active ones of ``names``; None when none of them is active."""
+        """Return the minimum over the active ones of ``names``; None when none of them is active."""
         return min(
             (
                 self.streams[name].watermark_us
@@ -173,7 +173,7 @@ class Watermarks(Generic[S]):
         )
 
     def state(self, name: str, now_us: int) -> StreamState:
-        """Whether the timeline waits for it at ``now_us``; one that is not known has left."""
+        """Return the state of a stream at ``now_us``; an unknown one counts as left."""
         stream = self.streams.get(name)
         if stream is None or stream.left:
             return StreamState.LEFT

@@ -1,1 +1,1 @@
-"""Who holds the floor: pure policies, events and times in, decisions out. Nothing here reads a clock."""
+"""Turn taking: pure policies that turn events and times into decisions about the floor, without a clock."""

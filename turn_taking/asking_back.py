@@ -1,19 +1,19 @@
-"""When the bot asks back instead of answering, because it is not sure of what it heard.
+"""Decide when the bot asks back instead of answering, because recognition is in doubt.
 
-In: the caller's final words with the recogniser's confidence in each, what the bot said, and each turn as it
-is recorded. Out, for a turn: ``AskBack`` (say this, and do not ask the model), ``Confirmed`` (the turn before
-was understood: it is what the model is asked), or None (ask the model).
+Inputs: the caller's final words with the recogniser's confidence in each, the words of the bot, and each turn
+as it is recorded. Output for a turn: ``AskBack`` (say this, and do not send the turn to the model),
+``Confirmed`` (the turn before was recognised correctly: send that one), or None (send this one).
 
-A turn is doubtful when the mean confidence of its words is below ``below``. It is asked back at most once in
-a row: what comes behind the question goes to the model. Below ``lost_below`` nothing was understood, as with
-another language: what a recogniser makes of it is neither repeated nor answered, and the caller is asked to
-say it again each time.
+A turn is doubtful when the mean confidence of its words is below ``below``. The bot asks back at most once in
+a row: the turn after the question goes to the model. Below ``lost_below`` nothing was understood, as with
+another language. The recogniser's words are then neither repeated nor answered, and each time the caller is
+asked to say it again.
 
-Never asked back is a turn whose confidence is not known (a service that does not say, typed text), one of so
-few words that to repeat them tells nothing, and, above ``lost_below``, a short answer to a question of the
-bot: it knows what it asked.
+Three kinds of turn are never asked back. First, a turn whose confidence is not known (a service that does not
+report it, typed text). Second, a turn of so few words that repeating them does not help. Third, above
+``lost_below``, a short answer to a question of the bot, since the context is known.
 
-Pure; holds one turn's words and whether a question of this kind is open.
+The module is pure; it holds one turn's words and whether a question of this kind is open.
 """
 
 import statistics
@@ -28,7 +28,7 @@ from turn_taking.utterances import ENGLISH, asks, plain
 
 
 class AskBackSettings(StrictModel):
-    """What counts as doubtful, and what is said then."""
+    """Conditions of a doubtful turn, and the phrases for it."""
 
     # Of PocketSphinx's turns in synthetic voices (``python -m evals.turns.confidence``, 144 reported) 0.4
     # asks back 76 % of those with a third of their words wrong, and 13 % of the others; 0.5 90 % and 24 %.
@@ -50,7 +50,7 @@ class AskBackSettings(StrictModel):
 
 
 class AskBackTuning(AskBackSettings):
-    """Settings with the values beside them that no deployment sets."""
+    """Settings of asking back including the values that no deployment sets."""
 
     least_words: int = Field(3, ge=1, le=50, description="a turn of fewer words is not asked back")
     answer_words: int = Field(
@@ -74,14 +74,14 @@ class AskBack:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """The turn before this one was understood as it was repeated."""
+    """Notice that the turn before this one was recognised correctly, as it was repeated."""
 
 
 class AskingBack:
-    """The doubts of one call.
+    """State of asking back in one call.
 
     Args:
-        settings: see the model.
+        settings: thresholds and phrases; None for the defaults.
     """
 
     def __init__(self, settings: AskBackSettings | None = None) -> None:
@@ -90,21 +90,21 @@ class AskingBack:
         self._confidences: list[float] = []
         self._is_known = True
         self._bot_asked = False
-        # What was asked back and not answered yet; whether it repeated the words.
+        # The question that is not answered yet, and whether it repeated the words.
         self._open: AskBack | None = None
         self._repeats = False
 
     @property
     def is_open(self) -> bool:
-        """Whether the next turn is the answer to a question of this kind."""
+        """True when the next turn is the answer to a question of this kind."""
         return self._open is not None
 
     def on_words(self, text: str, confidences: Sequence[float] | None) -> None:
-        """Final words of the turn.
+        """Add final words of the turn.
 
         Args:
             text: the words.
-            confidences: 0..1, one for each word; None when the recogniser does not say.
+            confidences: 0..1, one for each word; None when the recogniser does not report them.
         """
         words = text.split()
         self._words.extend(words)
@@ -114,25 +114,25 @@ class AskingBack:
             self._confidences.extend(confidences)
 
     def forget(self) -> None:
-        """What was understood since the last turn was not meant."""
+        """Discard the words since the last turn, which were not meant."""
         self._words, self._confidences, self._is_known = [], [], True
 
     def close(self) -> None:
-        """The turn needs no answer of the model: neither it nor what was asked back is in doubt any more."""
+        """Note that the turn needs no answer of the model: no turn is in doubt any more."""
         self.forget()
         self._open = None
 
     def on_bot_said(self, text: str) -> None:
-        """What the bot said last, as far as it was heard."""
+        """Register the last words of the bot, as far as they were heard."""
         if text.strip():
             self._bot_asked = asks(text)
 
     def on_turn(self, said: str) -> AskBack | Confirmed | None:
-        """The turn is over and recorded with these words."""
+        """Decide about a turn that is over and recorded with these words."""
         words, confidences, is_known = self._words, self._confidences, self._is_known
         self.forget()
         chosen, asked, self._open = self._settings, self._open, None
-        # Typed text, or words of another turn with these: how sure they are is not known.
+        # Typed text, or words of another turn mixed with these: their confidence is not known.
         is_known = is_known and bool(words) and words == said.split()
         confidence = statistics.fmean(confidences) if is_known else 1.0
         is_long = len(words) >= chosen.least_words
@@ -154,7 +154,7 @@ class AskingBack:
 
 
 def is_made_of(words: Sequence[str], phrases: Collection[str]) -> bool:
-    """Whether words are some of these phrases, one behind the other: "yes that's right"."""
+    """Return whether the words are a sequence of these phrases: "yes that's right"."""
     reached = {0}
     for end in range(1, len(words) + 1):
         if any(" ".join(words[start:end]) in phrases for start in reached):

@@ -1,15 +1,15 @@
-"""When the bot says "mhm" while the caller tells something, without taking the floor.
+"""Decide when the bot says "mhm" during the caller's turn, without taking the floor.
 
-In: the caller's voice and its pauses, how complete the turn sounds and reads, and when the end of turn would
-be decided. Out: ``Backchannel``, at a pause in which a listener would make a sound. It fits when the caller
-has talked for a while, has paused for a moment and not for long, is not searching for a word, and will surely
-go on: what sounds complete gets an answer and not a hum. People make one about every four seconds of the
-other's talk (CANDOR); a machine that does it half as often is heard as listening.
+Inputs: the caller's voice and its pauses, how complete the turn sounds and reads, and when the end of turn
+would be decided. Output: ``Backchannel``, at a pause in which a listener would make a sound. It fits when the
+caller has talked for a while, has paused for a moment and not for long, is not searching for a word, and will
+surely continue: a turn that sounds complete gets an answer and not a hum. People make about one every four
+seconds of the other side's talk (CANDOR); a machine with half that rate is perceived as listening.
 
-A backchannel is spoken from cache, is not part of the conversation and is no reply to be interrupted; it ends
-early when the caller goes on.
+A backchannel is spoken from cache. It is not part of the conversation, nor a reply that can be interrupted,
+and it ends early when the caller continues.
 
-Pure; all times are milliseconds on the session clock.
+The module is pure; all times are milliseconds on the session clock.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from turn_taking.evidence_words import ends_hanging
 
 
 class BackchannelSettings(StrictModel):
-    """How often, and where it fits."""
+    """Phrases of the bot's backchannels."""
 
     tokens: tuple[str, ...] = Field(
         ("Mhm.", "Uh huh.", "I see."), min_length=1, description="what it says, in turn"
@@ -30,7 +30,7 @@ class BackchannelSettings(StrictModel):
 
 
 class BackchannelTuning(BackchannelSettings):
-    """Settings with the values beside them that no deployment sets."""
+    """Backchannel settings including the values that no deployment sets."""
 
     gap_ms: int = Field(8_000, ge=1_000, le=120_000, description="between two, whatever is said")
     talk_ms: int = Field(
@@ -55,7 +55,7 @@ class BackchannelTuning(BackchannelSettings):
 
 @dataclass(frozen=True, slots=True)
 class Backchannel:
-    """Say this, from cache, without taking the floor.
+    """Say this text from cache, without taking the floor.
 
     Attributes:
         at_ms: when it was decided.
@@ -67,10 +67,10 @@ class Backchannel:
 
 
 class BackchannelPolicy:
-    """The backchannels of one call.
+    """Backchannel policy of one call.
 
     Args:
-        settings: see the model.
+        settings: phrases and limits; None for the defaults.
     """
 
     def __init__(self, settings: BackchannelSettings | None = None) -> None:
@@ -93,13 +93,13 @@ class BackchannelPolicy:
         self._endpoint_ms: int | None = None
 
     def on_voice_started(self, at_ms: int, *, voiced_ms: int = 0) -> None:
-        """A voice began ``voiced_ms`` before ``at_ms``."""
+        """Register a voice that began ``voiced_ms`` before ``at_ms``."""
         if self._onset_ms is None:
             self._onset_ms = at_ms - voiced_ms
         self._forget_pause()
 
     def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
-        """The voice fell silent ``silence_ms`` before ``at_ms``."""
+        """Register that the voice fell silent ``silence_ms`` before ``at_ms``."""
         if self._onset_ms is None:
             return
         self._silent_since_ms = at_ms - silence_ms
@@ -107,33 +107,33 @@ class BackchannelPolicy:
         self._onset_ms = None
 
     def on_completeness(self, probability: float) -> None:
-        """How complete the turn sounds in this pause, 0..1."""
+        """Register how complete the turn sounds in this pause, 0..1."""
         self._completeness = probability
 
     def on_text(self, text: str) -> None:
-        """What was understood of the turn so far."""
+        """Register the words of the turn so far."""
         self._text = text
 
     def on_endpoint_due(self, due_ms: int | None) -> None:
-        """When the end of turn will be decided if the caller stays silent; None while that is not known."""
+        """Register when the end of turn will be decided if the silence lasts; None while unknown."""
         self._endpoint_ms = due_ms
 
     def on_turn_ended(self) -> None:
-        """The caller's turn is over."""
+        """Register the end of the caller's turn."""
         self._forget_turn()
 
     def on_bot_busy(self, busy: bool) -> None:
-        """The bot has something to say, or has nothing any more. Its backchannels do not count."""
+        """Register whether the bot has something to say. Its backchannels do not count."""
         self._bot_is_quiet = not busy
 
     def next_deadline_ms(self) -> int | None:
-        """When ``on_deadline`` is to be called; None while nothing fits."""
+        """Return when ``on_deadline`` must be called; None while no backchannel fits."""
         if self._silent_since_ms is None or not self._fits():
             return None
         return self._silent_since_ms + self._settings.pause_ms
 
     def on_deadline(self, at_ms: int) -> Backchannel | None:
-        """The backchannel that is due at ``at_ms``, if one is; at most one in a pause."""
+        """Return the backchannel that is due at ``at_ms``; None without one. A pause has at most one."""
         due_ms = self.next_deadline_ms()
         if due_ms is None or self._silent_since_ms is None or at_ms < due_ms:
             return None

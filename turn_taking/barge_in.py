@@ -1,26 +1,26 @@
-"""Is the caller interrupting, and what is to be done about it?
+"""Decide whether the caller is interrupting and how the bot reacts.
 
-In: when a voice may have begun, began and ended; what is understood of it; what the bot is saying and how
-much of it was heard; whether the voice is the bot's own echo. Out, at most one at a time: ``Duck`` (speak
-lower), ``Restore`` (as loud as before), ``Cut`` (flush the reply) and ``Resume`` (say the rest of a reply
-that was cut for nothing, from the first word that was not heard).
+Inputs: when a voice may have begun, began and ended; the words recognised in it; what the bot is saying and
+how much of it was heard; whether the voice is the bot's own echo. Output of each call: at most one decision,
+one of ``Duck`` (speak lower), ``Restore`` (return to full volume), ``Cut`` (flush the reply) and ``Resume``
+(say the rest of a reply that was cut for nothing, from the first word that was not heard).
 
-A voice ducks at once, which costs nothing and tells the caller that they are heard. The reply is cut when an
-early look at how the voice sounds is sure (``looks``), when the voice lasts, when words of weight are
-understood, or on a word that says stop. A look that is sure of the opposite restores; words of weight, or a
-voice that lasts in spite of it, cut all the same. A hum, a cough or the bot's own
-echo restores. When words do not come, duration decides, and it can be wrong: what was cut by it is said on
-when nothing was meant. A voice that began before the reply was heard goes on with the caller's turn, and
-needs less.
+A voice ducks the reply at once: this costs nothing and shows the caller that they are heard. The reply is cut
+when an early look at the sound of the voice is certain (``looks``), when the voice lasts, when words of
+weight are recognised, or on a stop word. A look that is certain of the opposite restores the volume; words of
+weight, or a voice that lasts in spite of it, still cut. A hum, a cough or the bot's own echo restores the
+volume. When no words arrive, duration decides. Duration can be wrong: if the interruption turns out to be
+unintended, the rest of the reply is spoken. A voice that began before the reply was heard continues the
+caller's turn, and needs less.
 
-The states and what leads from one to the next are ``barge_in_table``. Three objects know the facts: the
-caller's voice (``barge_in_voice``), the bot's replies (``barge_in_reply``) and what words mean
-(``barge_in_words``); this module turns what they say into events of the table, and keeps the deadlines. A
-protected reply yields to stop words, or to nothing. A machine that waits for nothing is in ``LISTENING``;
-every other state has a deadline, so that a lost event costs seconds and not the call.
+The states and their transitions are in ``barge_in_table``. Three objects hold the facts: the caller's voice
+(``barge_in_voice``), the bot's replies (``barge_in_reply``) and the meaning of words (``barge_in_words``).
+This module turns their facts into events of the table, and keeps the deadlines. A protected reply yields to
+stop words, or to nothing. A machine that waits for nothing is in ``LISTENING``; every other state has a
+deadline, so that a lost event costs seconds and not the call.
 
-All times are milliseconds on the session clock. Times of voice are those of the voice, and how late the
-detector noticed is given with them. Words that wait for the spotter wait in any state.
+All times are milliseconds on the session clock. Times of a voice are those of the voice itself; the delay of
+the detector is given with them. Words that wait for the spotter wait in any state.
 """
 
 from collections.abc import Callable
@@ -49,11 +49,11 @@ from turn_taking.utterances import ENGLISH, Kind, Utterance, Vocabulary
 
 
 class BargeIn:
-    """The interruptions of one call.
+    """Barge-in state machine of one call.
 
     Args:
-        settings: see the model.
-        vocabulary: of the language that is spoken.
+        settings: thresholds and waits; None for the defaults.
+        vocabulary: words of the language that is spoken.
         on_floor: told after each event whether the bot holds the floor; must not block.
     """
 
@@ -74,62 +74,64 @@ class BargeIn:
 
     @property
     def settings(self) -> BargeInTuning:
-        """As given."""
+        """The settings in effect, with the values that no deployment sets."""
         return self._settings
 
     @property
     def state(self) -> State:
-        """Where the interruption stands."""
+        """The current state of the machine."""
         return self._state
 
     @property
     def holds_words(self) -> bool:
-        """Whether final words wait for the spotter: ``take_verdict`` says when they do no more."""
+        """True while final words wait for the spotter; ``take_verdict`` returns the result."""
         return self._words.held is not None
 
     def take_verdict(self) -> bool | None:
-        """Whether words that waited were meant, once; None when nothing was decided since the last call, or
-        when words that are sure or the end of the caller's turn have taken them along.
+        """Return once whether the words that waited were meant.
 
-        The words of a voice that is over may be decided on when the reply is over too, or may not be
-        interrupted any more: no decision of the machine says so then.
+        Returns None when nothing was decided since the last call. Also returns None when certain words, or
+        the end of the caller's turn, have included the waiting words.
+
+        The words of an ended voice may be settled after the reply has ended or has become protected. No
+        decision of the machine reports that.
         """
         return self._words.take_verdict()
 
     @property
     def last_is_guess(self) -> bool:
-        """Whether the last final words claim nothing, or may be a recogniser's guess at a short sound."""
+        """True when the last final words claim nothing, or may be a recogniser's guess at a short sound."""
         return self._words.last.is_guess
 
     @property
     def spotted_command(self) -> bool:
-        """Whether what was spotted last is a command that is meant."""
+        """True when the last spotted words are a command that is meant."""
         return self._words.spotted_command
 
     @property
     def voice_number(self) -> int:
-        """How many voices began: the number of the last one."""
+        """The number of voices that have begun, which is the number of the last one."""
         return self._voice.number
 
     @property
     def is_ducked(self) -> bool:
-        """Whether the bot speaks at a lower volume."""
+        """True while the bot speaks at a lower volume."""
         return self._state in (State.ARMED, State.WEIGHED)
 
     @property
     def caller_has_floor(self) -> bool:
-        """Whether the caller speaks and the bot does not: the caller's turn has begun."""
+        """True while the caller speaks and the bot does not: the caller's turn has begun."""
         return self._voice.state is VoiceState.ON and self._state in (State.LISTENING, State.CUT)
 
     @property
     def last_kind(self) -> Kind | None:
-        """What the last final words were taken for; None before any, and of the bot's own."""
+        """The kind of the last final words; None before any, and for the bot's own words."""
         return self._words.last.kind
 
-    # What the bot does.
+    # Events of the bot.
 
     def on_reply(self, at_ms: int, reply_id: str, *, protected: bool = False) -> Decision | None:
-        """A reply is on its way; nothing of it is heard yet."""
+        """Register a reply that is about to be spoken; nothing of it is heard yet."""
         replies = self._replies
         if replies.was_cut(reply_id):
             return None
@@ -138,18 +140,18 @@ class BargeIn:
         if replies.is_heard and self._state is not State.CUT:
             replies.follow(reply_id, protected=protected)
             return None
-        # After a cut nothing of the reply is heard any more: whatever comes is the answer to the caller.
+        # After a cut nothing of the reply is heard any more: the next reply is the answer to the caller.
         return self._begin(at_ms, reply_id, protected, is_heard=False)
 
     def on_bot_started(self, at_ms: int, reply_id: str, *, protected: bool = False) -> Decision | None:
-        """The first sound of a reply leaves."""
+        """Register the first audio of a reply."""
         if self._replies.was_cut(reply_id):
             return None
         self._replies.drop_following(reply_id)
         return self._begin(at_ms, reply_id, protected, is_heard=True)
 
     def on_bot_stopped(self, at_ms: int, reply_id: str) -> Decision | None:
-        """A reply was heard to its end, or does not come. What is said of another one changes nothing."""
+        """Register that a reply was heard to its end, or will not come. Other replies are ignored."""
         replies = self._replies
         if replies.drop_following(reply_id) or not replies.is_current(reply_id) or self._state is State.CUT:
             return None
@@ -159,53 +161,55 @@ class BargeIn:
         return self._move(Event.OVER, at_ms)
 
     def on_protected(self, at_ms: int, protected: bool) -> Decision | None:
-        """From here on the reply may not be interrupted, or may be again."""
+        """Protect the current reply from interruption from here on, or release it."""
         return self._protect(at_ms, protected) if self._replies.current is not None else None
 
     def on_saying(self, reply_id: str, text: str) -> None:
-        """The bot is about to say this. What it does not say cannot be its echo, and in the first seconds
-        (``warm_up_ms``) what it does say is taken for it.
+        """Record words that the bot is about to say.
+
+        Words that it does not say cannot be its echo. In the first seconds (``warm_up_ms``) words that it
+        does say are taken for its echo.
         """
         self._replies.note_saying(reply_id, text)
 
     def on_question(self, at_ms: int) -> None:
-        """The last word of a question was heard."""
+        """Record that the last word of a question was heard."""
         self._replies.ask(at_ms)
 
     def on_heard(self, reply_id: str, last_word: int, *, is_rest_heard: bool = False) -> None:
-        """How far a reply was heard, while it is spoken or after it was cut.
+        """Record how far a reply was heard, while it is spoken or after it was cut.
 
         Args:
             reply_id: the reply.
             last_word: index of the last word heard, -1 when none was.
-            is_rest_heard: nothing of it is left.
+            is_rest_heard: True when nothing of it is left.
         """
         self._replies.note_heard(reply_id, last_word, is_rest_heard=is_rest_heard)
 
     def on_echo_path_changed(self, at_ms: int) -> None:
-        """A call begins, or another loudspeaker is used: the canceller has to converge anew."""
+        """Note that a call begins or another loudspeaker is used: the echo canceller must converge again."""
         self._voice.change_echo_path(at_ms)
 
-    # What the caller does.
+    # Events of the caller.
 
     def on_maybe_voice(self, at_ms: int) -> Decision | None:
-        """Something that may be a voice began; the detector is making sure."""
-        # A click behind words that wait is not to decide about them.
+        """Handle a sound that may be a voice; the detector is still confirming it."""
+        # A click after words that wait must not decide about them.
         is_open = self._state in (State.REPLYING, State.WEIGHED) and not self.holds_words
         if not self._settings.maybe_ms or not is_open or not self._voice.suspect(at_ms):
             return None
         return self._arm(at_ms, at_ms)
 
     def on_voice_started(self, at_ms: int, *, voiced_ms: int = 0) -> Decision | None:
-        """A voice began ``voiced_ms`` before ``at_ms``."""
+        """Handle a voice that began ``voiced_ms`` before ``at_ms``."""
         return self._arm(at_ms, at_ms - voiced_ms) if self._voice.begin() else None
 
     def on_maybe_quiet(self, at_ms: int) -> None:
-        """The voice has paused and may have ended; the detector is making sure."""
+        """Note that the voice has paused and may have ended; the detector is still confirming it."""
         self._voice.pause(at_ms)
 
     def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> Decision | None:
-        """The voice fell silent ``silence_ms`` before ``at_ms``."""
+        """Handle the end of a voice that fell silent ``silence_ms`` before ``at_ms``."""
         if not self._voice.end(at_ms, silence_ms=silence_ms):
             return None
         if self._state is not State.ARMED:
@@ -217,9 +221,9 @@ class BargeIn:
         return self._move(Event.QUIET, at_ms)
 
     def on_level(self, at_ms: int, level_db: float) -> Decision | None:
-        """How loud the present voice is beside the caller's usual one, at its loudest so far.
+        """Record the level of the present voice relative to the caller's usual one, at its loudest so far.
 
-        A caller who was taken for another person and speaks up begins a voice by that.
+        A caller who was taken for another person and then speaks up begins a voice by that.
         """
         self._voice.note_level(level_db)
         if self._voice.is_far or not self._voice.take(VoiceEvent.CAME_NEAR):
@@ -227,14 +231,14 @@ class BargeIn:
         return self._arm(at_ms, at_ms, is_same_voice=True)
 
     def on_look(self, at_ms: int, look: int, log_odds: float, *, voice: int) -> Decision | None:
-        """Take the log odds of an early look that a voice interrupts.
+        """Handle the result of one early look at the sound of a voice.
 
         Args:
-            at_ms: when.
-            look: its place among the looks.
-            log_odds: that its owner wants the floor.
-            voice: its number. An answer about another voice than the present one, or about one that is
-                decided, comes too late and changes nothing.
+            at_ms: time of the result.
+            look: index of the look.
+            log_odds: log odds that the speaker wants the floor.
+            voice: number of the voice. A result about another voice than the present one, or about one that
+                is already decided, comes too late and changes nothing.
         """
         chosen, heard = self._looks, self._voice
         is_open = self._state is State.ARMED and heard.state is VoiceState.ON and voice == heard.number
@@ -243,14 +247,14 @@ class BargeIn:
         verdict = chosen.verdict(look, log_odds)
         if verdict is LookVerdict.TAKE:
             return self._mean(at_ms, Reason.SOUND)
-        # A caller who was asked, or goes on with a turn, is not sent away by a guess.
+        # A caller who was asked, or who continues a turn, is not dismissed by a guess.
         if verdict is LookVerdict.LEAVE and not (heard.is_early or self._replies.is_question_open(at_ms)):
             heard.leave()
             return self._dismiss(at_ms)
         return None
 
     def on_self_voice(self, at_ms: int, *, own: bool) -> Decision | None:
-        """Take that what is heard is the bot's own voice, or surely is not, at each look."""
+        """Handle a verdict, one per look, that the sound is the bot's own voice or certainly is not."""
         voice = self._voice
         if own:
             voice.take_own(at_ms)
@@ -260,19 +264,19 @@ class BargeIn:
         was_on = voice.state is VoiceState.ECHO
         voice.take(VoiceEvent.NOT_OWN)
         voice.findings.drop(VoiceFinding.OWN, of=voice.number)
-        # What was understood until now was the bot.
+        # The words recognised until now were the bot's.
         return self._arm(at_ms, at_ms, is_same_voice=True, is_same_echo=True) if was_on else None
 
-    # What is understood.
+    # Recognised words.
 
     def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> Decision | None:
-        """What is understood of the present voice so far.
+        """Handle the words recognised in the present voice so far.
 
         Args:
-            at_ms: when.
+            at_ms: time of the result.
             text: the words, of the whole stretch.
-            confidences: see ``Utterance``. PocketSphinx has none for a partial and writes "man up" for a hum:
-                its 0.0 is to be handed on, then its partials confirm nothing and its final words do.
+            confidences: see ``Utterance``. PocketSphinx has none for a partial and writes "man up" for a hum.
+                Pass its 0.0 on: then its partials confirm nothing and its final words do.
         """
         words, asked = self._words, self._replies.is_question_open(at_ms)
         if self._voice.is_echo:
@@ -289,7 +293,7 @@ class BargeIn:
         return self._mean(at_ms, Reason.WORDS) if words.confirms(kind, heard) else None
 
     def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> Decision | None:
-        """The last words about the voice that ended last; may be empty."""
+        """Handle the final words of the voice that ended last; they may be empty."""
         words, voice = self._words, self._voice
         if voice.is_echo:
             words.discard_final()
@@ -297,7 +301,7 @@ class BargeIn:
         text, confidences = words.without_echo(text, confidences)
         if voice.is_warming_up(at_ms) and self._replies.says(text):
             text, confidences = "", ()
-        # They are about a voice that has ended; what is known now may be the next one's.
+        # The words are about a voice that has ended; the present measurements may be the next one's.
         stretches_ms = voice.ended.stretches_ms if voice.goes_on else voice.stretches_ms
         kind = words.take_final(
             Utterance(text, confidences, stretches_ms, True, voice.ended.level_db),
@@ -327,14 +331,15 @@ class BargeIn:
         return self._dismiss(at_ms) if is_nothing else None
 
     def on_turn_ended(self) -> None:
-        """What was understood is being answered: nothing waits any more, and no question is open."""
+        """Note that the turn is being answered: nothing waits any more, and no question is open."""
         self._words.end_turn()
         self._replies.close_question()
 
     def on_spotting(self) -> None:
-        """The voice that just ended is short, and an engine that knows few words listens to it once more:
-        ``on_spotted`` follows, with its number. Until then a recogniser's words that are not sure are not
-        believed.
+        """Note that a keyword spotter examines the short voice that just ended.
+
+        ``on_spotted`` follows with the number of the voice. Until then words of the recogniser that are not
+        certain are not believed.
         """
         findings, number = self._voice.findings, self._voice.number
         over_reply = self._state in (State.WEIGHED, State.ARMED, State.PROTECTED)
@@ -347,18 +352,18 @@ class BargeIn:
     def on_spotted(
         self, at_ms: int, text: str, *, voice: int | None = None, floor_log_odds: float | None = None
     ) -> Decision | None:
-        """What that engine made of a voice that has ended: a command, or nothing.
+        """Handle the spotter's result for a voice that has ended: a command, or nothing.
 
-        Nothing is a listener's word, a hum or no word at all: what else a recogniser writes of so short a
-        voice is its best guess at a sound that it does not know.
+        Nothing means a listener's word, a hum or no word at all: other words that a recogniser writes for so
+        short a voice are its best guess at a sound that it does not know.
 
         Args:
-            at_ms: when.
-            text: the command; empty when it was none.
-            voice: its number; None is the last one. When another voice has begun since, a command and a
-                voice that wants the floor still count, and nothing else does but for the words that wait.
-            floor_log_odds: that the voice wants the floor, by how it sounds; None from an engine that does
-                not say.
+            at_ms: time of the result.
+            text: the command; empty when there was none.
+            voice: number of the voice; None is the last one. When another voice has begun since, only a
+                command, a voice that wants the floor, and words that wait are considered.
+            floor_log_odds: log odds that the voice wants the floor, by its sound; None when the engine does
+                not report them.
         """
         words, findings = self._words, self._voice.findings
         number = self._voice.number if voice is None else voice
@@ -369,11 +374,11 @@ class BargeIn:
         # Another person's "no" is no answer to the bot.
         is_far = findings.holds(VoiceFinding.FAR, number) and words.kind(Utterance(text)) is not Kind.STOP
         if is_own or is_far:
-            # So were its words.
+            # Its words were not the caller's either.
             return self._settle_held(at_ms, meant=False)
         if findings.holds(VoiceFinding.LISTENS, number) or self._voice.is_warming_up(at_ms):
-            # A caller who is surely understood to listen does, and a sound of the first seconds may be the
-            # bot's.
+            # A caller whose words are certainly a listener's is listening, and a sound of the first seconds
+            # may be the bot's.
             floor_log_odds = None
         match words.take_spotted(text, number, floor_log_odds):
             case SpotVerdict.STOP:
@@ -389,10 +394,10 @@ class BargeIn:
             case SpotVerdict.NOTHING:
                 return None
 
-    # Time.
+    # Deadlines.
 
     def next_deadline_ms(self) -> int | None:
-        """When ``on_deadline`` is to be called; None while nothing is awaited."""
+        """Return when ``on_deadline`` must be called; None while nothing is awaited."""
         due_ms, held = self._state_due_ms(), self._words.held
         if held is None:
             return due_ms
@@ -415,7 +420,7 @@ class BargeIn:
                 return replies.due_ms()
 
     def on_deadline(self, at_ms: int) -> Decision | None:
-        """The decision that is due at ``at_ms``, if one is."""
+        """Return the decision that is due at ``at_ms``; None when there is none."""
         held = self._words.held
         if held is not None and at_ms >= held.until_ms:
             return self._settle_held(at_ms, meant=True)
@@ -445,21 +450,21 @@ class BargeIn:
                 return self._move(Event.OVER, at_ms)
 
     def _patience_ms(self) -> int:
-        """Return for how long the present voice is too short to be meant."""
+        """Return the length up to which the present voice is too short to be meant."""
         chosen, words = self._settings, self._words
         grown_ms = chosen.confirm_ms + self._replies.false_in_a_row * chosen.confirm_growth_ms
         least_ms = chosen.listener_confirm_ms if words.may_listen else 0
         wait_ms = max(least_ms, min(grown_ms, chosen.confirm_longest_ms))
         if self._voice.is_early:
             wait_ms = chosen.early_confirm_ms
-        # The length of the voice aside: it is what is being decided on.
+        # The length of the voice is left out: it is the quantity that is being decided on.
         so_far = words.utterance((), self._voice.level_db, is_over=False)
         if words.has_words and words.kind(so_far).leaves_floor:
             return max(wait_ms, chosen.sounds.backchannel_ms)
         return wait_ms
 
     def _settled_at_ms(self) -> int:
-        """When it is known whether a cut was meant, if no words come."""
+        """Return when it is settled whether a cut was meant, if no words arrive."""
         chosen, voice, cut_ms = self._settings, self._voice, self._replies.cut_ms
         if voice.state is VoiceState.ON:
             return max(cut_ms, voice.onset_ms) + chosen.taken_ms
@@ -468,7 +473,7 @@ class BargeIn:
             return max(voice.noticed_ms, cut_ms) + chosen.words_wait_ms
         return max(voice.fell_quiet_ms + chosen.resume_ms, voice.noticed_ms)
 
-    # From sounds and words to events.
+    # Translation of sounds and words into events.
 
     def _judge_voice(self, at_ms: int) -> Decision | None:
         """Decide on a voice that has lasted."""
@@ -526,22 +531,23 @@ class BargeIn:
         return self._move(Event.MEANT, at_ms, reason)
 
     def _mean_all(self, at_ms: int) -> Decision | None:
-        """Nothing more will be understood of a voice that is over: a cut for it was meant, too."""
+        """Treat the voice as meant, and any cut that it has caused: no further words of it will arrive."""
         decision = self._mean(at_ms, Reason.WORDS)
         if self._state is State.CUT:
             self._mean(at_ms, Reason.WORDS)
         return decision
 
     def _give_floor(self, at_ms: int, voice: int) -> Decision | None:
-        """A voice that has ended wants the floor by how it sounds. Its words confirm that; without any the
-        reply goes on.
+        """Give the floor to an ended voice whose sound claims it.
+
+        Its words confirm that. Without any the reply continues.
         """
         if self._words.believe_held(voice):
             return self._mean_all(at_ms)
         return None if self._state is State.CUT else self._mean(at_ms, Reason.WORDS)
 
     def _settle_held(self, at_ms: int, *, meant: bool) -> Decision | None:
-        """Words that waited are believed, or were a guess."""
+        """Decide on the words that waited: they are believed, or were a guess."""
         if not self.holds_words:
             return None
         if self._words.settle_held(meant=meant):
@@ -556,7 +562,7 @@ class BargeIn:
         return self._move(Event.STOP, at_ms, Reason.STOP_WORD)
 
     def _stop_in_spite_of_echo(self, at_ms: int, heard: Utterance) -> Decision | None:
-        """A word that the bot does not say is the caller's, whatever the levels say."""
+        """Stop on a word that the bot is not saying: it is the caller's, whatever the levels indicate."""
         replies = self._replies
         is_stop = replies.is_known and self._words.kind(heard) is Kind.STOP
         return self._stop(at_ms) if is_stop and not replies.says(heard.text) else None
@@ -576,13 +582,13 @@ class BargeIn:
         heard = self._utterance(at_ms, is_over=not self._voice.goes_on)
         return self._words.kind(heard, asked=self._replies.is_question_open(at_ms))
 
-    # From events to decisions.
+    # Translation of events into decisions.
 
     def _move(self, event: Event, at_ms: int, reason: Reason = Reason.DURATION) -> Decision | None:
-        """Take an event, by the table.
+        """Handle an event according to the table.
 
         Raises:
-            IllegalTransition: the table does not know it in this state.
+            IllegalTransition: the table has no row for it in this state.
         """
         row = TRANSITIONS.get((self._state, event))
         if row is None:
@@ -594,7 +600,7 @@ class BargeIn:
         if self._state is State.LISTENING:
             self._replies.end()
         if self._state is not State.ARMED:
-            # What may be a voice is only followed where something hangs on it.
+            # A sound that may be a voice is only followed where a decision depends on it.
             self._voice.take(VoiceEvent.FORGOTTEN)
         self._on_floor(self._state is not State.LISTENING)
         return decision

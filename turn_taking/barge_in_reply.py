@@ -1,9 +1,10 @@
-"""Tracks the bot's replies for ``barge_in``: the one that is on, the one that follows, those that were cut.
+"""Track the bot's replies for ``barge_in``: the current one, the following one, and those that were cut.
 
-In: what is announced, heard, over, cut and said on. Out: the facts that a decision needs. Decides nothing.
+Inputs: replies announced, heard, over, cut and resumed. Output: the facts that a decision needs. The module
+decides nothing itself.
 
-A reply is named as in the playout clock (``reply_id``); one that was cut does not come back, whatever still
-arrives for it.
+A reply has the name of the playout clock (``reply_id``). A reply that was cut does not come back, whatever
+still arrives for it.
 """
 
 from collections import deque
@@ -12,21 +13,21 @@ from dataclasses import dataclass, field
 from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.utterances import plain
 
-# Cut replies that are remembered: late frames are late by seconds, not by replies.
+# Number of cut replies that are remembered: late frames are late by seconds, not by replies.
 _CUT_REPLIES = 32
 
 
 @dataclass(slots=True)
 class BotReply:
-    """The reply that is on its way or heard.
+    """The reply that is announced or heard.
 
     Attributes:
-        reply_id: its name, None while it has none.
+        reply_id: its name; None while it has none.
         since_ms: when it was announced, or since when it is heard.
-        is_heard: its first sound has left.
+        is_heard: True after its first audio has left.
         last_word: index of the last word that was heard, -1 before the first.
-        is_rest_heard: nothing of it is left to be said.
-        says: its words, as far as they are known; an echo says no others.
+        is_rest_heard: True when nothing of it is left to be said.
+        says: its words, as far as they are known; an echo contains no others.
     """
 
     reply_id: str | None
@@ -43,7 +44,7 @@ class FollowingReply:
 
     Attributes:
         reply_id: its name.
-        protected: only a stop word ends it.
+        protected: True when only a stop word ends it.
     """
 
     reply_id: str
@@ -51,16 +52,16 @@ class FollowingReply:
 
 
 class ReplyTracker:
-    """The replies of one call.
+    """Tracker of the replies of one call.
 
     Args:
-        settings: see the model.
+        settings: thresholds of the barge-in.
 
     Attributes:
-        current: the reply that is on its way, heard, or cut and perhaps said on.
+        current: the reply that is announced, heard, or cut and perhaps resumed.
         cut_ms: when the last reply was cut.
         protected_ms: since when the reply is protected.
-        false_in_a_row: how many cuts in a row were for nothing.
+        false_in_a_row: number of consecutive cuts that were for nothing.
     """
 
     def __init__(self, settings: BargeInTuning) -> None:
@@ -73,12 +74,12 @@ class ReplyTracker:
 
     @property
     def current_id(self) -> str | None:
-        """The name of the reply that is on."""
+        """The name of the current reply; None without one, and while it has no name."""
         return self.current.reply_id if self.current is not None else None
 
     @property
     def is_heard(self) -> bool:
-        """Return whether the first sound of the reply has left."""
+        """Return whether the first audio of the reply has left."""
         return self.current is not None and self.current.is_heard
 
     def was_cut(self, reply_id: str) -> bool:
@@ -86,28 +87,28 @@ class ReplyTracker:
         return reply_id in self._cut_ids
 
     def is_current(self, reply_id: str) -> bool:
-        """Return whether the reply of this name is on."""
+        """Return whether the reply of this name is the current one."""
         return self.current is not None and self.current.reply_id == reply_id
 
     def is_early(self, onset_ms: int) -> bool:
-        """Return whether a voice from then goes on with the caller's turn."""
+        """Return whether a voice that began at ``onset_ms`` continues the caller's turn."""
         reply = self.current
         return reply is not None and (
             not reply.is_heard or onset_ms < reply.since_ms + self._settings.early_ms
         )
 
     def due_ms(self) -> int | None:
-        """Return when the reply is over although nothing says so; None without one."""
+        """Return when the reply is taken to be over without a report; None without a reply."""
         if self.current is None:
             return None
         chosen = self._settings
         wait_ms = chosen.reply_longest_ms if self.current.is_heard else chosen.reply_wait_ms
         return self.current.since_ms + wait_ms
 
-    # What is announced and heard.
+    # Replies that are announced and heard.
 
     def begin(self, reply_id: str, at_ms: int, *, is_heard: bool) -> bool:
-        """Take the reply that is on from here, and return whether that is news."""
+        """Make this reply the current one, and return whether that is new."""
         reply, before = BotReply(reply_id, at_ms, is_heard), self.current
         if before is not None and before.reply_id == reply_id:
             if before.is_heard:
@@ -117,7 +118,7 @@ class ReplyTracker:
         return True
 
     def follow(self, reply_id: str, *, protected: bool) -> None:
-        """Take a reply that follows the one that is heard."""
+        """Register a reply that follows the one that is heard."""
         self._following = FollowingReply(reply_id, protected)
 
     def take_following(self) -> FollowingReply | None:
@@ -126,7 +127,7 @@ class ReplyTracker:
         return following
 
     def drop_following(self, reply_id: str) -> bool:
-        """Forget the reply that follows if it has this name, and return whether it had."""
+        """Forget the following reply if it has this name, and return whether it had."""
         is_following = self._following is not None and self._following.reply_id == reply_id
         if is_following:
             self._following = None
@@ -143,7 +144,7 @@ class ReplyTracker:
             self.current.last_word, self.current.is_rest_heard = last_word, is_rest_heard
 
     def says(self, text: str) -> bool:
-        """Return whether the reply has all of these words."""
+        """Return whether the reply contains all of these words."""
         says = self.current.says if self.current is not None else set()
         return says.issuperset(plain(text))
 
@@ -155,25 +156,25 @@ class ReplyTracker:
     # Questions.
 
     def ask(self, at_ms: int) -> None:
-        """Take that the last word of a question was heard."""
+        """Record that the last word of a question was heard."""
         self._asked_ms = at_ms
 
     def close_question(self) -> None:
-        """Take that the caller has answered."""
+        """Record that the caller has answered."""
         self._asked_ms = None
 
     def is_question_open(self, at_ms: int) -> bool:
         """Return whether the caller was asked a moment ago."""
         return self._asked_ms is not None and at_ms - self._asked_ms <= self._settings.answer_window_ms
 
-    # What ends one.
+    # End of a reply.
 
     def protect(self, at_ms: int) -> None:
-        """Take that the reply is protected from here on."""
+        """Note that the reply is protected from here on."""
         self.protected_ms = at_ms
 
     def cut(self, at_ms: int) -> str | None:
-        """Take that the reply and the one that follows are cut, and return the name of the first."""
+        """Note that the reply and the following one are cut, and return the name of the first."""
         self.cut_ms = at_ms
         following, cut_id = self.take_following(), self.current_id
         ids = (cut_id, following.reply_id if following is not None else None)
@@ -181,15 +182,15 @@ class ReplyTracker:
         return cut_id
 
     def note_meant(self) -> None:
-        """Take that the last cut was meant."""
+        """Record that the last cut was meant."""
         self.false_in_a_row = 0
 
     def note_false(self) -> None:
-        """Take that the last cut was for nothing."""
+        """Record that the last cut was for nothing."""
         self.false_in_a_row += 1
 
     def resume(self, at_ms: int) -> tuple[str | None, int]:
-        """Take that the rest is said; return the name of the reply and the first word that was not heard."""
+        """Prepare for the rest of the reply; return its name and the first word that was not heard."""
         reply_id, from_word = self.current_id, self.current.last_word + 1 if self.current is not None else 0
         self.current = BotReply(None, at_ms)
         return reply_id, from_word
@@ -200,5 +201,5 @@ class ReplyTracker:
         return self.current is None or self.current.is_rest_heard
 
     def end(self) -> None:
-        """Take that the reply is over."""
+        """Note that the reply is over."""
         self.current = None

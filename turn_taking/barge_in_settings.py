@@ -1,4 +1,4 @@
-"""What the decisions of ``barge_in`` depend on (``hearing.barge_in``). Lengths are those of audio."""
+"""Settings of ``barge_in`` (``hearing.barge_in``). Lengths are those of audio."""
 
 from pydantic import Field, model_validator
 
@@ -9,9 +9,10 @@ from turn_taking.utterances import UtteranceSettings, UtteranceTuning
 
 
 class BargeInSettings(StrictModel):
-    """When a voice is an interruption.
+    """Conditions under which a voice is an interruption.
 
-    ``confirm_ms`` is the longest hum: who hums is not cut, and who speaks is cut by words before that.
+    ``confirm_ms`` is the longest hum: a caller who hums is not cut, and a caller who speaks is cut by words
+    before that.
     """
 
     confirm_ms: int = Field(
@@ -27,10 +28,10 @@ class BargeInSettings(StrictModel):
 
 
 class BargeInTuning(BargeInSettings):
-    """Settings with the values beside them that no deployment sets.
+    """Barge-in settings including the values that no deployment sets.
 
-    LiveKit cuts after 500 ms of voice and resumes after 2 s; both it and Unmute let a voice alone cut nothing
-    in the first 3 s of a call (``warm_up_ms``, for a canceller that has to converge).
+    LiveKit cuts after 500 ms of voice and resumes after 2 s. In the first 3 s of a call both LiveKit and
+    Unmute ignore a voice without words (``warm_up_ms``, for a canceller that has to converge).
     """
 
     look_bounds: LookSettings = LookSettings()
@@ -48,7 +49,7 @@ class BargeInTuning(BargeInSettings):
     pause_hold_ms: int = Field(
         96, ge=0, le=1_000, description="from a possible end to the certainty that the voice ended"
     )
-    # Not more by default: what begins behind the first sound may be its echo.
+    # Not more by default: a voice that begins after the first sound may be its echo.
     early_ms: int = Field(
         0, ge=0, le=2_000, description="a voice from before this much has left goes on with the turn"
     )
@@ -121,5 +122,5 @@ class BargeInTuning(BargeInSettings):
 
     @property
     def sounds(self) -> UtteranceTuning:
-        """Thresholds that tell utterances apart, besides those of a deployment."""
+        """Thresholds that classify utterances, including those that no deployment sets."""
         return tuned(UtteranceTuning, self.utterances)

@@ -1,6 +1,6 @@
-"""Where an interruption may stand, what moves it, and what is done on the way: data that decides nothing.
+"""State table of an interruption: states, events and acts. It contains data and decides nothing.
 
-``barge_in`` runs it; ``docs/turn_taking.md`` is drawn from it.
+``barge_in`` runs it; the diagram in ``docs/turn_taking.md`` is drawn from it.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """Where an interruption stands."""
+    """State of an interruption."""
 
     LISTENING = "listening"
     REPLYING = "replying"
@@ -20,7 +20,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What may move it."""
+    """Event that may change the state."""
 
     REPLY = "a reply is on its way or heard"
     OVER = "the reply is over"
@@ -34,7 +34,7 @@ class Event(Enum):
 
 
 class Act(Enum):
-    """What is done on the way."""
+    """Act that accompanies a change of state."""
 
     NOTHING = "nothing"
     DUCK = "duck"
@@ -50,7 +50,7 @@ TRANSITIONS: Mapping[tuple[State, Event], tuple[State, Act]] = {
     (_S.REPLYING, _E.OVER): (_S.LISTENING, _A.NOTHING),
     (_S.REPLYING, _E.PROTECT): (_S.PROTECTED, _A.NOTHING),
     (_S.REPLYING, _E.VOICE): (_S.ARMED, _A.DUCK),
-    # Words that come when the volume is up again.
+    # Words that arrive when the volume is up again.
     (_S.REPLYING, _E.MEANT): (_S.CUT, _A.CUT),
     (_S.REPLYING, _E.STOP): (_S.LISTENING, _A.CUT),
     (_S.PROTECTED, _E.OVER): (_S.LISTENING, _A.NOTHING),
@@ -89,7 +89,7 @@ IGNORED: Mapping[State, frozenset[Event]] = {
 
 
 class Reason(Enum):
-    """Why a reply was cut."""
+    """Reason for which a reply was cut."""
 
     DURATION = "duration"
     WORDS = "words"
@@ -99,11 +99,11 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Duck:
-    """Go on with the reply at a lower volume.
+    """Continue the reply at a lower volume.
 
     Attributes:
         at_ms: when it was decided.
-        gain_db: of the bot's voice, at most 0.
+        gain_db: gain of the bot's voice, at most 0.
     """
 
     at_ms: int
@@ -112,19 +112,19 @@ class Duck:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Back to full volume."""
+    """Return to full volume."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Flush the reply, all of it, and be at full volume with the next one.
+    """Flush the whole reply; the next one is at full volume.
 
     Attributes:
         at_ms: when it was decided.
         reply_id: the reply; None when it has no name yet.
-        reason: why.
+        reason: the reason for the cut.
         voice_ms: how long the caller's voice had lasted.
     """
 
@@ -136,7 +136,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Say the rest of a reply that was cut for nothing; ``on_reply`` is told the name of the rest at once.
+    """Say the rest of a reply that was cut for nothing; pass the name of the rest to ``on_reply`` at once.
 
     Attributes:
         at_ms: when it was decided.

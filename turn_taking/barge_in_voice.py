@@ -1,9 +1,9 @@
-"""Tracks the voice of the caller for ``barge_in``: its state, times and level, and findings about voices.
+"""Track the caller's voice for ``barge_in``: its state, times and level, and findings about voices.
 
-In: when a voice may have begun, began and ended, its level, whether it is the bot's own, and what was decided
-about it. Out: the facts that a decision needs. Decides nothing.
+Inputs: when a voice may have begun, began and ended, its level, whether it is the bot's own, and the
+decisions about it. Output: the facts that a decision needs. The module decides nothing itself.
 
-The states of a voice and what leads from one to the next are ``VOICE_TRANSITIONS``.
+The states of a voice and their transitions are ``VOICE_TRANSITIONS``.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class VoiceState(Enum):
     ECHO_ENDED = "echo ended"
     MAYBE = "maybe"
     ON = "on"
-    # These go on: judged not to be meant, too far away, a listener's by how it sounds, the bot's own.
+    # These voices continue: judged not to be meant, too far away, a listener's by the sound, the bot's own.
     DISMISSED = "dismissed"
     FAR = "far"
     LEFT = "left"
@@ -79,13 +79,13 @@ VOICE_TRANSITIONS: Mapping[tuple[VoiceState, VoiceEvent], VoiceState] = {
     (_S.ECHO, _E.NOT_OWN): _S.ON,
 }
 
-# What goes on and is the caller's, and what goes on.
+# States in which the caller's voice continues, and states in which any voice does.
 _CALLERS = frozenset({_S.ON, _S.DISMISSED, _S.FAR, _S.LEFT})
 _GOES_ON = _CALLERS | {_S.ECHO}
 
 
 class VoiceFinding(Enum):
-    """Fact that was found out about a voice, which may be over by then."""
+    """Fact that was established about a voice, which may be over by then."""
 
     OWN = "it was the bot's own"
     FAR = "it was far away"
@@ -97,9 +97,9 @@ class VoiceFinding(Enum):
 
 
 class VoiceFindings:
-    """The last voice, by its number, of which each finding holds.
+    """Record of the last voice, by its number, for which each finding holds.
 
-    Voices are numbered because what is found out about one may come when the next one is on.
+    Voices are numbered because a finding about one may arrive while the next one is on.
     """
 
     def __init__(self) -> None:
@@ -110,11 +110,11 @@ class VoiceFindings:
         self._voices[finding] = voice
 
     def holds(self, finding: VoiceFinding, voice: int) -> bool:
-        """Return whether a finding holds of this voice."""
+        """Return whether a finding holds for this voice."""
         return self._voices.get(finding) == voice
 
     def drop(self, *findings: VoiceFinding, of: int | None = None) -> None:
-        """Forget findings, about whichever voice or about one."""
+        """Forget findings, about any voice or about one."""
         for finding in findings:
             if of is None or self.holds(finding, of):
                 self._voices.pop(finding, None)
@@ -125,8 +125,8 @@ class EndedVoice:
     """The last voice that ended.
 
     Attributes:
-        stretches_ms: the lengths of its stretches, and of those before it since the bot was at full volume.
-        level_db: how loud it was, relative to the caller's usual level.
+        stretches_ms: lengths of its stretches, and of those before it since the bot was at full volume.
+        level_db: its level relative to the caller's usual level.
     """
 
     stretches_ms: tuple[int, ...] = ()
@@ -134,23 +134,23 @@ class EndedVoice:
 
 
 class VoiceTracker:
-    """The voice of one caller.
+    """Tracker of one caller's voice.
 
     Args:
-        settings: see the model.
+        settings: thresholds of the barge-in.
 
     Attributes:
-        state: whether there is a voice, and what it was taken for.
-        number: how many voices began.
-        findings: what was found out about voices.
+        state: presence of a voice, and its interpretation.
+        number: number of voices that have begun.
+        findings: facts established about voices.
         onset_ms: when the present stretch began.
         fell_quiet_ms: when the last voice fell silent.
         noticed_ms: when that was noticed.
         hold_until_ms: until when a pause may be the end of the voice.
         stretches_ms: lengths of the stretches that ended since the bot was last at full volume.
-        level_db: how loud the present voice is, relative to the caller's usual level.
+        level_db: level of the present voice relative to the caller's usual level.
         ended: the last voice that ended.
-        is_early: the voice began before the reply was heard, or hardly after.
+        is_early: True when the voice began before the reply was heard, or hardly after.
     """
 
     def __init__(self, settings: BargeInTuning) -> None:
@@ -163,13 +163,13 @@ class VoiceTracker:
         self.level_db: float | None = None
         self.ended = EndedVoice()
         self.is_early = False
-        # When what may be a voice counts again, the bot was ducked, the echo canceller knows the room.
+        # Times: a possible voice counts again; the bot was ducked; the echo canceller has converged.
         self._maybe_from_ms = self._ducked_ms = self._warm_at_ms = 0
         # Verdicts in a row that the voice is not the bot's own.
         self._near_end_looks = 0
 
     def take(self, event: VoiceEvent) -> bool:
-        """Change the state as the table says; return whether it changed."""
+        """Change the state according to the table; return whether it changed."""
         state = VOICE_TRANSITIONS.get((self.state, event))
         if state is not None:
             self.state = state
@@ -177,17 +177,17 @@ class VoiceTracker:
 
     @property
     def is_silent(self) -> bool:
-        """Return whether nothing is there that may be a voice."""
+        """Return whether there is no voice, nor a sound that may be one."""
         return self.state in (VoiceState.SILENT, VoiceState.ECHO_ENDED)
 
     @property
     def goes_on(self) -> bool:
-        """Return whether a voice that is sure to be one is there."""
+        """Return whether a confirmed voice is present."""
         return self.state in _GOES_ON
 
     @property
     def is_echo(self) -> bool:
-        """Return whether what was heard last is the bot's own."""
+        """Return whether the last sound is the bot's own."""
         return self.state in (VoiceState.ECHO, VoiceState.ECHO_ENDED)
 
     @property
@@ -204,14 +204,14 @@ class VoiceTracker:
         """Return whether a voice of this level is too soft to be the caller's."""
         return level_db is not None and level_db <= self._settings.sounds.quiet_db
 
-    # How the voice goes on.
+    # Course of the voice.
 
     def suspect(self, at_ms: int) -> bool:
-        """Take what may be a voice, and return whether it counts as one."""
+        """Register a sound that may be a voice, and return whether it counts as one."""
         return at_ms >= self._maybe_from_ms and self.take(VoiceEvent.SUSPECTED)
 
     def begin(self) -> bool:
-        """Take the beginning of a voice, and return whether it is a new one."""
+        """Register the beginning of a voice, and return whether it is a new one."""
         is_new = self.take(VoiceEvent.BEGAN)
         self.number += is_new
         return is_new
@@ -222,11 +222,11 @@ class VoiceTracker:
         """Count the voice from here on.
 
         Args:
-            onset_ms: from when.
-            is_early: it goes on with the caller's turn.
-            joins: it is judged together with the stretches before.
-            keeps_level: it is as loud as is known.
-            keeps_looks: the verdicts about whose it is are about it.
+            onset_ms: beginning of the stretch that counts.
+            is_early: True when it continues the caller's turn.
+            joins: True when it is judged together with the stretches before.
+            keeps_level: True when the measured level still applies.
+            keeps_looks: True when the verdicts about the bot's own voice still apply.
         """
         self.onset_ms, self.hold_until_ms, self.is_early = onset_ms, 0, is_early
         if not joins:
@@ -237,15 +237,15 @@ class VoiceTracker:
             self._near_end_looks = 0
 
     def note_level(self, level_db: float) -> None:
-        """Record how loud the voice is."""
+        """Record the level of the voice."""
         self.level_db = level_db
 
     def pause(self, at_ms: int) -> None:
-        """Take a pause that may be the end of the voice."""
+        """Register a pause that may be the end of the voice."""
         self.hold_until_ms = at_ms + self._settings.pause_hold_ms
 
     def end(self, at_ms: int, *, silence_ms: int) -> bool:
-        """Take the end of the voice, and return whether there was one."""
+        """Register the end of the voice, and return whether there was one."""
         was_echo = self.state is VoiceState.ECHO
         if not self.take(VoiceEvent.ENDED):
             return False
@@ -258,18 +258,18 @@ class VoiceTracker:
         return True
 
     def dismiss(self, at_ms: int) -> None:
-        """Take that the voice was not meant; what was none does not count again at once."""
+        """Note that the voice was not meant; a sound that was no voice does not count again at once."""
         was_maybe = self.state is VoiceState.MAYBE
         self.take(VoiceEvent.DISMISSED)
         if was_maybe:
             self._maybe_from_ms = at_ms + self._settings.maybe_rest_ms
 
     def leave(self) -> None:
-        """Take that an early look took the voice for a listener's."""
+        """Note that an early look took the voice for a listener's."""
         self.take(VoiceEvent.LEFT)
         self.findings.note(VoiceFinding.LEFT, self.number)
 
-    # How long the voice is.
+    # Length of the voice.
 
     def voiced_ms(self, at_ms: int) -> tuple[int, ...]:
         """Return the lengths of its stretches, with that of the present one."""
@@ -278,7 +278,7 @@ class VoiceTracker:
         return (*self.stretches_ms, max(0, at_ms - self.onset_ms))
 
     def confirm_at_ms(self, patience_ms: int) -> int:
-        """Return when the voice has lasted for ``patience_ms``, as far as is known."""
+        """Return when the voice will have lasted for ``patience_ms``, as far as is known."""
         chosen = self._settings
         if self.state is VoiceState.MAYBE:
             return self.onset_ms + chosen.maybe_ms
@@ -286,27 +286,27 @@ class VoiceTracker:
         return due_ms if self._is_surely_near_end else max(due_ms, self._warm_at_ms)
 
     def left_until_ms(self, wait_ms: int) -> int:
-        """Return when a voice that was taken for a listener's has gone on for too long."""
+        """Return when a voice that was taken for a listener's has lasted too long for one."""
         return max(self.onset_ms + wait_ms + self._settings.end_lag_ms, self.hold_until_ms)
 
     # Ducking.
 
     def duck(self, at_ms: int) -> None:
-        """Take that the bot speaks lower from here on."""
+        """Note that the bot speaks lower from here on."""
         self._ducked_ms = at_ms
 
     def is_ducked_too_long(self, at_ms: int) -> bool:
-        """Return whether the bot has spoken lower for as long as it may for voices that come and go."""
+        """Return whether the bot has been ducked for the longest time allowed for intermittent voices."""
         return at_ms - self._ducked_ms >= self._settings.duck_longest_ms
 
-    # Whose voice it is.
+    # Origin of the voice.
 
     def change_echo_path(self, at_ms: int) -> None:
-        """Take that the echo canceller has to converge anew."""
+        """Note that the echo canceller has to converge again."""
         self._warm_at_ms = at_ms + self._settings.warm_up_ms
 
     def is_warming_up(self, at_ms: int) -> bool:
-        """Return whether the canceller converges, and nothing says that the voice is the caller's."""
+        """Return whether the canceller is converging, and no verdict shows that the voice is the caller's."""
         return at_ms < self._warm_at_ms and not self._is_surely_near_end
 
     @property
@@ -314,7 +314,7 @@ class VoiceTracker:
         return self._near_end_looks >= self._settings.near_end_looks
 
     def take_own(self, at_ms: int) -> None:
-        """Take that the voice is the bot's own."""
+        """Note that the voice is the bot's own."""
         if self.state is VoiceState.MAYBE:
             self._maybe_from_ms = at_ms + self._settings.maybe_rest_ms
         self.take(VoiceEvent.OWN)
@@ -322,6 +322,6 @@ class VoiceTracker:
         self.findings.note(VoiceFinding.OWN, self.number)
 
     def take_not_own(self) -> bool:
-        """Take a verdict that the voice is not the bot's own, and return whether that is sure now."""
+        """Register a verdict that the voice is not the bot's own, and return whether that is certain now."""
         self._near_end_looks += 1
         return self._is_surely_near_end

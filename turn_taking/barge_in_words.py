@@ -1,8 +1,9 @@
-"""Judges words for ``barge_in``: a listener's word, a stop, a turn, or a recogniser's guess at a sound.
+"""Judge recognised words for ``barge_in``: a listener's word, a stop word, a turn, or a guess at a sound.
 
-In: partial and final words of the recogniser, and what a spotter made of a voice that has ended. Out: what
-they mean, for the machine to act on. Final words that may be a guess wait for the spotter, where one listens.
-Knows nothing of replies but what the caller of a method says.
+Inputs: partial and final words of the recogniser, and the spotter's result for a voice that has ended.
+Output: the meaning of the words, on which the state machine acts. Final words that may be a guess wait for
+the spotter, where there is one. The module has no access to replies; each method receives what it needs of
+them.
 """
 
 from collections.abc import Mapping
@@ -16,12 +17,12 @@ from turn_taking.utterances import Classifier, Kind, Utterance, Vocabulary
 
 
 class SpotVerdict(Enum):
-    """Meaning of what a spotter says about a voice."""
+    """Consequence of a spotter's result for a voice."""
 
     STOP = "a stop word"
     COMMAND = "a command that is meant"
     WANTS_FLOOR = "the voice wants the floor by how it sounds"
-    # The words that wait are decided on.
+    # These two decide on the words that wait.
     BELIEVE_HELD = "the words that wait are believed"
     DROP_HELD = "the words that wait were a guess"
     NOTHING = "nothing is decided"
@@ -29,13 +30,13 @@ class SpotVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JudgedWords:
-    """The last final words.
+    """Final words and their interpretation.
 
     Attributes:
-        voice: the number of the voice that they are about.
+        voice: number of the voice to which they belong.
         text: the words.
-        kind: what they were taken for; None before any, and of the bot's own.
-        is_guess: they claim nothing, or may be a guess at a short sound.
+        kind: how they were classified; None before any, and for the bot's own words.
+        is_guess: True when they claim nothing, or may be a guess at a short sound.
     """
 
     voice: int = 0
@@ -46,11 +47,11 @@ class JudgedWords:
 
 @dataclass(frozen=True, slots=True)
 class HeldWords:
-    """Final words that wait for what the spotter makes of their voice.
+    """Final words that wait for the spotter's result for their voice.
 
     Attributes:
-        kinds: what the recogniser's words of each voice are, should they be believed, by its number.
-        until_ms: when they are believed although nothing was said of them.
+        kinds: kind of the recogniser's words of each voice, should they be believed, by number of the voice.
+        until_ms: when they are believed although no result has arrived.
     """
 
     kinds: Mapping[int, Kind]
@@ -58,7 +59,7 @@ class HeldWords:
 
     @property
     def claims_floor(self) -> bool:
-        """Return whether any of them does: a hum behind words of weight takes nothing from them."""
+        """Return whether any of the words claim the floor; a hum after words of weight changes nothing."""
         return any(kind.claims_floor for kind in self.kinds.values())
 
     def without(self, voice: int) -> "HeldWords":
@@ -67,19 +68,19 @@ class HeldWords:
 
 
 class WordArbiter:
-    """The words of one call.
+    """Interpreter of the recognised words of one call.
 
     Args:
-        settings: see the model.
-        findings: about voices, shared with the tracker of the voice.
-        vocabulary: of the language that is spoken.
+        settings: thresholds of the barge-in.
+        findings: findings about voices, shared with the voice tracker.
+        vocabulary: words of the language that is spoken.
 
     Attributes:
         held: the words that wait for the spotter.
         last: the last final words.
-        spotted_command: what was spotted last is a command that is meant.
-        echo_words: how many words were understood while the voice was the bot's own.
-        may_listen: the words so far begin as a listener's.
+        spotted_command: True when the last spotted words are a command that is meant.
+        echo_words: number of words recognised while the voice was the bot's own.
+        may_listen: True when the words so far begin as a listener's.
     """
 
     def __init__(self, settings: BargeInTuning, findings: VoiceFindings, *, vocabulary: Vocabulary) -> None:
@@ -94,30 +95,30 @@ class WordArbiter:
         # The words so far of the present voice, or the final ones of the last.
         self._text = ""
         self._confidences: tuple[float, ...] = ()
-        # What became of words that waited.
+        # The decision on words that waited, until it is read.
         self._verdict: bool | None = None
 
     def begin_voice(self, *, echo_words: int = 0) -> None:
         """Forget the words of the voice before.
 
         Args:
-            echo_words: how many of the words that come were understood already, and are the bot's own.
+            echo_words: number of the coming words that were already recognised, and are the bot's own.
         """
         self._text, self._confidences = "", ()
         self.may_listen, self.echo_words = False, echo_words
 
     def end_turn(self) -> None:
-        """Forget what waits, and what was found out about voices: they are answered."""
+        """Forget the waiting words and the findings about voices: the turn is being answered."""
         self.held = self._verdict = None
         self._findings.drop(
             VoiceFinding.SPOTTING, VoiceFinding.NO_COMMAND, VoiceFinding.WANTS_FLOOR, VoiceFinding.LISTENS
         )
 
-    # What was understood.
+    # Words of the present voice.
 
     @property
     def has_words(self) -> bool:
-        """Return whether anything was understood of the present voice."""
+        """Return whether any words were recognised in the present voice."""
         return bool(self._text)
 
     def utterance(self, stretches_ms: tuple[int, ...], level_db: float | None, *, is_over: bool) -> Utterance:
@@ -125,19 +126,19 @@ class WordArbiter:
         return Utterance(self._text, self._confidences, stretches_ms, is_over, level_db)
 
     def kind(self, heard: Utterance, *, asked: bool = False) -> Kind:
-        """Return what an utterance is."""
+        """Return the kind of an utterance."""
         return self._classifier.kind(heard, question_open=asked)
 
     def keep(self, text: str, confidences: tuple[float, ...]) -> None:
-        """Take these as the words so far."""
+        """Store these as the words so far."""
         self._text, self._confidences = text, confidences
 
     def note_echo(self, text: str) -> None:
-        """Take that these words were understood while the voice is the bot's own."""
+        """Record words that were recognised while the voice is the bot's own."""
         self.echo_words = len(text.split())
 
     def without_echo(self, text: str, confidences: tuple[float, ...]) -> tuple[str, tuple[float, ...]]:
-        """Return the words after those that were understood while the voice was the bot's own."""
+        """Return the words after those that were recognised while the voice was the bot's own."""
         words, skipped = text.split(), self.echo_words
         per_word = len(confidences) == len(words)
         return " ".join(words[skipped:]), confidences[skipped:] if per_word else confidences
@@ -145,7 +146,7 @@ class WordArbiter:
     # Partial words.
 
     def note_partial(self, text: str, confidences: tuple[float, ...], *, asked: bool) -> None:
-        """Take what is understood of the present voice so far."""
+        """Store the words recognised in the present voice so far."""
         self.keep(text, confidences)
         # Once is enough: the next partial of an "okay" may be "okay and her".
         if not asked and self._classifier.may_be_backchannel(text):
@@ -159,30 +160,30 @@ class WordArbiter:
     # Final words.
 
     def discard_final(self) -> None:
-        """Take that the last final words are nothing, or the bot's own."""
+        """Mark the last final words as empty, or as the bot's own."""
         self.last = replace(self.last, kind=None, is_guess=True)
 
     def take_final(
         self, heard: Utterance, voice: int, *, asked: bool, state: State, is_far: bool, held_until_ms: int
     ) -> Kind | None:
-        """Take the final words of a voice, and return what they are; None when they wait for the spotter.
+        """Classify the final words of a voice; return None when they wait for the spotter.
 
         Args:
-            heard: the words, with the voice that they are about.
-            voice: its number.
-            asked: the bot has just asked something.
-            state: where the interruption stands.
-            is_far: the voice was far away.
+            heard: the words, with the voice to which they belong.
+            voice: number of the voice.
+            asked: True when the bot has just asked something.
+            state: the state of the interruption.
+            is_far: True when the voice was far away.
             held_until_ms: when words that wait are believed.
         """
         kind = self.kind(heard, asked=asked)
         if asked and heard.text and kind is not Kind.NOISE and not kind.claims_floor:
-            # A caller who was asked and makes a sound is about to answer, whatever was written of it.
+            # A caller who was asked and makes a sound is about to answer, whatever the transcript of it.
             kind = Kind.ANSWER
         is_guess = self._is_guess(kind, heard) and not asked
         counts_as_guess = is_guess or not kind.claims_floor
         if heard.text and self._findings.holds(VoiceFinding.WANTS_FLOOR, voice) and not kind.claims_floor:
-            # It was heard to want the floor, whatever was written of it.
+            # The voice sounded as if it wants the floor, whatever the transcript of it.
             kind, is_guess = Kind.SUBSTANTIVE, False
         is_over_reply = state in (State.ARMED, State.WEIGHED) and not is_far
         may_be_more = is_over_reply and self._may_be_more(kind, heard)
@@ -203,7 +204,7 @@ class WordArbiter:
         """Return whether words that claim the floor may be a guess at a hum or a listener's word."""
         if kind not in (Kind.SUBSTANTIVE, Kind.HESITATION):
             return False
-        # What is longer is cut by its length.
+        # A longer voice is cut by its length.
         longest_ms = self._settings.confirm_ms + self._settings.end_lag_ms
         if not heard.confidences or heard.voiced_ms > longest_ms:
             return False
@@ -217,7 +218,10 @@ class WordArbiter:
         return not self._surely_listens(kind, heard)
 
     def _surely_listens(self, kind: Kind, heard: Utterance) -> bool:
-        """Return whether a listener was understood; a word that is written for any vowel does not count."""
+        """Return whether a listener's word was certainly recognised.
+
+        A word that recognisers write for any vowel does not count.
+        """
         if not kind.leaves_floor or not heard.text:
             return False
         is_sure = min(heard.confidences, default=1.0) >= self._settings.sure_confidence
@@ -226,7 +230,7 @@ class WordArbiter:
     # Words that wait.
 
     def drop_held(self) -> None:
-        """Forget the words that wait: words that are sure have taken them along."""
+        """Forget the words that wait: certain words have included them."""
         self.held = None
 
     def settle_held(self, *, meant: bool) -> bool:
@@ -236,31 +240,31 @@ class WordArbiter:
         return self._verdict
 
     def believe_held(self, voice: int) -> bool:
-        """Believe the words that wait if some are of this voice, and return whether there were any."""
+        """Believe the words that wait if some belong to this voice; return whether there were any."""
         if self.held is None or voice not in self.held.kinds:
             return False
         self._verdict, self.held = True, None
         return True
 
     def take_verdict(self) -> bool | None:
-        """Return whether words that waited were meant, once; None when nothing was decided since."""
+        """Return once whether the words that waited were meant; None when nothing was decided since."""
         verdict, self._verdict = self._verdict, None
         return verdict
 
-    # What was spotted.
+    # Results of the spotter.
 
     def begin_spotted(self, voice: int) -> None:
-        """Take that the spotter has listened to a voice."""
+        """Note that the spotter has examined a voice."""
         self.spotted_command = False
         self._findings.drop(VoiceFinding.SPOTTING, of=voice)
 
     def take_spotted(self, text: str, voice: int, log_odds: float | None) -> SpotVerdict:
-        """Take a command that was spotted in a voice, or none, and return what follows.
+        """Handle the spotter's result for a voice and return its consequence.
 
         Args:
-            text: the command; empty when it was none.
-            voice: the number of the voice.
-            log_odds: that it wants the floor, by how it sounds; None where that is not known.
+            text: the command; empty when there was none.
+            voice: number of the voice.
+            log_odds: log odds that it wants the floor, by its sound; None when they are unknown.
         """
         is_stop = self.kind(Utterance(text)) is Kind.STOP
         if self._is_command(text, log_odds) or self._agree(voice, text):
@@ -280,14 +284,14 @@ class WordArbiter:
         if len(self.held.kinds) > 1 and not text:
             self.held = self.held.without(voice)
             return SpotVerdict.NOTHING
-        # Of a single word the recogniser decides.
+        # On a single word the recogniser decides.
         return SpotVerdict.BELIEVE_HELD if text else SpotVerdict.DROP_HELD
 
     def _is_command(self, command: str, log_odds: float | None) -> bool:
-        """Return whether a spotted command is meant whatever the recogniser wrote, and is what was said.
+        """Return whether a spotted command was really said, and is meant whatever the recogniser wrote.
 
-        A single word ("what") is as near to a hum as to itself, unless the voice wants the floor by how it
-        sounds; one that only listens by how it sounds says no command.
+        A single word ("what") resembles a hum as much as itself, unless the voice sounds as if it wants the
+        floor. A voice that sounds as if it only listens contains no command.
         """
         heard = Utterance(command)
         if not command or self._is_no_command(log_odds):
@@ -303,9 +307,10 @@ class WordArbiter:
         return log_odds is not None and log_odds < self._settings.command_floor_log_odds
 
     def _agree(self, voice: int, command: str) -> bool:
-        """Return whether the recogniser and the spotter heard the same in a voice.
+        """Return whether the recogniser and the spotter found the same words in a voice.
 
-        A question of one word, or that very word: two that hear so are right, however little either is sure.
+        This holds for a question of one word, or that very word: two that agree are right, however low either
+        confidence is.
         """
         is_same_voice = bool(command) and self.last.voice == voice
         return is_same_voice and self._classifier.says_the_same(self.last.text, command)

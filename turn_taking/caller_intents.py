@@ -1,9 +1,9 @@
-"""Turns that are no question: a farewell, a request for a person, a command to the bot. Pure.
+"""Recognise turns that are no question: a farewell, a request for a person, a command to the bot.
 
-The one place where these are recognised, for every transport: the phone ends or passes on a call by it, the
-idle watch ends a browser's call, and the embedded answerer looks here before it searches documents. A turn
-that says more than that ("goodbye was what I said") is a question like any other. English; the words of a
-recogniser, with punctuation or without.
+The rules are in this one place for every transport. The phone ends or transfers a call by them, the idle
+watch ends a browser's call, and the embedded answerer checks them before it searches documents. A turn that
+contains anything else ("goodbye was what I said") is a question like any other. The module is pure, for
+English, and takes the words of a recogniser, with punctuation or without.
 """
 
 import re
@@ -13,7 +13,7 @@ from turn_taking.utterances import plain
 
 
 class CallerIntent(Enum):
-    """Requests that are not for the model or the documents."""
+    """Request that is neither for the model nor for the documents."""
 
     HUMAN = "human"
     FAREWELL = "farewell"
@@ -23,10 +23,10 @@ class CallerIntent(Enum):
     MORE = "more"
 
 
-# Longer turns say something else.
+# Longer turns contain more than a request.
 MOST_WORDS = 20
 
-# One piece at a time from the left, the longest first: no text takes longer than its words.
+# Matched one piece at a time from the left, the longest first, so that the time is linear in the words.
 _AROUND = re.compile(
     r"(?:ok|okay|well|alright|all right|great|good|fine|perfect|yes|no|so|um|uh|please|now|then|again|"
     r"(?:thank you|thanks)(?: so much| very much| a lot| again)?"
@@ -40,7 +40,7 @@ _BYE = re.compile(
     r"hang up|(?:end|quit|leave|finish) (?:the|this) (?:call|conversation|chat)|quit|exit)"
     r"(?: now| then| for now)?\b"
 )
-# Said by themselves these ask for a person; "the manager" may answer a question of the bot.
+# Said alone these ask for a person; "the manager" may answer a question of the bot.
 _ALONE = (
     r"(?:an? )?(?:(?:real|live|human|actual) )?(?:person|human being|human|agent|operator|representative)"
 )
@@ -72,7 +72,7 @@ _PERSON = re.compile(
     rf"{_WANTS}{_ALONE}(?: (?:there|here))?|{_TO_TALK_TO}|{_ALONE}"
 )
 
-# In a farewell little else is said: "okay thank you bye", not "how do I say goodbye to my old bank".
+# A farewell contains few other words: "okay thank you bye", not "how do I say goodbye to my old bank".
 _FAREWELL_WORDS = 8
 _AFTER_FAREWELLS = ("thanks", "thank you", "then", "for now", "for today", "so much", "very much")
 FAREWELLS = (
@@ -126,7 +126,7 @@ _COMMANDS = (
 
 
 def caller_intent(text: str) -> CallerIntent | None:
-    """Return the request that a turn makes and says nothing else; None for anything else."""
+    """Return the request that a turn makes when it contains nothing else; None for anything else."""
     if requests_human(text):
         return CallerIntent.HUMAN
     if ends_in_farewell(text):
@@ -141,7 +141,7 @@ def caller_intent(text: str) -> CallerIntent | None:
 
 
 def is_farewell(text: str) -> bool:
-    """Tell if a turn takes leave and says nothing else."""
+    """Return whether a turn takes leave and says nothing else."""
     rest, byes = _plain(text), 0
     while rest:
         piece = _BYE.match(rest)
@@ -154,7 +154,7 @@ def is_farewell(text: str) -> bool:
 
 
 def requests_human(text: str) -> bool:
-    """Tell if a turn asks to talk to a person and says nothing else."""
+    """Return whether a turn asks to talk to a person and says nothing else."""
     rest = _plain(text)
     before = ""
     while (piece := _AROUND.match(rest)) is not None:
@@ -169,7 +169,7 @@ def requests_human(text: str) -> bool:
 
 
 def ends_in_farewell(text: str) -> bool:
-    """Tell if a short turn ends in a farewell, or says that it was all."""
+    """Return whether a short turn ends in a farewell, or says that it was all."""
     words = plain(text)
     if is_farewell(text):
         return True
@@ -182,18 +182,18 @@ def ends_in_farewell(text: str) -> bool:
 
 
 def asks_for_a_moment(text: str) -> bool:
-    """Tell if a short turn asks to be waited for."""
+    """Return whether a short turn asks the bot to wait."""
     words = [word for word in plain(text) if word not in ("please", "okay", "uh", "um", "oh", "yes", "just")]
     return " ".join(words) in _MOMENTS
 
 
 def ends_in(words: list[str], phrases: tuple[str, ...]) -> bool:
-    """Tell if the last words are one of the phrases."""
+    """Return whether the last words are one of the phrases."""
     return any(words[-len(phrase.split()) :] == phrase.split() for phrase in phrases)
 
 
 def _bare(text: str) -> str:
-    """Without courtesies around a command: "okay, please stop now" is "stop"."""
+    """Remove courtesies around a command: "okay, please stop now" is "stop"."""
     while (found := _BEFORE_COMMANDS.match(text)) is not None:
         text = text[found.end() :]
     while (found := _AFTER_COMMANDS.search(text)) is not None:

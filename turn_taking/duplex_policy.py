@@ -1,16 +1,16 @@
-"""The small tier of a full-duplex agent: who talks in this tick?
+"""Small tier of a full-duplex agent: decide in each tick which side talks.
 
-In: the caller's voice as voice activity reports it, how complete the turn sounds, words as they are
-understood, and what the bot is saying. Out, once a tick: what follows (``Open``, ``Ask``, ``Close``,
-``Guess``, ``Hum``, ``Volume``, ``Yield``, ``GoOn``). It holds the four policies that a cascade goes by, on
-one clock: the end of turn (``policies``), interruptions (``barge_in``), backchannels (``backchannel``) and
-questions in advance (``speculation``). What a cascade spreads over its processors is decided here in one
-place, because in duplex there is one who hears and speaks.
+Inputs: the caller's voice as voice activity reports it, how complete the turn sounds, recognised words, and
+what the bot is saying. Output, once a tick: the acts that follow (``Open``, ``Ask``, ``Close``, ``Forget``,
+``Guess``, ``Hum``, ``Volume``, ``Yield``, ``GoOn``). The class combines the four policies of a cascade on one
+clock: the end of turn (``policies``), interruptions (``barge_in``), backchannels (``backchannel``) and
+speculative requests (``speculation``). A cascade spreads these over its processors. Here they are in one
+place, because in duplex one engine both listens and speaks.
 
 A turn of the caller opens with a voice while the bot is silent, or with an interruption that is meant. Words
-over the bot that are not meant ("mhm") stand in no turn. A turn that ends without a word asks nothing.
+over the bot that are not meant ("mhm") belong to no turn. A turn that ends without a word requests no answer.
 
-Pure; all times are milliseconds on one clock, which is that of the units.
+The module is pure; all times are milliseconds on one clock, which is that of the units.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,8 @@ from turn_taking.policies import endpoint_policy
 from turn_taking.speculation import Guesser, SpeculationSettings
 from turn_taking.utterances import asks
 
-# Surer than a cascade's of what is not over: who is answered too early has to talk against the bot.
+# More cautious than a cascade's about unfinished turns: a caller who is answered too early has to talk
+# against the bot.
 ENDPOINT = EndpointTuning(
     kind="adaptive",
     complete_without_filler=0.35,
@@ -35,20 +36,20 @@ ENDPOINT = EndpointTuning(
     told_silence_ms=1_200,
     cut_silence_ms=640,
 )
-# Quick to give back a floor that was taken too early: who goes on at once had not finished.
+# Quick to give back a floor that was taken too early: a caller who continues at once had not finished.
 BARGE_IN = BargeInTuning(early_ms=1_000, early_confirm_ms=100)
 
 
 class DuplexPolicySettings(StrictModel):
-    """The four policies.
+    """Settings of the four policies.
 
     Attributes:
-        endpoint: when a turn is over.
-        barge_in: when a voice over the bot is meant.
-        backchannel: hums of the bot; None: it makes none.
-        speculation: what is asked in advance.
-        false_start_silence_ms: least quiet before a turn is over in which the caller went on over the first
-            words of an answer: it had come too early, and should not come again in the next pause.
+        endpoint: end of a turn.
+        barge_in: interruption of the bot.
+        backchannel: backchannels of the bot; None: it makes none.
+        speculation: requests before the end of a turn.
+        false_start_silence_ms: least quiet before the end of a turn in which the caller continued over the
+            first words of an answer: it had come too early, and should not come again in the next pause.
     """
 
     endpoint: EndpointTuning = ENDPOINT
@@ -60,17 +61,17 @@ class DuplexPolicySettings(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """The caller has the floor: a turn begins."""
+    """Give the caller the floor: a turn begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The caller's turn is over: its answer is wanted.
+    """Request the answer to the caller's turn, which is over.
 
     Attributes:
-        text: what was understood of it.
+        text: the recognised words.
         silence_ms: quiet that had passed by then.
-        completeness: how complete it sounded; None when nobody said.
+        completeness: how complete it sounded; None when it was not measured.
     """
 
     text: str
@@ -80,10 +81,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The turn is over and had no word that was meant.
+    """Close a turn that had no word that was meant.
 
     Attributes:
-        cut: the bot had fallen silent for it, and does not say on what it was saying.
+        cut: True when the bot had fallen silent for it and does not resume what it was saying.
     """
 
     cut: bool
@@ -91,12 +92,12 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """What was understood last was not meant: no turn has it."""
+    """Discard the last recognised words, which were not meant: they belong to no turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """The turn may be over with these words: their answer may be made.
+    """Prepare the answer to these words, with which the turn may be over.
 
     Attributes:
         text: the words; None withdraws the last guess.
@@ -107,14 +108,14 @@ class Guess:
 
 @dataclass(frozen=True, slots=True)
 class Hum:
-    """Say this without taking the floor."""
+    """Say this backchannel without taking the floor."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """The bot speaks so loud."""
+    """Set the gain of the bot's voice."""
 
     gain_db: float
 
@@ -126,7 +127,7 @@ class Yield:
 
 @dataclass(frozen=True, slots=True)
 class GoOn:
-    """The interruption was none: say the rest, from this word."""
+    """Resume the reply from this word: the interruption was not meant."""
 
     from_word: int
 
@@ -135,10 +136,10 @@ Act = Open | Ask | Close | Forget | Guess | Hum | Volume | Yield | GoOn
 
 
 class DuplexPolicy:
-    """One conversation.
+    """Policy of one conversation.
 
     Args:
-        settings: see the model.
+        settings: settings of the four policies; None for the defaults.
     """
 
     def __init__(self, settings: DuplexPolicySettings | None = None) -> None:
@@ -150,14 +151,14 @@ class DuplexPolicy:
         self._acts: list[Act] = []
         self._in_turn = self._has_words = self._is_voiced = self._was_cut = False
         self._ends_turn = False
-        # A command that was spotted in the turn that is open.
+        # A command that was spotted in the open turn.
         self._command = ""
-        # The bot began too early in this turn, and since when the caller is quiet.
+        # The bot began too early in this turn; the time at which the caller last fell silent.
         self._was_early = False
         self._early_ms = chosen.barge_in.early_ms
         self._false_start_ms = chosen.false_start_silence_ms
         self._quiet_ms: int | None = None
-        # When the reply that is on was first heard.
+        # Time at which the current reply was first heard.
         self._heard_from_ms: int | None = None
         self._replies = 0
         self._reply_id: str | None = None
@@ -165,48 +166,48 @@ class DuplexPolicy:
 
     @property
     def voice_number(self) -> int:
-        """Of the last voice."""
+        """The number of the last voice."""
         return self._barge_in.voice_number
 
     @property
     def in_turn(self) -> bool:
-        """Whether a turn of the caller is open."""
+        """True while a turn of the caller is open."""
         return self._in_turn
 
     @property
     def awaits_end(self) -> bool:
-        """Whether a voice has fallen silent of which it is not decided what comes of it."""
+        """True when a voice has fallen silent and its turn is not decided yet."""
         return self._endpoint.next_deadline_ms() is not None
 
     @property
     def weighs_cut(self) -> bool:
-        """Whether nobody knows yet if the caller meant to interrupt: the rest may be said on."""
+        """True while it is undecided whether the caller meant to interrupt: the rest may be resumed."""
         return self._barge_in.state is State.CUT
 
     @property
     def may_speak(self) -> bool:
-        """Whether an answer that is ready may begin: nobody else has the floor."""
+        """True when an answer that is ready may begin: the caller does not have the floor."""
         return not self._in_turn and not self._is_voiced
 
-    # What is heard.
+    # Events of the caller.
 
     def on_onset(self, at_ms: int) -> None:
-        """A voice may have begun."""
+        """Register a sound that may be a voice."""
         self._endpoint.on_maybe_voice(at_ms)
         self._follow(self._barge_in.on_maybe_voice(at_ms), at_ms)
 
     def on_pause(self, at_ms: int) -> None:
-        """The voice may have ended."""
+        """Register that the voice may have ended."""
         self._barge_in.on_maybe_quiet(at_ms)
         if self._in_turn:
             self._guess(self._guesser.on_pause())
 
     def on_resume(self, at_ms: int) -> None:
-        """It had not."""
+        """Register that the voice had not ended."""
         self._guesser.on_resume()
 
     def on_voice_started(self, at_ms: int, *, voiced_ms: int) -> None:
-        """A voice began so long ago."""
+        """Register a voice that began ``voiced_ms`` before ``at_ms``."""
         self._is_voiced = True
         self._endpoint.on_voice_started(at_ms)
         if self._hums is not None:
@@ -218,11 +219,11 @@ class DuplexPolicy:
             self._open_turn()
 
     def on_level(self, at_ms: int, level_db: float) -> None:
-        """How loud the voice is beside the caller's usual one."""
+        """Register the level of the voice relative to the caller's usual one."""
         self._follow(self._barge_in.on_level(at_ms, level_db), at_ms)
 
     def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
-        """The voice fell silent so long ago."""
+        """Register that the voice fell silent ``silence_ms`` before ``at_ms``."""
         self._is_voiced = False
         self._quiet_ms = at_ms - silence_ms
         self._endpoint.on_voice_stopped(at_ms, silence_ms=silence_ms)
@@ -231,26 +232,26 @@ class DuplexPolicy:
         self._follow(self._barge_in.on_voice_stopped(at_ms, silence_ms=silence_ms), at_ms)
 
     def on_completeness(self, probability: float, *, filler_log_odds: float | None = None) -> None:
-        """How complete the turn sounds in this pause, and whether it stops on a filler."""
+        """Register how complete the turn sounds in this pause, and the log odds that it stops on a filler."""
         self._endpoint.on_completeness(probability, filler_log_odds=filler_log_odds)
         if self._hums is not None:
             self._hums.on_completeness(probability)
 
     def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
-        """What is understood of the present voice so far."""
+        """Register the words of the present voice so far."""
         self._follow(self._barge_in.on_partial(at_ms, text, confidences=confidences), at_ms)
         if self._in_turn:
             self._guess(self._guesser.on_partial(text))
 
     def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
-        """The last words about the voice that ended last."""
+        """Register the final words of the voice that ended last."""
         self._follow(self._barge_in.on_final(at_ms, text, confidences=confidences), at_ms)
         kind, has_reply = self._barge_in.last_kind, self._reply_id is not None
         is_idle = kind is None or kind.leaves_floor
         # Over a reply a turn begins with a cut, or with words that claim the floor.
         is_unsure = has_reply and not self._in_turn and not (kind is not None and kind.claims_floor)
         if not text or is_unsure or (is_idle and (has_reply or not self._in_turn)):
-            # Nothing was meant: it stands in no turn.
+            # The words were not meant: they belong to no turn.
             self._acts.append(Forget())
             return
         self._open_turn()
@@ -262,32 +263,32 @@ class DuplexPolicy:
         self._guess(self._guesser.on_final(text))
 
     def on_self_voice(self, at_ms: int, *, own: bool) -> None:
-        """What is heard is the bot's own voice, or surely is not."""
+        """Register that the sound is the bot's own voice, or certainly is not."""
         self._follow(self._barge_in.on_self_voice(at_ms, own=own), at_ms)
 
     def on_spotting(self) -> None:
-        """The voice that just ended is listened to once more, for commands."""
+        """Register that a keyword spotter examines the voice that just ended."""
         self._barge_in.on_spotting()
 
     def on_spotted(
         self, at_ms: int, text: str, *, voice: int | None = None, floor_log_odds: float | None = None
     ) -> None:
-        """What the voice of this number was: a command, or nothing."""
+        """Register the spotter's result for the voice of this number: a command, or nothing."""
         decision = self._barge_in.on_spotted(at_ms, text, voice=voice, floor_log_odds=floor_log_odds)
         self._follow(decision, at_ms)
         if self._barge_in.spotted_command and self._in_turn and not self._has_words:
-            # The recogniser may write another word of it, or none: it stands in the turn.
+            # The recogniser may write another word of it, or none: the command stands in the turn.
             self._command = text
 
-    # What the bot does.
+    # Events of the bot.
 
     def on_reply_coming(self, at_ms: int, *, protected: bool = False, reply_id: str = "") -> None:
-        """An answer is on its way.
+        """Register an answer that is about to be spoken.
 
         Args:
-            at_ms: when.
-            protected: only a stop word interrupts it.
-            reply_id: where replies have names; otherwise the one that is coming is meant from here on.
+            at_ms: when it was announced.
+            protected: True when only a stop word interrupts it.
+            reply_id: the name where replies have names; otherwise the coming reply is meant from here on.
         """
         self._replies += 1
         self._reply_id = reply_id or f"reply.{self._replies}"
@@ -296,26 +297,26 @@ class DuplexPolicy:
         self._follow(self._barge_in.on_reply(at_ms, self._reply_id, protected=protected), at_ms)
 
     def on_saying(self, text: str) -> None:
-        """It is about to say this."""
+        """Register words that the reply is about to say."""
         if self._reply_id is not None:
             self._barge_in.on_saying(self._reply_id, text)
 
     def on_bot_started(self, at_ms: int) -> None:
-        """Its first sound leaves."""
+        """Register the first audio of the reply."""
         if self._reply_id is not None:
             self._heard_from_ms = at_ms
             decision = self._barge_in.on_bot_started(at_ms, self._reply_id, protected=self._protected)
             self._follow(decision, at_ms)
 
     def on_heard(self, last_word: int, *, is_rest_heard: bool = False) -> None:
-        """So much of it was said."""
+        """Register how much of the reply was heard."""
         if self._reply_id is not None:
             self._barge_in.on_heard(self._reply_id, last_word, is_rest_heard=is_rest_heard)
 
     def on_bot_stopped(self, at_ms: int, said: str, *, reply_id: str = "") -> None:
-        """It was said to its end, or does not come (nothing was said).
+        """Register the end of the reply, or that it does not come (nothing was said).
 
-        ``reply_id``: where replies have names; another may be on its way by then.
+        ``reply_id`` is given where replies have names; another may have been announced by then.
         """
         over = reply_id or self._reply_id
         if over == self._reply_id:
@@ -332,7 +333,7 @@ class DuplexPolicy:
     # Time.
 
     def on_tick(self, at_ms: int) -> list[Act]:
-        """What follows from everything until now, in order."""
+        """Return the acts that follow from all events until now, in order."""
         while (due_ms := self._barge_in.next_deadline_ms()) is not None and due_ms <= at_ms:
             self._follow(self._barge_in.on_deadline(due_ms), due_ms)
             if self._barge_in.next_deadline_ms() == due_ms:
@@ -358,7 +359,7 @@ class DuplexPolicy:
         return acts
 
     def end_turn(self) -> None:
-        """The turn is over with the next tick, with what was understood: a voice never ends."""
+        """End the turn with the next tick, with the words so far, for a voice that never ends."""
         self._ends_turn = True
 
     def _open_turn(self) -> None:
@@ -380,7 +381,7 @@ class DuplexPolicy:
         if self._has_words:
             self._acts.append(Ask(text, silence_ms, completeness))
         else:
-            # While the rest may still be said on, nobody need explain the silence.
+            # While the rest may still be resumed, the silence needs no explanation.
             self._acts += [Guess(None), Close(cut and self._barge_in.state is State.LISTENING)]
 
     def _guess(self, text: str | None) -> None:

@@ -1,15 +1,16 @@
 """Predict whether a pause is the end of a turn, from the voice and from the words together.
 
-In: at each look during a pause, the completeness model's probability and its odds of a filler, the words of
-the turn and the grammar of them, how the voice ended. Out: log(P(end) / P(hold)) without the share of ends,
-as one logistic regression weighs them, so that what two signs share is not counted twice. Which look it was
-counts: with more silence in its ears the model's probability means another thing. A sign that is missing says
-nothing, so that a call without a completeness model goes by its words.
+Inputs, at each look during a pause: the completeness model's probability and its odds of a filler, the words
+of the turn and their grammar, and how the voice ended. Output: log(P(end) / P(hold)) without the share of
+ends. One logistic regression weighs all signs, so that information shared by two of them is not counted
+twice. Early and late looks have separate weights: with more silence in the input the model's probability has
+another meaning. A missing sign contributes nothing, so that a call without a completeness model relies on its
+words.
 
 The weights are those of ``end_weights.json``, which ``python -m evals.turns.predictor`` writes from the
 committed tuning calls. The policy that uses them is ``policies.PredictivePolicy``.
 
-Pure.
+The module is pure.
 """
 
 import functools
@@ -23,14 +24,15 @@ from turn_taking.evidence_voice import VoiceSigns
 from turn_taking.evidence_words import Asked, word_cue, words_of
 
 WEIGHTS = Path(__file__).with_name("end_weights.json")
-# A look with so much silence in its ears is a late one.
+# Silence in the model's input from which a look is a late one.
 LATE_MS = 300
-# smart-turn gives 0.006 to most of what it is sure about, so its log odds are bent there and at the top.
+# smart-turn gives 0.006 to most turns of which it is certain, so its log odds are bent there and at the top.
 SUREST = 0.001
 SURELY_OPEN, SURELY_WHOLE = -3.0, 2.0
-# The odds of a filler say nothing up to there: what sounds even less like one is no more of an end.
+# Below the least value the odds of a filler are no further evidence: a sound even less like one is no more of
+# an end.
 LEAST_FILLER, MOST_FILLER = -2.0, 6.0
-# Usual values of the end of a voice, at which it says nothing, and how far it is believed.
+# Usual values of the end of a voice, at which it is no evidence, and the limits within which it counts.
 USUAL_MOVEMENT, USUAL_LOUDNESS = 2.5, -16.0
 MOST_TEMPO, MOST_MOVEMENT, MOST_LOUDNESS = 0.6, 5.0, 35.0
 LEAST_CONFIDENCE = 0.15
@@ -38,16 +40,16 @@ LEAST_CONFIDENCE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class PauseSigns:
-    """What is known of a pause.
+    """Evidence about a pause.
 
     Attributes:
         text: words of the turn so far.
-        asked: what the bot's last words asked for.
-        last_word_confidence: how well the last word was understood.
-        completeness: the model's probability, None without one.
-        filler_log_odds: that the voice stopped on a filler, None when that is not known.
-        looked_ms: silence that the model had heard.
-        voice: how the voice ended, None when it was not measured.
+        asked: kind of answer that the bot's last words asked for.
+        last_word_confidence: confidence of the last word.
+        completeness: the model's probability; None without one.
+        filler_log_odds: log odds that the voice stopped on a filler; None when they are not known.
+        looked_ms: silence in the model's input.
+        voice: how the voice ended; None when it was not measured.
     """
 
     text: str = ""
@@ -100,10 +102,10 @@ def _within(value: float, most: float) -> float:
 
 @dataclass(frozen=True)
 class EndPredictor:
-    """Weigh the signals of a pause.
+    """Logistic regression over the signals of a pause.
 
     Attributes:
-        weights: log odds of an end for each unit of a signal, by its name; one that is missing weighs 0.
+        weights: log odds of an end for each unit of a signal, by its name; a missing one weighs 0.
     """
 
     weights: dict[str, float]
@@ -114,15 +116,15 @@ class EndPredictor:
         return any(self.weights.get(name) for name in ("tempo", "movement", "loudness"))
 
     def sound_log_odds(self, signs: PauseSigns) -> float:
-        """Log odds of an end by the completeness model alone."""
+        """Return the log odds of an end by the completeness model alone."""
         return self._sum(sound_signals(signs))
 
     def other_log_odds(self, signs: PauseSigns) -> float:
-        """Log odds of an end by words, grammar and the end of the voice."""
+        """Return the log odds of an end by words, grammar and the end of the voice."""
         return self._sum(other_signals(signs))
 
     def end_log_odds(self, signs: PauseSigns) -> float:
-        """Log odds of an end by everything."""
+        """Return the log odds of an end by all signals."""
         return self.sound_log_odds(signs) + self.other_log_odds(signs)
 
     def _sum(self, signals: dict[str, float]) -> float:

@@ -1,15 +1,15 @@
-"""When is the caller's turn over?
+"""Decide when the caller's turn is over.
 
-The decision weighs two costs: answering late is felt on every turn, answering early cuts somebody off. Three
-policies (``policies``) take it behind one interface, ``EndpointPolicy``. What they share is here, and the
-oldest, ``adaptive``: a wait after the last voice that is a function of how complete the turn sounds (a
-model's probability, heard) and how complete it reads (its last words): short after a complete clause, long
-after a conjunction or a filler.
+The decision weighs two costs: a late answer is felt on every turn, an early one cuts the caller off. Three
+policies (``policies``) take it behind one interface, ``EndpointPolicy``. This module holds their common part
+and the oldest policy, ``adaptive``. It waits after the last voice for a time that depends on how complete the
+turn sounds (a model's probability) and reads (its last words): short after a complete clause, long after a
+conjunction or a filler.
 
-Events and times come in, at most one ``Endpoint`` per turn goes out. All times are milliseconds on the
-session clock. The final transcript gates the decision, so that the answer is to what was said: it is waited
-for a bounded time only. A turn in which nothing was understood ends as ``EMPTY`` after ``empty_ms``, so that
-a cough never holds the floor.
+Inputs: events and their times. Output: at most one ``Endpoint`` per turn. All times are milliseconds on the
+session clock. The decision waits for the final transcript, so that the answer is to the words that were said,
+but only for a bounded time. A turn without recognised words ends as ``EMPTY`` after ``empty_ms``, so that a
+cough never holds the floor.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ from turn_taking.evidence_voice import CallerVoice, VoiceEnd, VoiceSigns
 from turn_taking.evidence_words import TRAILING_WORDS, Asked, asked_for, ends_hanging, last_word, tells
 from turn_taking.pauses import SHORTEST_MS, CallerHabits
 
-# With ``learn``, the general share of holds counts as so many pauses beside the caller's own.
+# With ``learn``, the general share of holds counts as so many pauses added to the caller's own.
 SHARE_WEIGHT = 20
 
 
@@ -50,7 +50,7 @@ class EndpointSettings(StrictModel):
 
 
 class EndpointTuning(EndpointSettings):
-    """Settings with the values beside them that no deployment sets.
+    """Endpoint settings including the values that no deployment sets.
 
     ``told_silence_ms`` to ``unfinished_probability`` belong to ``adaptive``, the rest to all policies.
     """
@@ -133,7 +133,7 @@ class EndpointTuning(EndpointSettings):
 
 
 class EndpointKind(Enum):
-    """How a turn ended."""
+    """Kind of the end of a turn."""
 
     COMPLETE = "complete"
     EMPTY = "empty"
@@ -141,13 +141,13 @@ class EndpointKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The decision that the turn is over.
+    """Decision that the turn is over.
 
     Attributes:
         at_ms: when it was taken.
         silence_ms: silence that had passed by then.
-        completeness: the probability that it was based on, None when none arrived in time.
-        kind: whether there are words to answer.
+        completeness: the probability on which it was based; None when none arrived in time.
+        kind: ``COMPLETE`` when there are words to answer, else ``EMPTY``.
     """
 
     at_ms: int
@@ -158,11 +158,11 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What spoke for the end of a turn, in log odds.
+    """Evidence for the end of a turn, in log odds.
 
     Attributes:
-        score: of the completeness model alone, as it was calibrated.
-        otherwise: of everything else.
+        score: evidence of the completeness model alone, as it was calibrated.
+        otherwise: evidence of everything else.
     """
 
     score: float
@@ -174,12 +174,12 @@ class EndpointPolicy(Protocol):
 
     @property
     def text(self) -> str:
-        """What was understood in this turn so far."""
+        """Words recognised in this turn so far."""
         ...
 
     @property
     def wants_voice_end(self) -> bool:
-        """Whether ``on_voice_end`` would be listened to."""
+        """True when the policy uses ``on_voice_end``."""
         ...
 
     def reset(self) -> None:
@@ -187,43 +187,43 @@ class EndpointPolicy(Protocol):
         ...
 
     def on_voice_started(self, at_ms: int) -> None:
-        """The caller speaks (again)."""
+        """Register that the caller speaks, for the first time or again."""
         ...
 
     def on_maybe_voice(self, at_ms: int) -> None:
-        """Something that may be the caller's voice began."""
+        """Register a sound that may be the caller's voice."""
         ...
 
     def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
-        """The caller fell silent ``silence_ms`` before ``at_ms``."""
+        """Register that the caller fell silent ``silence_ms`` before ``at_ms``."""
         ...
 
     def is_complete(self, probability: float, *, filler_log_odds: float | None = None) -> bool:
-        """Whether more evidence could not shorten the wait any further."""
+        """Return whether more evidence could not shorten the wait any further."""
         ...
 
     def on_completeness(self, probability: float, *, filler_log_odds: float | None = None) -> None:
-        """How complete the turn sounds, 0..1, and the odds that it stops on a filler."""
+        """Register how complete the turn sounds, 0..1, and the log odds that it stops on a filler."""
         ...
 
     def on_voice_end(self, end: VoiceEnd) -> None:
-        """How the voice ends, as it was measured; the last one of a pause counts."""
+        """Register the measurement of how the voice ends; the last one of a pause counts."""
         ...
 
     def on_transcript(self, at_ms: int, text: str, *, last_word_confidence: float = 1.0) -> None:
-        """Final words of the speech that just ended."""
+        """Register final words of the speech that just ended."""
         ...
 
     def on_bot_said(self, text: str) -> None:
-        """The last words of the bot, before the caller answers."""
+        """Register the last words of the bot, before the caller answers."""
         ...
 
     def on_cut(self) -> None:
-        """The turn that is on interrupted the bot."""
+        """Note that the current turn interrupted the bot."""
         ...
 
     def next_look_ms(self) -> int | None:
-        """When the model is to be asked again, None when no answer would be waited for."""
+        """Return when the model is to be asked again; None when no answer would be waited for."""
         ...
 
     def on_look(self, at_ms: int) -> None:
@@ -231,20 +231,22 @@ class EndpointPolicy(Protocol):
         ...
 
     def next_deadline_ms(self) -> int | None:
-        """When ``on_deadline`` is to be called, None while the caller speaks or the turn is decided."""
+        """Return when ``on_deadline`` must be called; None while the caller speaks or the turn is decided."""
         ...
 
     def on_deadline(self, at_ms: int) -> Endpoint | None:
-        """The decision, when it is due at ``at_ms``; at most once per turn."""
+        """Return the decision when it is due at ``at_ms``; at most once per turn."""
         ...
 
 
 class TurnSilence(ABC):
-    """What every policy does alike: follows voice, words and possible voices, waits ``wait_ms`` and no less,
-    gives the final words their time, and remembers how the caller paused.
+    """Common base of the policies.
 
-    A pause was a hold when the caller went on before the turn had ended, or so soon after that they cannot
-    have answered; it was an end when they did not. Coughs count as voices here, as they do everywhere.
+    It follows voice, words and possible voices, waits for ``wait_ms``, gives the final words their time, and
+    remembers how the caller paused.
+
+    A pause was a hold when the caller continued before the turn had ended, or so soon after that they cannot
+    have answered; otherwise it was an end. Coughs count as voices here, as they do everywhere.
     """
 
     def __init__(self, settings: EndpointSettings | None = None) -> None:
@@ -255,19 +257,19 @@ class TurnSilence(ABC):
         self._voice = False
         self._fell_silent_ms: int | None = None
         self._maybe_ms: int | None = None
-        # Of the last turn that was ended: when, since when it had been silent, and what had spoken for it.
-        # Outlives the turn.
+        # The last turn that was ended: when, since when it had been silent, and the evidence for its end. It
+        # outlives the turn.
         self._ended_ms: tuple[int, int] | None = None
         self._ended_on: Grounds | None = None
         self._asked = Asked.NOTHING
-        # How the voice ended at this pause; what is known of the caller's own outlives the turn.
+        # End of the voice at this pause; the facts about the caller's own voice outlive the turn.
         self._voice_end: VoiceEnd | None = None
         self._own_voice = CallerVoice()
         self.reset()
 
     @abstractmethod
     def wait_ms(self) -> int:
-        """Silence after which the turn is over, from what is known now."""
+        """Return the silence after which the turn is over, on the present evidence."""
 
     def reset(self) -> None:
         """Forget the turn: the next voice starts another."""
@@ -285,16 +287,16 @@ class TurnSilence(ABC):
 
     @property
     def text(self) -> str:
-        """What was understood in this turn so far."""
+        """Words recognised in this turn so far."""
         return self._text
 
     @property
     def wants_voice_end(self) -> bool:
-        """Whether ``on_voice_end`` would be listened to."""
+        """True when the policy uses ``on_voice_end``."""
         return False
 
     def on_voice_started(self, at_ms: int) -> None:
-        """The caller speaks (again): whatever was concluded from the pause is void."""
+        """Register that the caller speaks (again): all conclusions from the pause are void."""
         self._judge_pause(at_ms)
         self._voice = True
         self._silent_since_ms = None
@@ -305,7 +307,7 @@ class TurnSilence(ABC):
         self._done = False
 
     def _judge_pause(self, at_ms: int) -> None:
-        """The caller is heard again: was the last pause a hold or the end?"""
+        """Decide, now that the caller speaks again, whether the last pause was a hold or the end."""
         onset_ms = at_ms if self._maybe_ms is None else self._maybe_ms
         self._maybe_ms = None
         ended, self._ended_ms = self._ended_ms, None
@@ -319,7 +321,7 @@ class TurnSilence(ABC):
             return
         decided_ms, silent_since_ms = ended
         if onset_ms - decided_ms <= self._settings.cut_in_window_ms:
-            # Nothing of the answer can have been understood by then: the caller kept their own time.
+            # The caller cannot have recognised anything of the answer by then: they kept their own time.
             self._judged(ended_on, ended=False)
             self._habits.on_hold(onset_ms - silent_since_ms)
         else:
@@ -327,23 +329,25 @@ class TurnSilence(ABC):
             self._habits.on_end()
 
     def grounds(self) -> "Grounds | None":
-        """What speaks for an end now, for who learns from what it was; None when nobody does."""
+        """Return the present evidence for an end, for a policy that learns; None for the others."""
         return None
 
     def _judged(self, grounds: "Grounds | None", *, ended: bool) -> None:
-        """It is known what a pause was of which ``grounds`` were known."""
+        """Learn whether a pause with this evidence was the end; the base does nothing."""
         return None
 
     def on_maybe_voice(self, at_ms: int) -> None:
-        """Something that may be the caller's voice began. Voice activity needs a while to be sure; a turn
-        that ended meanwhile would cut the caller off.
+        """Register a sound that may be the caller's voice.
+
+        Voice activity needs a while to be certain; a turn that ended meanwhile would cut the caller off.
         """
         self._hold_until_ms = at_ms + self._settings.onset_hold_ms
         self._maybe_ms = at_ms
 
     def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
-        """The caller fell silent ``silence_ms`` before ``at_ms``. A completeness estimate and words are
-        expected.
+        """Register that the caller fell silent ``silence_ms`` before ``at_ms``.
+
+        A completeness estimate and words are expected.
         """
         self._voice = False
         self._silent_since_ms = self._fell_silent_ms = at_ms - silence_ms
@@ -354,7 +358,7 @@ class TurnSilence(ABC):
         self._transcript_due_ms = at_ms + self._settings.transcript_wait_ms
 
     def is_complete(self, probability: float, *, filler_log_odds: float | None = None) -> bool:
-        """Whether more evidence could not shorten the wait any further."""
+        """Return whether more evidence could not shorten the wait any further."""
         if self._is_filler(filler_log_odds):
             return False
         return probability >= self._complete_from(filler_log_odds)
@@ -369,22 +373,22 @@ class TurnSilence(ABC):
         return chosen.complete_without_filler if is_known else chosen.complete_probability
 
     def on_completeness(self, probability: float, *, filler_log_odds: float | None = None) -> None:
-        """Take how complete the turn sounds, 0..1, and the odds that it stops on a filler.
+        """Register how complete the turn sounds, 0..1, and the log odds that it stops on a filler.
 
-        The line that hears fillers was fitted on the first look at a pause, and what is weighed here was
-        chosen with it. With more silence in its ears it takes complete sentences for fillers, so a later
-        look leaves those odds as they are.
+        The line that detects fillers was fitted on the first look at a pause, and the threshold here was
+        chosen with it. Given more silence, it takes complete sentences for fillers, so a later look leaves
+        those odds as they are.
         """
         self._completeness = probability
         if not self._has_looked_again:
             self._filler_log_odds = filler_log_odds
 
     def on_transcript(self, at_ms: int, text: str, *, last_word_confidence: float = 1.0) -> None:
-        """Final words of the speech that just ended; they add to those of earlier pauses. May be empty.
+        """Register final words of the speech that just ended. They add to earlier ones and may be empty.
 
-        Words may come when the turn has long ended, or without a voice that anybody noticed: then they are a
-        turn of their own, and the silence behind it began when the voice did end. Recognisers fill noise with
-        short words ("the", "and"): the last word counts as far as it was understood.
+        Words may arrive when the turn has long ended, or without a detected voice. Then they are a turn of
+        their own, and the silence after it began when the voice did end. Recognisers fill noise with short
+        words ("the", "and"): the last word counts as far as its confidence allows.
         """
         if text:
             self._last_word_confidence = last_word_confidence
@@ -394,29 +398,29 @@ class TurnSilence(ABC):
         self._transcript_due_ms = None
 
     def on_voice_end(self, end: VoiceEnd) -> None:
-        """How the voice ends, as it was measured; the last one of a pause counts."""
+        """Register the measurement of how the voice ends; the last one of a pause counts."""
         self._voice_end = end
 
     def _signs(self) -> VoiceSigns | None:
-        """How the voice ended beside what this caller is like."""
+        """Return how the voice ended relative to this caller's usual voice; None without a measurement."""
         return None if self._voice_end is None else self._own_voice.signs(self._voice_end)
 
     def _remember_voice(self) -> None:
-        """The pause is over: what was measured at it is the caller's own."""
+        """Add the measurement of the pause that is over to the caller's own voice."""
         if self._voice_end is not None:
             self._own_voice.on_voice_end(self._voice_end)
             self._voice_end = None
 
     def on_bot_said(self, text: str) -> None:
-        """The last words of the bot, before the caller answers."""
+        """Register the last words of the bot, before the caller answers."""
         self._asked = asked_for(text)
 
     def on_cut(self) -> None:
-        """The turn that is on interrupted the bot."""
+        """Note that the current turn interrupted the bot."""
         self._has_cut = True
 
     def next_look_ms(self) -> int | None:
-        """When the model is to be asked again, None when no answer would be waited for."""
+        """Return None: no answer would be waited for."""
         return None
 
     def on_look(self, at_ms: int) -> None:
@@ -426,7 +430,7 @@ class TurnSilence(ABC):
             self._has_looked_again = True
 
     def next_deadline_ms(self) -> int | None:
-        """When ``on_deadline`` is to be called, None while the caller speaks or the turn is decided."""
+        """Return when ``on_deadline`` must be called; None while the caller speaks or the turn is decided."""
         if self._silent_since_ms is None or self._done:
             return None
         chosen = self._settings
@@ -438,7 +442,7 @@ class TurnSilence(ABC):
         return max(due_ms, self._hold_until_ms or 0)
 
     def on_deadline(self, at_ms: int) -> Endpoint | None:
-        """The decision, when it is due at ``at_ms``; at most once per turn."""
+        """Return the decision when it is due at ``at_ms``; at most once per turn."""
         deadline_ms = self.next_deadline_ms()
         if deadline_ms is None or self._silent_since_ms is None or at_ms < deadline_ms:
             return None
@@ -450,14 +454,14 @@ class TurnSilence(ABC):
 
 
 class Endpointer(TurnSilence):
-    """``adaptive``: waits between two times, by how complete the turn sounds and reads."""
+    """``adaptive`` policy: wait between two times, by how complete the turn sounds and reads."""
 
     def wait_ms(self) -> int:
-        """Silence after which the turn is over, from what is known now."""
+        """Return the silence after which the turn is over, on the present evidence."""
         wait_ms = self._unlearnt_ms()
         if self._habits is None or wait_ms <= SHORTEST_MS:
             return wait_ms
-        # The wait that cuts as many of this caller's holds as the other cuts of everybody's.
+        # The wait that cuts as many of this caller's holds as the other cuts of all callers'.
         return SHORTEST_MS + round((wait_ms - SHORTEST_MS) * self._habits.factor)
 
     def _unlearnt_ms(self) -> int:

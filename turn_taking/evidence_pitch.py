@@ -1,11 +1,11 @@
-"""How the pitch moves at the end of what was said.
+"""Measure how the pitch moves at the end of a stretch of speech.
 
-In: the last stretch of the caller's audio. Out: semitones, or None when too little of it was voiced. The
-fundamental frequency of each frame is the lag of the highest peak of the normalised autocorrelation (Boersma,
-1993: the autocorrelation of the windowed frame divided by that of the window); frames below ``VOICING`` are
-unvoiced. Octave errors are jumps of an octave and are taken back, and what counts is the line through the
-last voiced frames, in semitones, so that it is the same movement in every voice; a robust line, which a wrong
-frame at the edge of the voice does not tilt.
+Input: the last stretch of the caller's audio. Output: semitones, or None when too little of it was voiced.
+The fundamental frequency of each frame is the lag of the highest peak of the normalised autocorrelation
+(Boersma, 1993: the autocorrelation of the windowed frame divided by that of the window); frames below
+``VOICING`` are unvoiced. Octave errors are jumps of an octave and are taken back. The result is the line
+through the last voiced frames, in semitones, so that it is the same movement in every voice. The line is
+robust: a wrong frame at the edge of the voice does not tilt it.
 
 Pure numpy; about a millisecond for half a second of audio.
 """
@@ -21,13 +21,13 @@ HOP_MS = 10
 VOICING = 0.45
 # A frame so far below the loudest is silence or breath.
 QUIET_DB = 25.0
-# The movement at the end: the last accent and what follows it.
+# Length of the movement at the end: the last accent and the sounds after it.
 FINAL_MS = 250
 LEAST_VOICED_FRAMES = 8
 
 
 def pitch_hz(audio: np.ndarray, rate_hz: int) -> np.ndarray:
-    """Fundamental frequency: float64, (frames,), one every ``HOP_MS``, NaN where nothing is voiced.
+    """Return the fundamental frequency: float64, (frames,), one every ``HOP_MS``, NaN where unvoiced.
 
     audio: float32, (samples,), in [-1, 1].
 
@@ -50,7 +50,8 @@ def pitch_hz(audio: np.ndarray, rate_hz: int) -> np.ndarray:
     first, last = int(rate_hz / HIGHEST_HZ), min(int(rate_hz / LOWEST_HZ), frame - 2)
     lags = np.arange(first, last + 1)
     peaks = correlation[:, lags] / np.maximum(correlation[:, :1], 1e-12) / (own[lags] / own[0])
-    # A period's multiples correlate as well as it does: the shortest lag of nearly the best ones is it.
+    # The multiples of a period correlate as well as it does, so the shortest lag of nearly the best ones is
+    # the period.
     found = _is_peak(peaks) & (peaks >= 0.9 * peaks.max(axis=1, keepdims=True))
     chosen = np.argmax(found, axis=1)
     rows = np.arange(len(frames))
@@ -61,17 +62,17 @@ def pitch_hz(audio: np.ndarray, rate_hz: int) -> np.ndarray:
 
 
 def final_movement_semitones(audio: np.ndarray, rate_hz: int) -> float | None:
-    """How far the pitch moves over the last ``FINAL_MS`` that are voiced; None when too little is.
+    """Return how far the pitch moves over the last ``FINAL_MS`` that are voiced; None when too little is.
 
-    audio: float32, (samples,), in [-1, 1]; silence behind the voice does not matter.
+    audio: float32, (samples,), in [-1, 1]; silence after the voice does not matter.
     """
     return movement_semitones(pitch_hz(audio, rate_hz))
 
 
 def last_voiced(hertz: np.ndarray, final_ms: int, *, least: int) -> np.ndarray | None:
-    """The voiced frames of the last ``final_ms`` up to the last of them; None when too few.
+    """Return the indices of the voiced frames of the last ``final_ms`` of the voice; None when too few.
 
-    hertz: float64, (frames,), as ``pitch_hz`` gives it.
+    hertz: float64, (frames,), from ``pitch_hz``.
     """
     voiced = np.flatnonzero(np.isfinite(hertz))
     if not len(voiced):
@@ -81,23 +82,23 @@ def last_voiced(hertz: np.ndarray, final_ms: int, *, least: int) -> np.ndarray |
 
 
 def movement_semitones(hertz: np.ndarray) -> float | None:
-    """The same of frames as ``pitch_hz`` gives them."""
+    """Return how far the pitch moves, like ``final_movement_semitones``, from the frames of ``pitch_hz``."""
     voiced = last_voiced(hertz, FINAL_MS, least=LEAST_VOICED_FRAMES)
     if voiced is None:
         return None
-    # No voice moves half an octave in 10 ms: what jumps further was taken for its octave.
+    # No voice moves half an octave in 10 ms: a larger jump is an octave error.
     semitones = np.unwrap(12 * np.log2(hertz[voiced]), period=12)
     return robust_slope(voiced.astype(float), semitones) * float(voiced[-1] - voiced[0])
 
 
 def _is_peak(rows: np.ndarray) -> np.ndarray:
-    """Whether each value is no lower than its two neighbours; the ends, which have one, are none."""
+    """Return for each value whether it is no lower than its two neighbours; False at both ends."""
     padded = np.pad(rows, ((0, 0), (1, 1)), constant_values=np.inf)
     return (rows >= padded[:, :-2]) & (rows >= padded[:, 2:])
 
 
 def _between(peaks: np.ndarray, rows: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Where between the lags the parabola through three points has its top: (rows,), -0.5 to 0.5."""
+    """Return the offset, in lags, of the top of the parabola through three points: (rows,), -0.5 to 0.5."""
     inner = np.clip(chosen, 1, peaks.shape[1] - 2)
     left, middle, right = (peaks[rows, inner + step] for step in (-1, 0, 1))
     bend = left - 2 * middle + right
@@ -106,6 +107,6 @@ def _between(peaks: np.ndarray, rows: np.ndarray, chosen: np.ndarray) -> np.ndar
 
 
 def robust_slope(times: np.ndarray, values: np.ndarray) -> float:
-    """The median of the slopes between all pairs (Sen, 1968): a few wrong frames do not tilt it."""
+    """Return the median of the slopes between all pairs (Sen, 1968): a few wrong frames do not tilt it."""
     first, second = np.triu_indices(len(times), 1)
     return float(np.median((values[second] - values[first]) / (times[second] - times[first])))

@@ -1,13 +1,14 @@
-"""What the grammar of a turn says about whether more is coming.
+"""Find signs in the grammar of a turn that more is coming.
 
-In: the words of the turn so far. Out: a set of ``SyntaxSign``, each the sign of a sentence that is not whole
-yet: a modifier without its noun, a subordinate clause without its main clause, a noun phrase without its
-verb; and of a verb that often has an object and has none here. ``evidence_words`` reads the last word alone;
-here the beginning of the sentence counts too. Closed classes of English and a few verbs that rarely stand
-last: no sign is a proof, and their weights (``end_predictor``) are counted, not chosen. That a turn is short
-is no sign: an answer of a word or two is as whole as any.
+Input: the words of the turn so far. Output: a set of ``SyntaxSign``. Each but one is the sign of a sentence
+that is not whole yet: a modifier without its noun, a subordinate clause without its main clause, a noun
+phrase without its verb. The other is the sign of a verb that often has an object and has none here.
+``evidence_words`` reads the last word alone; here the beginning of the sentence counts too. The lists are
+closed classes of English and a few verbs that rarely stand last. No sign is a proof, and their weights
+(``end_predictor``) are counted, not chosen. A short turn is no sign: an answer of a word or two is as whole
+as any.
 
-Pure.
+The module is pure.
 """
 
 from enum import Enum
@@ -30,13 +31,13 @@ class SyntaxSign(Enum):
     NOUN_PHRASE = "noun_phrase"
 
 
-# They stand before what they modify.
+# These stand before the word that they modify.
 _MODIFIERS = frozenset(
     "very quite just only even another next other every each no some any more most such both all many few "
     "new first second main either neither between through during without against until than over under "
     "after before across behind near since whether".split()
 )
-# What they want, know or say follows.
+# The object or clause of these verbs follows them.
 _VERBS = frozenset(
     "want wants wanted need needs needed have has had get got know knew tell say says said think thought "
     "wondering trying going looking called named asking told took take make made give gave find put bring "
@@ -54,9 +55,9 @@ _FINITE = YES_NO_WORDS | frozenset(
     "won't hasn't haven't went got gets goes came comes works stopped lost".split()
 )
 _REQUESTS = frozenset("please press enter tell give call say dial wait hold".split())
-# A clause of more words than that has its main clause with it, whatever was understood.
+# A longer clause contains its main clause, whatever was recognised.
 _CLAUSE_WORDS = 9
-# Before that a clause has hardly had its own subject.
+# Number of words that a clause takes before its own subject is over.
 _OWN_WORDS = 3
 
 

@@ -1,14 +1,15 @@
-"""How fast the sound changes at the end of what was said: who draws out the last word goes on.
+"""Measure how fast the sound changes at the end of speech: a drawn-out last word means more is coming.
 
-In: the last seconds of the caller's audio. Out: a ``Tempo``: how fast the spectrum changes over the last
-``FINAL_MS`` of the voice, and over all of it. A word that is drawn out changes more slowly than the speech
-before it; speakers lengthen the last word less before they give the turn away than before they go on
-(Gravano and Hirschberg, Computer Speech and Language 25, 2011). No segmentation and no words are needed, so
-that nothing depends on what a recogniser made of the last word.
+Input: the last seconds of the caller's audio. Output: a ``Tempo``: how fast the spectrum changes over the
+last ``FINAL_MS`` of the voice, and over all of it. A word that is drawn out changes more slowly than the
+speech before it; speakers lengthen the last word less before they give the turn away than before they
+continue (Gravano and Hirschberg, Computer Speech and Language 25, 2011). No segmentation and no words are
+needed, so that nothing depends on the recogniser's version of the last word.
 
 The measure is Furui's spectral transition (JASA 80, 1986): the mean square of the slopes of the logarithmic
-band energies over a few frames, here of bands on the mel scale without their mean, so that loudness does not
-matter, and within what a telephone transmits. Frames that are not voiced do not count: a pause is steady too.
+band energies over a few frames. Here the bands are on the mel scale, without their mean, so that loudness
+does not matter, and within the range of a telephone. Frames that are not voiced do not count: a pause is
+steady too.
 
 Pure numpy; about ten milliseconds for three seconds of audio.
 """
@@ -27,14 +28,14 @@ LOWEST_HZ, HIGHEST_HZ, BANDS = 100.0, 3_800.0, 19
 FLOOR_DB = 70.0
 # The slope is that of the line through this frame and so many on either side.
 REACH = 1
-# The last word and what leads into it.
+# Length of the last word and the sounds that lead into it.
 FINAL_MS = 600
 LEAST_FRAMES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Tempo:
-    """How fast the spectrum changes: logarithms of dB per 10 ms.
+    """Speed at which the spectrum changes: logarithms of dB per 10 ms.
 
     Attributes:
         final: over the last ``FINAL_MS`` of the voice.
@@ -46,10 +47,10 @@ class Tempo:
 
 
 def tempo_of(audio: np.ndarray, hertz: np.ndarray, rate_hz: int) -> Tempo | None:
-    """The tempo of what was said; None when too little of it is voiced.
+    """Return the tempo of a stretch of speech; None when too little of it is voiced.
 
-    audio: float32, (samples,), in [-1, 1]; silence behind the voice does not matter.
-    hertz: float64, (frames,), its pitch as ``evidence_pitch.pitch_hz`` gives it, NaN where nothing is voiced.
+    audio: float32, (samples,), in [-1, 1]; silence after the voice does not matter.
+    hertz: float64, (frames,), its pitch from ``evidence_pitch.pitch_hz``, NaN where nothing is voiced.
     """
     voiced = np.flatnonzero(np.isfinite(hertz))
     if not len(voiced):
@@ -68,7 +69,7 @@ def tempo_of(audio: np.ndarray, hertz: np.ndarray, rate_hz: int) -> Tempo | None
 
 
 def spectral_change(audio: np.ndarray, rate_hz: int) -> np.ndarray:
-    """Mean square of the slopes of the bands, in dB per frame: float64, (frames,), one every ``HOP_MS``."""
+    """Return the mean square slope of the bands, dB per frame: float64, (frames,), one every ``HOP_MS``."""
     frame, hop = FRAME_MS * rate_hz // 1000, HOP_MS * rate_hz // 1000
     frames = np.lib.stride_tricks.sliding_window_view(audio.astype(np.float64), frame)[::hop]
     size = 1 << (frame - 1).bit_length()
@@ -88,7 +89,7 @@ def _log_mean(squares: np.ndarray) -> float:
 
 @cache
 def _bands(size: int, rate_hz: int) -> np.ndarray:
-    """Triangles on the mel scale: float64, (bins, bands)."""
+    """Return triangles on the mel scale: float64, (bins, bands)."""
     hertz = np.fft.rfftfreq(size, 1 / rate_hz)
     mels, (low, high) = _mel(hertz), _mel(np.array([LOWEST_HZ, HIGHEST_HZ]))
     edges = np.linspace(low, high, BANDS + 2)
@@ -99,5 +100,5 @@ def _bands(size: int, rate_hz: int) -> np.ndarray:
 
 
 def _mel(hertz: np.ndarray) -> np.ndarray:
-    """O'Shaughnessy, 1987."""
+    """Convert to the mel scale by O'Shaughnessy's formula, 1987."""
     return 2_595 * np.log10(1 + hertz / 700)

@@ -1,10 +1,10 @@
-"""How a voice ends, as one piece of evidence: drawn out, level, soft, beside the same caller's speech.
+"""Describe how a voice ends, as one piece of evidence: drawn out, level or soft, relative to the same caller.
 
-In: the last seconds of the caller's audio at a pause. ``voice_end`` measures them (``evidence_tempo``,
-``evidence_pitch``, ``evidence_loudness``), and ``CallerVoice`` puts what was measured beside what this caller
-is like. What the signs are worth is ``end_predictor``'s.
+Input: the last seconds of the caller's audio at a pause. ``voice_end`` measures them (``evidence_tempo``,
+``evidence_pitch``, ``evidence_loudness``), and ``CallerVoice`` compares the measurement with the caller's
+usual speech. ``end_predictor`` weighs the signs.
 
-Pure; one ``CallerVoice`` per call.
+The module is pure; each call has one ``CallerVoice``.
 """
 
 from dataclasses import dataclass
@@ -16,22 +16,23 @@ from turn_taking.evidence_loudness import loudness_slope_db_s
 from turn_taking.evidence_pitch import movement_semitones, pitch_hz
 from turn_taking.evidence_tempo import Tempo, tempo_of
 
-# So much audio is looked at: the last words, what they are compared with, and the silence behind them.
+# Length of the audio that is analysed: the last words, the speech before them for comparison, and the silence
+# after them.
 VOICE_END_MS = 3_000
 # The general tempo counts as so many pauses of the caller's own.
 USUAL_WEIGHT = 4.0
-# Of callers in general, as counted on ``evals/turns/tuning.json``, synthetic voices: log of dB per 10 ms.
+# Mean over callers, counted on ``evals/turns/tuning.json``, synthetic voices: log of dB per 10 ms.
 USUAL_TEMPO = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceEnd:
-    """How a voice ended, as it was measured.
+    """Measurement of how a voice ended.
 
     Attributes:
-        tempo: how fast its spectrum changed, None when too little was voiced.
-        movement_semitones: of the pitch, None as above.
-        loudness_db_s: slope of the level, None as above.
+        tempo: how fast its spectrum changed; None when too little was voiced.
+        movement_semitones: movement of the pitch; None as above.
+        loudness_db_s: slope of the level; None as above.
     """
 
     tempo: Tempo | None
@@ -41,10 +42,10 @@ class VoiceEnd:
 
 @dataclass(frozen=True, slots=True)
 class VoiceSigns:
-    """The same beside what this caller is like; None where it is not known.
+    """The measurement relative to the caller's usual speech; None where it is not known.
 
     Attributes:
-        tempo: log of the last word's tempo by the caller's own: below 0 it is drawn out.
+        tempo: log of the last word's tempo over the caller's own: below 0 it is drawn out.
         movement_semitones: how far the pitch moves, up or down.
         loudness_db_s: how fast the voice grows louder.
     """
@@ -55,9 +56,9 @@ class VoiceSigns:
 
 
 def voice_end(audio: np.ndarray, rate_hz: int) -> VoiceEnd:
-    """Measure the end of what was said.
+    """Measure the end of a stretch of speech.
 
-    audio: float32, (samples,), in [-1, 1]; silence behind the voice does not matter.
+    audio: float32, (samples,), in [-1, 1]; silence after the voice does not matter.
 
     Raises:
         ShapeError: not one-dimensional.
@@ -73,10 +74,10 @@ def voice_end(audio: np.ndarray, rate_hz: int) -> VoiceEnd:
 
 
 class CallerVoice:
-    """What this caller's speech is like.
+    """Running average of one caller's speech.
 
     Args:
-        usual_tempo: of callers in general; counts as ``USUAL_WEIGHT`` pauses.
+        usual_tempo: mean over callers; counts as ``USUAL_WEIGHT`` pauses.
     """
 
     def __init__(self, usual_tempo: float = USUAL_TEMPO) -> None:
@@ -84,7 +85,7 @@ class CallerVoice:
         self._count = USUAL_WEIGHT
 
     def signs(self, end: VoiceEnd) -> VoiceSigns:
-        """``end`` beside everything heard so far, itself included."""
+        """Return ``end`` relative to all speech so far, itself included."""
         tempo = None
         if end.tempo is not None:
             tempo = end.tempo.final - (self._sum + end.tempo.whole) / (self._count + 1)
@@ -92,7 +93,7 @@ class CallerVoice:
         return VoiceSigns(tempo, None if moved is None else abs(moved), end.loudness_db_s)
 
     def on_voice_end(self, end: VoiceEnd) -> None:
-        """A pause is over; what was measured at it belongs to what is known of the caller."""
+        """Add the measurement of a pause that is over to the caller's average."""
         if end.tempo is not None:
             self._sum += end.tempo.whole
             self._count += 1

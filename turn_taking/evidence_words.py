@@ -1,12 +1,12 @@
-"""What the last words say about whether more is coming.
+"""Find signs in the last words that more is coming.
 
-In: the words of the turn so far and what the bot had asked for. Out: one ``WordCue``, the strongest sign
-there
-is: a hesitation, a clause that cannot end here, a number, an address or a spelled name that is not whole yet,
-a word that may trail off, a closing word, or nothing special. How much a cue is worth is decided in
-``evidence``. Closed classes of English: another language has its own lists, and shows up as ``PLAIN``.
+Inputs: the words of the turn so far and the kind of answer that the bot asked for. Output: one ``WordCue``,
+the strongest sign there is: a hesitation, a clause that cannot end here, a number, an address or a spelled
+name that is not whole yet, a word that may trail off, a closing word, or nothing special. ``end_predictor``
+holds the weight of each cue. The lists are closed classes of English: another language needs its own lists,
+and results in ``PLAIN``.
 
-Pure.
+The module is pure.
 """
 
 import re
@@ -20,21 +20,21 @@ HANGING_WORDS = frozenset(
     "its these those i'm i'd i'll we're we'd we'll you're they're which whose i we".split()
 )
 # A sentence may end on these (prepositions, auxiliaries, question words, pronouns after a verb), but when it
-# also sounds unfinished it goes on: two weak signs together are a strong one.
+# also sounds unfinished it continues: two weak signs together are a strong one.
 TRAILING_WORDS = frozenset(
     "for to of with about from in on at by into is are was do does did can could will would should have has "
     "when how what where who that them him her me you us one if".split()
 )
 FILLERS = frozenset("uh um er erm hmm mm ah eh like well".split())
-# What people say when they are done, alone or last.
+# Words that people say when they are done, alone or last.
 CLOSING_WORDS = frozenset("please thanks thank-you bye goodbye yes no yeah yep nope okay ok correct".split())
 
-# Somewhere in what somebody wants of whoever listens.
+# Words of a request to the listener.
 REQUEST_WORDS = frozenset(
     "please want wanted need needed like help tell show give let looking wondering wonder lost stolen thank "
     "thanks thank-you".split()
 )
-# "And also, when" asks as well; behind more words than that a question word joins two clauses.
+# "And also, when" asks as well; after more words than that a question word joins two clauses.
 ASKS_WITHIN = 4
 LEAST_TOLD_WORDS = 4
 OPENING_WORDS = frozenset("and but so or well okay ok then also".split())
@@ -47,7 +47,7 @@ TENS = {
     "twenty thirty forty fifty sixty seventy eighty ninety".split()
 }
 REPEATS = {"double": 2, "triple": 3}
-# How many digits make it whole: a pin or the last four of a card, a postal code, a telephone number of the
+# Numbers of digits that are whole: a pin or the last four of a card, a postal code, a telephone number of the
 # North American plan with and without its area and country code, a British account, a card (ISO/IEC 7812-1:
 # mostly 16).
 WHOLE_DIGITS = frozenset({4, 5, 7, 8, 10, 11, 16})
@@ -64,10 +64,10 @@ STREETS = frozenset(
 )
 # A word or two stand between the noun and the first digit ("my number is", "the code i got was").
 CARRIER_WORDS = 5
-# Digits that are read one by one without a noun are a number when there are so many.
+# So many digits read one by one without a noun are a number.
 BARE_DIGITS = 3
 SPELLED_LETTERS = 2
-# A question that begins like this wants a yes or a no.
+# A question that begins like this asks for a yes or a no.
 YES_NO_WORDS = frozenset(
     "is are am was were do does did can could will would should shall may have has".split()
 )
@@ -76,7 +76,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 class WordCue(Enum):
-    """What the last words are a sign of, the strongest first."""
+    """Sign that the last words give, the strongest first."""
 
     NO_WORDS = "no_words"
     SPELLING = "spelling"
@@ -90,7 +90,10 @@ class WordCue(Enum):
 
 
 class Asked(Enum):
-    """What the bot's last words asked for: a yes or a no is a ``CHOICE``, anything else a ``QUESTION``."""
+    """Kind of answer that the bot's last words asked for.
+
+    A question for a yes or a no is a ``CHOICE``, any other a ``QUESTION``.
+    """
 
     NOTHING = "nothing"
     CHOICE = "choice"
@@ -101,25 +104,25 @@ class Asked(Enum):
 
 
 def words_of(text: str) -> list[str]:
-    """Lower case, without the punctuation around each word."""
+    """Return the words in lower case, without the punctuation around each word."""
     stripped = (word.strip(".,!?;:-\"'()") for word in text.lower().replace("thank you", "thank-you").split())
     return [word for word in stripped if word]
 
 
 def last_word(text: str) -> str:
-    """Lower case, without punctuation; empty without words."""
+    """Return the last word in lower case, without punctuation; empty without words."""
     words = text.lower().strip(" .,!?;:-").split()
     return words[-1] if words else ""
 
 
 def ends_hanging(text: str) -> bool:
-    """Whether the words end inside a clause or on a hesitation. Case and punctuation do not matter."""
+    """Return whether the words end inside a clause or on a hesitation. Case and punctuation do not matter."""
     word = last_word(text)
     return word in FILLERS or word in HANGING_WORDS
 
 
 def asked_for(text: str) -> Asked:
-    """What the last sentence of the bot asks for."""
+    """Return the kind of answer that the last sentence of the bot asks for."""
     sentence = _SENTENCE_END.split(text.strip())[-1]
     spoken = words_of(sentence)
     words = set(spoken)
@@ -136,15 +139,16 @@ def asked_for(text: str) -> Asked:
 
 
 def reads_as_question(text: str) -> bool:
-    """Whether the sentence begins like a question: then a rising pitch ends it."""
+    """Return whether the sentence begins like a question: then a rising pitch ends it."""
     words = words_of(text)
     return bool(words) and words[0] in QUESTION_WORDS
 
 
 def tells(text: str) -> bool:
-    """Whether a sentence of some length asks for nothing: who tells something has not finished with it.
+    """Return whether a sentence of some length asks for nothing: a story is not finished with it.
 
-    By words alone, and so by half: "my card is gone" asks for help. What it costs is a longer wait.
+    It judges by words alone, and so is often wrong: "my card is gone" asks for help. The price is a longer
+    wait.
     """
     words = words_of(text)
     if len(words) < LEAST_TOLD_WORDS or words[-1] in CLOSING_WORDS:
@@ -156,7 +160,7 @@ def tells(text: str) -> bool:
 
 
 def word_cue(text: str, asked: Asked = Asked.NOTHING) -> WordCue:
-    """The strongest sign in the last words of ``text``."""
+    """Return the strongest sign in the last words of ``text``."""
     words = words_of(text)
     if not words:
         return WordCue.NO_WORDS
@@ -187,7 +191,7 @@ def _spells(words: list[str], asked: Asked) -> bool:
 
 
 def _digits_at_end(words: list[str]) -> tuple[int, int]:
-    """(digits, words) of the number at the end."""
+    """Return (digits, words) of the number at the end."""
     digits = taken = 0
     last_was_unit = False
     for word in reversed(words):
@@ -196,7 +200,7 @@ def _digits_at_end(words: list[str]) -> tuple[int, int]:
         elif word in DIGITS:
             digits += 1
         elif word in TENS:
-            # "forty two": the unit behind it has been counted already.
+            # "forty two": the unit after it has been counted already.
             digits += 1 if last_was_unit and word.endswith("ty") else 2
         elif word in REPEATS and taken:
             digits += REPEATS[word] - 1
@@ -221,7 +225,7 @@ def _number_is_open(words: list[str], asked: Asked) -> bool:
 
 def _carries_number(before: list[str]) -> bool:
     carriers = before[-CARRIER_WORDS:]
-    # A verb of being says that the number follows; without it ("card two") the noun is only named.
+    # A verb of being announces the number; without it ("card two") the noun is only named.
     return bool(set(carriers) & NUMBER_NOUNS) and bool(set(carriers) & {"is", "was", "are", "it's", "that's"})
 
 
@@ -241,5 +245,5 @@ def _address_is_open(words: list[str], asked: Asked) -> bool:
     said = words[place:]
     if not said or said[-1] in DIGITS or said[-1] in TENS:
         return True
-    # A house number wants its street; a street alone may be all that is said.
+    # A house number needs its street; a street alone may be the whole address.
     return (said[0] in DIGITS or said[0] in TENS or said[0].isdigit()) and not set(said) & STREETS

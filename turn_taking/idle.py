@@ -1,22 +1,23 @@
-"""What happens when nobody says anything: prompts, patience, goodbye, and the end of the call.
+"""Handle silence of the caller: prompts, patience, goodbye, and the end of the call.
 
-In: when the caller's voice is heard, what they said in a turn, when the bot speaks and what it said. Out:
-``Prompt``, ``Goodbye``, ``HangUp``, and ``TurnLimit`` for a voice that never ends.
+Inputs: when the caller's voice begins and ends, the words of their turns, when the bot speaks and what it
+said.
+Outputs: ``Prompt``, ``Goodbye``, ``HangUp``, and ``TurnLimit`` for a voice that never ends.
 
-The flow is Unmute's: silence counts from the moment when the bot has finished and the caller is expected to
-speak; each prompt differs from the one before; after a few of them the bot says goodbye; and a call in which
-goodbye was said is closed by the bot. Beyond that each wait is longer than the one before, a caller who asked
-for a moment gets it, and a caller who speaks after the goodbye keeps the call. A voice alone moves nothing: a
-cough puts a prompt off and does not start the silence anew, so that somebody who only coughs is asked like
-somebody who says nothing. (Pipecat's idle controller counts from the end of the bot's speech too, tells it
-once, and after a turn in which nothing was understood counts only when it is told to.)
+The flow is Unmute's. Silence counts from the moment when the bot has finished and the caller is expected to
+speak; each prompt differs from the one before; after a few of them the bot says goodbye; and the bot closes a
+call in which goodbye was said. In addition, each wait is longer than the one before, a caller who asked for a
+moment gets it, and a caller who speaks after the goodbye keeps the call. A voice without words changes no
+state: a cough postpones a prompt and does not restart the silence, so that a caller who only coughs is
+prompted like one who is silent. (Pipecat's idle controller also counts from the end of the bot's speech. It
+reports once, and after a turn without recognised words it counts only on request.)
 
-States and their changes are ``TRANSITIONS``; all but ``ENDED`` have a deadline. Pure; all times are
-milliseconds on the session clock. That a call in which neither side makes a sound ends at last
-(``bot.idle_timeout_ms``) is not decided here.
+States and their changes are ``TRANSITIONS``; all but ``ENDED`` have a deadline. The module is pure; all times
+are milliseconds on the session clock. The end of a call in which neither side makes a sound
+(``bot.idle_timeout_ms``) is decided elsewhere.
 
-A prompt and the goodbye are part of the conversation, as far as they are heard: "yes" behind "Are you still
-there?" is no answer to the question before it, and whoever reads the session sees why the call ended.
+A prompt and the goodbye are part of the conversation, as far as they are heard: "yes" after "Are you still
+there?" does not answer the question before it, and a reader of the session sees why the call ended.
 """
 
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ _GROWTH_LIMIT = 16
 
 
 class State(Enum):
-    """Whose move it is."""
+    """Side whose move it is, and the state of the goodbye."""
 
     WAITING = "waiting"
     PATIENT = "patient"
@@ -46,7 +47,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What may change it."""
+    """Event that may change the state."""
 
     ASKED = "the caller said something"
     SPEAKS = "the bot speaks"
@@ -58,7 +59,7 @@ class Event(Enum):
 
 
 class Act(Enum):
-    """What is done on the way."""
+    """Act that accompanies a change of state."""
 
     NOTHING = "nothing"
     PROMPT = "prompt"
@@ -80,7 +81,7 @@ TRANSITIONS: Mapping[tuple[State, Event], tuple[State, Act]] = {
     (_S.BOT, _E.DONE): (_S.WAITING, _A.NOTHING),
     (_S.BOT, _E.DONE_PATIENT): (_S.PATIENT, _A.NOTHING),
     (_S.BOT, _E.DONE_GOODBYE): (_S.LEAVING, _A.NOTHING),
-    # Whatever it was that did not end, or did not come.
+    # An answer that did not end, or did not come.
     (_S.BOT, _E.DUE): (_S.WAITING, _A.NOTHING),
     (_S.BOT, _E.DUE_LAST): (_S.WAITING, _A.NOTHING),
     (_S.GOODBYE, _E.ASKED): (_S.BOT, _A.NOTHING),
@@ -108,7 +109,7 @@ IGNORED: Mapping[State, frozenset[Event]] = {
 
 
 class IdleSettings(StrictModel):
-    """How long a silence may be. Unmute prompts after 7 s and says goodbye after three prompts."""
+    """Limits of a silence. Unmute prompts after 7 s and says goodbye after three prompts."""
 
     prompts: tuple[str, ...] = Field(
         (
@@ -128,7 +129,7 @@ class IdleSettings(StrictModel):
 
 
 class IdleTuning(IdleSettings):
-    """Settings with the values beside them that no deployment sets."""
+    """Idle settings including the values that no deployment sets."""
 
     longest_wait_ms: int = Field(20_000, ge=1_000, le=300_000)
     patience_ms: int = Field(
@@ -150,11 +151,11 @@ class IdleTuning(IdleSettings):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Say this, or have the model say something of the kind.
+    """Say this text, or have the model say something similar.
 
     Attributes:
         at_ms: when it was decided.
-        number: of the prompts in this silence, from 1.
+        number: index of the prompt in this silence, from 1.
         text: a phrase for it.
     """
 
@@ -165,7 +166,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Goodbye:
-    """Say this; ``HangUp`` follows unless the caller speaks."""
+    """Say this text; ``HangUp`` follows unless the caller speaks."""
 
     at_ms: int
     text: str
@@ -180,7 +181,7 @@ class HangUp:
 
 @dataclass(frozen=True, slots=True)
 class TurnLimit:
-    """The caller's voice has not ended for ``voice_ms``: end the turn with what was understood."""
+    """End a turn whose voice has not ended for ``voice_ms``, with the words recognised so far."""
 
     at_ms: int
     voice_ms: int
@@ -190,15 +191,15 @@ Decision = Prompt | Goodbye | HangUp | TurnLimit
 
 
 def says_goodbye(text: str) -> bool:
-    """Whether a text of any length, the bot's, ends with "bye"."""
+    """Return whether a text of the bot, of any length, ends with "bye"."""
     return ends_in(plain(text), ("bye", "goodbye"))
 
 
 class IdleWatch:
-    """The silences of one call.
+    """Monitor of the silences of one call.
 
     Args:
-        settings: see the model.
+        settings: waits and phrases; None for the defaults.
         started_ms: when the call began.
     """
 
@@ -214,37 +215,37 @@ class IdleWatch:
 
     @property
     def state(self) -> State:
-        """Whose move it is."""
+        """The current state."""
         return self._state
 
     @property
     def prompts(self) -> int:
-        """How many prompts there were in this silence."""
+        """The number of prompts in this silence."""
         return self._prompts
 
     @property
     def hears_voice(self) -> bool:
-        """Whether the caller makes a sound."""
+        """True while the caller makes a sound."""
         return self._voice_since_ms is not None
 
     def on_voice_started(self, at_ms: int) -> None:
-        """The caller makes a sound."""
+        """Register that the caller makes a sound."""
         if self._voice_since_ms is None:
             self._voice_since_ms = at_ms
 
     def on_voice_stopped(self, at_ms: int) -> None:
-        """The sound is over; whether it was a turn is not known yet."""
+        """Register that the sound is over; it is not known yet whether it was a turn."""
         self._voice_since_ms = None
         self._hold_until_ms = at_ms + self._settings.hold_ms
 
     def on_turn_ended(self, at_ms: int, text: str, *, written: bool = False) -> None:
-        """The caller's turn is over. Without words it was none.
+        """Register the end of the caller's turn. A turn without words is ignored.
 
         Args:
-            at_ms: when.
-            text: what was said.
-            written: it was typed. Who writes reads the answer and writes the next line: that takes as long as
-                somebody takes who asked for a moment.
+            at_ms: when it ended.
+            text: its words.
+            written: True for a typed turn. A caller who types reads the answer and writes the next line,
+                which takes as long as for a caller who asked for a moment.
         """
         if not text.strip():
             return
@@ -254,15 +255,15 @@ class IdleWatch:
         self._move(Event.ASKED, at_ms)
 
     def on_bot_started(self, at_ms: int) -> None:
-        """The bot is heard."""
+        """Register that the bot is heard."""
         self._move(Event.SPEAKS, at_ms)
 
     def on_bot_stopped(self, at_ms: int, text: str = "") -> None:
-        """The bot has finished, or was cut.
+        """Register that the bot has finished, or was cut.
 
         Args:
-            at_ms: when.
-            text: what was heard of it.
+            at_ms: when it stopped.
+            text: the words that were heard of it.
         """
         if self._said_farewell or (self._settings.hang_up_on_farewell and says_goodbye(text)):
             self._move(Event.DONE_GOODBYE, at_ms)
@@ -270,7 +271,7 @@ class IdleWatch:
             self._move(Event.DONE_PATIENT if self._asked_for_a_moment else Event.DONE, at_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When ``on_deadline`` is to be called; None when nothing will ever be due."""
+        """Return when ``on_deadline`` must be called; None when nothing will ever be due."""
         if self._state is State.ENDED:
             return None
         if self._voice_since_ms is not None:
@@ -279,13 +280,13 @@ class IdleWatch:
         return None if wait_ms is None else max(self._since_ms + wait_ms, self._hold_until_ms)
 
     def on_deadline(self, at_ms: int) -> Decision | None:
-        """The decision that is due at ``at_ms``, if one is."""
+        """Return the decision that is due at ``at_ms``; None when there is none."""
         deadline_ms = self.next_deadline_ms()
         if deadline_ms is None or at_ms < deadline_ms:
             return None
         if self._voice_since_ms is not None:
             voice_ms = at_ms - self._voice_since_ms
-            # A voice that goes on is reported again after as long again.
+            # A voice that continues is reported again after as long again.
             self._voice_since_ms = at_ms
             return TurnLimit(at_ms, voice_ms)
         is_last = self._prompts >= len(self._settings.prompts)
@@ -299,7 +300,7 @@ class IdleWatch:
         return HangUp(at_ms) if act is Act.HANG_UP else None
 
     def _wait_ms(self) -> int | None:
-        """How long the present state may last."""
+        """Return how long the present state may last."""
         chosen = self._settings
         if self._state in (State.BOT, State.GOODBYE):
             return chosen.bot_longest_ms
@@ -313,10 +314,10 @@ class IdleWatch:
         return max(chosen.prompt_after_ms, min(wait_ms, chosen.longest_wait_ms))
 
     def _move(self, event: Event, at_ms: int) -> Act:
-        """Take an event, by the table.
+        """Handle an event according to the table.
 
         Raises:
-            IllegalTransition: the table does not know it in this state.
+            IllegalTransition: the table has no row for it in this state.
         """
         row = TRANSITIONS.get((self._state, event))
         if row is None:

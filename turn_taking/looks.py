@@ -1,10 +1,11 @@
 """Sequential test of a voice over the bot: at each early look take the floor, leave it, or look again.
 
-In: the log odds, look by look, that a voice interrupts (``models.stt.looks``). Out: a ``LookVerdict``. The
-longer a voice lasts the surer the odds are, and the longer a caller talks against the bot; so each look has
-two bounds, and what lies between them is looked at again. After the last look the words decide.
+Inputs: for each look, the log odds that a voice interrupts (``models.stt.looks``). Output: a ``LookVerdict``.
+The longer a voice lasts, the more certain the odds are, and the longer a caller talks against the bot. So
+each look has two bounds, and odds between them lead to another look. After the last look the words decide.
 
-Pure. The bounds belong to the lines that give the odds: ``python -m evals.turns.looks`` chooses both.
+The module is pure. The bounds belong to the lines that give the odds: ``python -m evals.turns.looks`` chooses
+both.
 """
 
 from enum import Enum
@@ -47,7 +48,7 @@ class LookSettings(StrictModel):
         return self
 
     def verdict(self, look: int, log_odds: float) -> LookVerdict:
-        """Return what follows from one look; a look without bounds decides nothing."""
+        """Return the verdict of one look; a look without bounds decides nothing."""
         if not 0 <= look < len(self.take_log_odds):
             return LookVerdict.AGAIN
         if log_odds >= self.take_log_odds[look]:

@@ -1,13 +1,14 @@
-"""When is silence covered, and with what?
+"""Decide when a silence before an answer is covered, and with which phrase.
 
-A caller takes about 700 ms of quiet for a line that went dead. Whether this turn will be that late is known
-before it is: the silence that the end of the turn took has passed already, and how long answers take has been
-seen in the turns before. So a short phrase is said when, and only when, the answer is expected clearly behind
-that moment, or was expected before it and did not come. Never by a guess alone: a filler in front of an
-answer that would have come at once makes everything later.
+A caller takes about 700 ms of quiet for a line that went dead. The delay of this turn can be predicted: the
+silence that its end took has passed already, and the time that answers take has been seen in the turns
+before. So a short phrase is said only when the answer is expected clearly after that moment, or was expected
+before it and did not come. A guess alone is never enough: a filler before an answer that would have come at
+once delays it.
 
-The phrase fits what was said (a question is looked into, a statement is acknowledged) and differs from the
-one before. It is no part of the conversation. Pure; all times are milliseconds on the session clock.
+The phrase fits the caller's words (a question is looked into, a statement is acknowledged) and differs from
+the one before. It is no part of the conversation. The module is pure; all times are milliseconds on the
+session clock.
 """
 
 from collections import deque
@@ -24,7 +25,7 @@ _INVERTED_WORDS = frozenset(
 )
 _OPENINGS = frozenset("and but so or well um uh ok okay please then also".split())
 _REMEMBERED = 20
-# Of the answers seen so far, so many were there by the expected time.
+# Percentage of the answers seen so far that had begun by the expected time.
 _EXPECTED_PERCENT = 75
 
 
@@ -42,13 +43,13 @@ class MaskSettings(StrictModel):
 
 
 class MaskTuning(MaskSettings):
-    """Settings with the values beside them that no deployment sets.
+    """Masking settings including the values that no deployment sets.
 
     Attributes:
-        after_ms: quiet since the caller's last word that nobody should have to hear.
+        after_ms: longest quiet since the caller's last word that is left uncovered.
         lead_ms: from the decision to the first sound of a phrase that the voice keeps.
-        worth_ms: an answer that is expected within so long of the phrase is waited for.
-        first_patience_ms: the first answer of a call, of which nothing is known, is waited for so long.
+        worth_ms: no phrase is said when the answer is expected within so long after it.
+        first_patience_ms: wait for the first answer of a call, before any delay is known.
     """
 
     after_ms: int = Field(default=700, ge=300, le=5_000)
@@ -58,10 +59,10 @@ class MaskTuning(MaskSettings):
 
 
 class Masking:
-    """The silences of one call.
+    """Masking of the silences of one call.
 
     Args:
-        settings: see the model.
+        settings: phrases and waits; None for the defaults.
     """
 
     def __init__(self, settings: MaskSettings | None = None) -> None:
@@ -71,18 +72,18 @@ class Masking:
 
     @property
     def expected_ms(self) -> int | None:
-        """How long an answer takes from its question, by those that came so far; None before any."""
+        """Expected time from a question to its answer, by the answers so far; None before any."""
         if not self._answers_ms:
             return None
         ordered = sorted(self._answers_ms)
         return ordered[-(-len(ordered) * _EXPECTED_PERCENT // 100) - 1]
 
     def on_answer(self, took_ms: int) -> None:
-        """An answer began so long after its question."""
+        """Register that an answer began so long after its question."""
         self._answers_ms.append(took_ms)
 
     def due_ms(self, *, quiet_since_ms: int, asked_ms: int) -> int:
-        """When a phrase is to be said if there is no answer by then.
+        """Return when a phrase is to be said if there is no answer by then.
 
         Args:
             quiet_since_ms: when the caller fell silent.
@@ -95,16 +96,17 @@ class Masking:
             return max(due_ms, asked_ms + chosen.first_patience_ms)
         answer_ms = asked_ms + expected_ms
         if answer_ms <= due_ms + chosen.worth_ms:
-            # Expected in time, or so soon behind that a phrase would only delay it: overdue is another thing.
+            # The answer is expected in time, or so soon after that a phrase would only delay it: wait until
+            # it is overdue.
             return max(due_ms, answer_ms + chosen.worth_ms)
         return due_ms
 
     def covers(self, said: str) -> bool:
-        """Whether there is a phrase that fits ``said``."""
+        """Return whether there is a phrase that fits ``said``."""
         return bool(self._fitting(said))
 
     def phrase(self, said: str) -> str:
-        """What fits ``said``; empty for nothing. Each is another than the one before."""
+        """Return a phrase that fits ``said``, in rotation; empty when there is none."""
         fitting = self._fitting(said)
         if not fitting:
             return ""
@@ -116,7 +118,7 @@ class Masking:
 
 
 def is_question(text: str) -> bool:
-    """Whether the words ask for something: recognisers write no question marks, so the first words count."""
+    """Return whether the words ask for something; the first words count, as transcripts lack marks."""
     if text.rstrip().endswith("?"):
         return True
     words = text.lower().replace(",", " ").split()

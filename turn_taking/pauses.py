@@ -1,18 +1,19 @@
-"""How long people pause inside a turn, in general and this caller in particular.
+"""Estimate how long people pause inside a turn, in general and this caller in particular.
 
-In: the silences that were holds (the caller went on) with their lengths, and those that ended a turn. Out:
-the probability that a hold lasts longer than ``t``, for ``boundary`` to price a wait with.
+Inputs: the lengths of the silences that were holds (the caller continued), and the silences that ended a
+turn.
+Output: the probability that a hold lasts longer than ``t``, with which ``boundary`` prices a wait.
 
 The general law is a mixture of two log-normals, truncated to 0.2 to 5 s, that reproduces the share of holds
-which a silence timer cuts on the English set of eot-bench (55.6, 21.7, 10 and 5 % at 0.3, 0.6, 1.0 and
-1.6 s). People differ by a factor that stretches all of their pauses (the dyad effect of Cavalcanti and
-Skantze, 2025): its posterior is kept on a grid, by Bayes' rule, from the holds of this call. A hold that was
-cut short by an answer is censored: all that is known is that it was longer.
+that a silence timer cuts on the English set of eot-bench (55.6, 21.7, 10 and 5 % at 0.3, 0.6, 1.0 and 1.6 s).
+People differ by a factor that stretches all of their pauses (the dyad effect of Cavalcanti and Skantze,
+2025). Its posterior is kept on a grid, by Bayes' rule, from the holds of this call. A hold that an answer cut
+short is censored: it is only known to have been longer.
 
-How often a pause is a hold differs between people too, and between what they are asked: it is counted in the
-call, from the general share on.
+The share of pauses that are holds differs between people too, and between questions: it is counted in the
+call, starting from the general share.
 
-Pure; one object per caller.
+The module is pure; each caller has one object.
 """
 
 import functools
@@ -31,11 +32,11 @@ HOLD_SHARE = 705 / 1105
 
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """One component of a mixture.
+    """Component of a mixture.
 
     Attributes:
         weight: share before truncation.
-        median_ms: of the component.
+        median_ms: median of the component.
         sigma: standard deviation of the logarithm.
     """
 
@@ -44,25 +45,25 @@ class LogNormal:
     sigma: float
 
 
-# Fitted to the silence timer's row of eot-bench; the first is a shape, not something people do.
+# Fitted to the silence timer's row of eot-bench; the first is a shape, not a behaviour of people.
 ENGLISH = (LogNormal(0.966, 28, 1.05), LogNormal(0.034, 300, 1.15))
 
 
 def waits_ms() -> np.ndarray:
-    """The grid on which laws are tabulated: int, (steps,), from ``SHORTEST_MS`` to ``LONGEST_MS``."""
+    """Return the grid on which laws are tabulated: int, (steps,), from ``SHORTEST_MS`` to ``LONGEST_MS``."""
     return np.arange(SHORTEST_MS, LONGEST_MS + STEP_MS, STEP_MS)
 
 
 class PauseLaw:
-    """Holds of one length scale.
+    """Distribution of the lengths of holds, at one length scale.
 
     Args:
-        components: of the mixture.
-        scale: what goes beyond ``SHORTEST_MS`` is so many times as long.
+        components: components of the mixture.
+        scale: factor on the part of a length that exceeds ``SHORTEST_MS``.
 
     Attributes:
-        survival: float, (steps,): P(a hold lasts longer) at each of ``waits_ms``, given that it reaches
-            the first; 0 at the last.
+        survival: float, (steps,): P(a hold lasts longer) at each of ``waits_ms``, given that it reaches the
+            first; 0 at the last.
     """
 
     def __init__(self, components: Sequence[LogNormal] = ENGLISH, *, scale: float = 1.0) -> None:
@@ -71,21 +72,21 @@ class PauseLaw:
         self.survival = (raw - raw[-1]) / (raw[0] - raw[-1])
 
     def at(self, silence_ms: float) -> float:
-        """P(a hold lasts longer), between the steps too."""
+        """Return P(a hold lasts longer), interpolated between the steps."""
         return float(np.interp(silence_ms, waits_ms(), self.survival, left=1.0, right=0.0))
 
     def sample(self, rng: np.random.Generator) -> float:
-        """A length in ms, by inversion."""
+        """Draw a length in ms, by inversion."""
         return float(np.interp(rng.random(), self.survival[::-1], waits_ms()[::-1]))
 
 
 class CallerPauses:
-    """What is known about the pauses of one caller.
+    """Posterior of the pauses of one caller.
 
     Args:
-        components: of the general law.
+        components: components of the general law.
         spread: standard deviation of the logarithm of the factor by which callers differ; 0 learns nothing.
-        grid: how many factors are told apart.
+        grid: number of factors that are distinguished.
     """
 
     def __init__(
@@ -103,17 +104,17 @@ class CallerPauses:
 
     @property
     def survival(self) -> np.ndarray:
-        """Float, (steps,): P(a hold of this caller lasts longer) at each of ``waits_ms``."""
+        """P(a hold of this caller lasts longer) at each of ``waits_ms``: float, (steps,)."""
         return self._survival
 
     def on_hold(self, silence_ms: float) -> None:
-        """The caller went on after so long a silence."""
+        """Learn that the caller continued after so long a silence."""
         if silence_ms >= SHORTEST_MS:
             place = min(int(silence_ms - SHORTEST_MS) // STEP_MS, self._tables.shape[1] - 2)
             self._learn(self._tables[:, place] - self._tables[:, place + 1])
 
     def on_cut(self, silence_ms: float) -> None:
-        """The caller was answered after so much silence and would have gone on."""
+        """Learn that the caller was answered after so much silence and would have continued."""
         place = (min(max(silence_ms, SHORTEST_MS), LONGEST_MS) - SHORTEST_MS) / STEP_MS
         below = min(int(place), self._tables.shape[1] - 2)
         share = place - below
@@ -127,15 +128,15 @@ class CallerPauses:
 
 
 class CallerHabits:
-    """How one caller pauses: how long, and how often a pause is a hold.
+    """Habits of one caller: how long they pause, and how often a pause is a hold.
 
     The share of holds is a Beta posterior: ``hold_share`` counts as ``share_weight`` pauses that were seen
     before the call. Each pause that is judged counts as one.
 
     Args:
-        components: of the general law.
-        spread: see ``CallerPauses``; 0 learns nothing of lengths.
-        hold_share: of most people's pauses.
+        components: components of the general law.
+        spread: see ``CallerPauses``; 0 learns nothing about lengths.
+        hold_share: share of holds among most people's pauses.
         share_weight: the fewer, the faster the share is learnt; infinite learns none.
     """
 
@@ -159,7 +160,7 @@ class CallerHabits:
 
     @property
     def survival(self) -> np.ndarray:
-        """See ``CallerPauses.survival``."""
+        """P(a hold of this caller lasts longer); see ``CallerPauses.survival``."""
         return self._pauses.survival
 
     @property
@@ -172,34 +173,34 @@ class CallerHabits:
 
     @property
     def end_log_odds(self) -> float:
-        """log(P(end) / P(hold)) of a pause of which nothing is known."""
+        """Prior log(P(end) / P(hold)) of a pause, before any evidence."""
         share = self.hold_share
         return math.log((1 - share) / share)
 
     def on_hold(self, silence_ms: float) -> None:
-        """The caller went on by themselves after so long a silence."""
+        """Learn that the caller continued unprompted after so long a silence."""
         self._holds += 1
         self._pauses.on_hold(silence_ms)
 
     def on_cut(self, silence_ms: float) -> None:
-        """The turn was ended after so much silence, and the caller would have gone on."""
+        """Learn that the turn was ended after so much silence, and the caller would have continued."""
         self._holds += 1
         self._pauses.on_cut(silence_ms)
 
     def on_end(self) -> None:
-        """The turn was over."""
+        """Learn that a pause was the end of the turn."""
         self._ends += 1
 
 
 @functools.cache
 def _tables(components: tuple[LogNormal, ...], spread: float, grid: int) -> tuple[np.ndarray, np.ndarray]:
-    """(log factors, (grid,); survival, (grid, steps)): the same for all callers, so computed once."""
+    """Return (log factors, (grid,); survival, (grid, steps)): the same for all callers, so computed once."""
     log_factors = spread * (np.linspace(-2.5, 2.5, grid) if spread > 0 else np.zeros(1))
     return log_factors, np.stack([PauseLaw(components, scale=math.exp(log)).survival for log in log_factors])
 
 
 def _mixture(components: Sequence[LogNormal], silence_ms: float) -> float:
-    """P(longer), before truncation."""
+    """Return P(longer), before truncation."""
     return sum(
         part.weight * 0.5 * math.erfc(math.log(silence_ms / part.median_ms) / (part.sigma * math.sqrt(2)))
         for part in components

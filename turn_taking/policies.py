@@ -1,15 +1,14 @@
-"""The three policies for the end of a turn, chosen by ``EndpointSettings.kind``.
+"""The three policies for the end of a turn, selected by ``EndpointSettings.kind``.
 
-``timer`` waits the same time whatever it hears. ``adaptive`` (``endpointing.Endpointer``) waits by a rule of
-thumb between two times. ``predictive`` (the default of a spoken call) waits as long as is cheapest on
-everything that it has heard: the log odds of ``end_predictor``, the caller's share of holds and the caller's
-law of pauses go into ``boundary.least_cost_wait_ms``; its price and its longest wait follow from one number,
-``patience``. Where it learns, the score counts as far as it has been right in this call (``score_worth``), so
-that a useless one leaves the law of pauses. It decides anew with each piece of evidence, and asks the
-completeness model again during the silence (``LOOKS_MS``), since a look costs nothing when the turn is open
-anyway.
+``timer`` waits the same time for every turn. ``adaptive`` (``endpointing.Endpointer``) waits by a rule of
+thumb between two times. ``predictive`` (the default of a spoken call) chooses the wait that is cheapest on
+all evidence. The log odds of ``end_predictor``, the caller's share of holds and the caller's law of pauses go
+into ``boundary.least_cost_wait_ms``; its price and its longest wait follow from one number, ``patience``.
+With ``learn``, the weight of the score follows its accuracy in this call (``score_worth``), so that a useless
+score leaves the law of pauses. The policy decides again on each piece of evidence. It asks the completeness
+model again during the silence (``LOOKS_MS``), since a look costs nothing while the turn is open anyway.
 
-Pure.
+The module is pure.
 """
 
 import math
@@ -25,37 +24,37 @@ from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointSettings
 from turn_taking.pauses import SHORTEST_MS, CallerHabits
 from turn_taking.score_worth import ScoreWorth
 
-# What a cut-in costs at no patience and at the most, and the longest wait then; between them both grow by the
-# same factor for each step of patience.
+# Cost of a cut-in at no patience and at full patience, and the longest wait at each. Between the two, both
+# grow by the same factor for each step of patience.
 CUT_COSTS_MS = (600.0, 20_000.0)
 LONGEST_WAITS_MS = (450, 2_500)
 # Silences after which ``predictive`` has the model asked again while the turn is open: at most so many looks
 # in a pause after the first, 36 ms of a processor each.
 LOOKS_MS = (320,)
 # With ``learn``: a score that is worth nothing costs a policy that trusts it 2.7 times the best static wait,
-# one that doubts it 1.15 times; a true one costs up to 2 points.
+# and one that doubts it 1.15 times; a true score costs up to 2 points.
 SCORE_DOUBT = 0.2
 
 
 class SilenceTimer(TurnSilence):
-    """``timer``: the turn is over after ``timer_ms`` of silence."""
+    """``timer`` policy: the turn is over after ``timer_ms`` of silence."""
 
     def wait_ms(self) -> int:
-        """Silence after which the turn is over."""
+        """Return the silence after which the turn is over."""
         return self._settings.timer_ms
 
     def is_complete(self, probability: float, *, filler_log_odds: float | None = None) -> bool:
-        """No evidence shortens the wait."""
+        """Return True: no evidence shortens the wait."""
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a wait is weighed against.
+    """Cost against which a wait is weighed.
 
     Attributes:
-        cut_cost_ms: how much waiting of everybody one cut-in is worth.
-        longest_ms: no silence is waited out longer.
+        cut_cost_ms: waiting, over all callers, that equals one cut-in.
+        longest_ms: longest silence that is waited out.
     """
 
     cut_cost_ms: float
@@ -63,11 +62,11 @@ class Price:
 
 
 class PricedPolicy(TurnSilence):
-    """Wait as long as costs least on everything that was heard, decided anew with each piece of evidence.
+    """Wait as long as costs least on all evidence, decided again on each piece of it.
 
     Args:
-        settings: see the model.
-        price: of a wait.
+        settings: settings of the endpoint; None for the defaults.
+        price: the price of a wait.
         looks_ms: silences after which the model is asked again, while the turn is still open.
         doubt: where it learns, the probability that the score does not fit the speech of a call; 0: trusted.
     """
@@ -85,23 +84,23 @@ class PricedPolicy(TurnSilence):
         self._looks_ms = tuple(looks_ms)
         self._caller = self._habits or CallerHabits(spread=0.0)
         self._worth = ScoreWorth(doubt=doubt if self._settings.learn else 0.0)
-        # The deadline is asked for more often than anything changes.
+        # The deadline is requested more often than anything changes.
         self._computed: tuple[float, np.ndarray, int] | None = None
 
     def wait_ms(self) -> int:
-        """Silence after which the turn is over, from what is known now."""
+        """Return the silence after which the turn is over, on the present evidence."""
         return self._wait_ms(self._completeness, self._filler_log_odds)
 
     def end_log_odds(self) -> float:
-        """log(P(the turn is over) / P(hold)) on everything that is known."""
+        """Return log(P(the turn is over) / P(hold)) on all present evidence."""
         return self._log_odds(self._completeness, self._filler_log_odds)
 
     def is_complete(self, probability: float, *, filler_log_odds: float | None = None) -> bool:
-        """Whether the shortest wait follows from such a probability already."""
+        """Return whether such a probability already gives the shortest wait."""
         return self._wait_ms(probability, filler_log_odds) <= SHORTEST_MS
 
     def next_look_ms(self) -> int | None:
-        """The first of ``looks_ms`` that lies ahead and before the deadline."""
+        """Return when the next of ``looks_ms`` is due; None when none precedes the deadline."""
         deadline_ms = self.next_deadline_ms()
         if deadline_ms is None or self._silent_since_ms is None:
             return None
@@ -110,7 +109,7 @@ class PricedPolicy(TurnSilence):
         return int(look_ms) if look_ms < deadline_ms else None
 
     def grounds(self) -> Grounds:
-        """What speaks for an end now."""
+        """Return the present evidence for an end."""
         return self._grounds(self._completeness, self._filler_log_odds)
 
     def _judged(self, grounds: Grounds | None, *, ended: bool) -> None:
@@ -135,15 +134,15 @@ class PricedPolicy(TurnSilence):
 
     @abstractmethod
     def _grounds(self, completeness: float | None, filler_log_odds: float | None) -> Grounds:
-        """Weigh what was heard."""
+        """Weigh the evidence."""
 
 
 class PredictivePolicy(PricedPolicy):
-    """``predictive``: the wait that costs least by ``EndPredictor``, at the price of ``patience``.
+    """``predictive`` policy: the wait that costs least by ``EndPredictor``, at the price of ``patience``.
 
     Args:
-        settings: see the model.
-        predictor: weighs what was heard; None for the one that ships.
+        settings: settings of the endpoint; None for the defaults.
+        predictor: weighs the evidence; None for the one that ships.
     """
 
     def __init__(
@@ -156,7 +155,7 @@ class PredictivePolicy(PricedPolicy):
 
     @property
     def wants_voice_end(self) -> bool:
-        """Return whether ``on_voice_end`` would be listened to."""
+        """True when the predictor uses ``on_voice_end``."""
         return self._predictor.hears_voice_end
 
     def _grounds(self, completeness: float | None, filler_log_odds: float | None) -> Grounds:
@@ -169,7 +168,7 @@ class PredictivePolicy(PricedPolicy):
             self._looked_ms,
             self._signs(),
         )
-        # Words are read once for each change, not for each look.
+        # Words are analysed once for each change, not for each look.
         unheard = replace(signs, completeness=None, filler_log_odds=None, looked_ms=0)
         if self._weighed is None or self._weighed[0] != unheard:
             self._weighed = unheard, self._predictor.other_log_odds(unheard)
@@ -178,7 +177,7 @@ class PredictivePolicy(PricedPolicy):
 
 
 def price_of(patience: float) -> Price:
-    """Return what this patience stands for."""
+    """Return the price that corresponds to a patience of 0..1."""
     (cheap, dear), (short, long) = CUT_COSTS_MS, LONGEST_WAITS_MS
     return Price(cheap * (dear / cheap) ** patience, round(short * (long / short) ** patience))
 
@@ -191,5 +190,5 @@ _POLICIES: dict[str, type[TurnSilence]] = {
 
 
 def endpoint_policy(settings: EndpointSettings) -> EndpointPolicy:
-    """The policy that ``settings.kind`` names, for one call."""
+    """Create the policy that ``settings.kind`` names, for one call."""
     return _POLICIES[settings.kind](settings)

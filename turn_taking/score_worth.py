@@ -1,15 +1,16 @@
-"""How much of what a completeness score claims is true in this call.
+"""Learn how far the claims of a completeness score hold in this call.
 
-A score is calibrated on some speech and used on other: another microphone, another accent, a synthetic voice.
-What it claims there, log odds of an end, may then be worth less than it says, or nothing. In: each pause that
-was judged, with what the score had claimed and what was known without it. Out: log odds of an end on both.
+A score is calibrated on one kind of speech and used on others: another microphone, another accent, a
+synthetic voice. Its claims there, log odds of an end, may be worth less than stated, or nothing. Inputs: each
+pause that was judged, with the claim of the score and the log odds without it. Output: log odds of an end on
+both.
 
-The claim of a pause is taken ``worth`` times, with a worth that is the same for a whole call. Its posterior
-is kept on a grid, by Bayes' rule: the likelihood of an end is the logistic function of what was known without
-the score and the claim times the worth. A score that is worth nothing falls towards 0 within a few turns, and
-what is left is the law of pauses.
+The claim of a pause is multiplied by a ``worth`` that is the same for a whole call. Its posterior is kept on
+a grid, by Bayes' rule: the likelihood of an end is the logistic function of the log odds without the score
+plus the claim times the worth. The worth of a useless score falls towards 0 within a few turns, which leaves
+the law of pauses.
 
-Pure; one object per call.
+The module is pure; each call has one object.
 """
 
 import math
@@ -19,13 +20,13 @@ import numpy as np
 STEPS = 21
 # A cautious score may be worth more than it claims.
 MOST = 2.0
-# How much worths differ around 1 where the score fits the speech: with it, a score of the calibrated kind is
+# Spread of worths around 1 where the score fits the speech: with it, a score of the calibrated kind is
 # believed as it is.
 SPREAD = 0.2
 
 
 class ScoreWorth:
-    """What is known about the score in one call.
+    """Posterior of the worth of the score in one call.
 
     Args:
         doubt: probability, before the call, that the score does not fit its speech: then any worth from 0 to
@@ -45,10 +46,10 @@ class ScoreWorth:
         return float(self._weights @ self._grid)
 
     def end_log_odds(self, *, claimed: float, otherwise: float) -> float:
-        """Log odds of an end on both: those of the mean probability over all worths.
+        """Return the log odds of an end on both: those of the mean probability over all worths.
 
-        A claim is believed less the surer it is, while it may be worth nothing: one that is all wrong would
-        otherwise cost most.
+        While the claim may be worth nothing, it is believed less the more certain it is: a wrong certain
+        claim would otherwise cost most.
         """
         if len(self._grid) == 1:
             return otherwise + claimed
@@ -58,12 +59,12 @@ class ScoreWorth:
         return math.log(end) - math.log(hold)
 
     def on_pause(self, *, claimed: float, otherwise: float, ended: bool) -> None:
-        """A pause was judged.
+        """Learn from a pause that was judged.
 
         Args:
             claimed: log odds of an end by the score alone.
             otherwise: log odds of an end by everything else, the general share of ends included.
-            ended: what it was.
+            ended: True when the pause ended the turn.
         """
         if len(self._grid) == 1 or not claimed:
             return

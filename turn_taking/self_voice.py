@@ -1,11 +1,12 @@
-"""Is what voice activity hears the bot itself?
+"""Decide whether the voice that was detected is the bot itself.
 
-Behind an echo canceller two things can still sound like a caller: what the canceller has not learnt yet, and
-the echo of a loudspeaker that is too loud for it. Both follow what is being played, in level and in rhythm,
-and both say the bot's own words. ``SelfVoice`` compares levels, frame by frame; ``OwnWords`` compares a
-transcript with what was said lately. Neither stops a voice: they tell barge-in what not to take for a caller.
+After an echo canceller two things can still sound like a caller: echo that the canceller has not learnt yet,
+and the echo of a loudspeaker that is too loud for it. Both follow the played audio, in level and in rhythm,
+and both contain the bot's own words. ``SelfVoice`` compares levels, frame by frame; ``OwnWords`` compares a
+transcript with the bot's recent words. Neither stops a voice: barge-in uses them to exclude sounds that are
+no caller.
 
-Pure: events and times in, answers out.
+The module is pure: events and times in, answers out.
 """
 
 from collections import deque
@@ -18,14 +19,14 @@ from pydantic import Field
 from core.strict_model import StrictModel
 
 FRAME_MS = 10
-# Reverberation and the canceller's own delay: a sound that was played explains what is heard so much later.
+# Reverberation and the canceller's own delay: played audio explains a sound that arrives up to so much later.
 HOLD_MS = 120
-# Quieter than this nothing is played.
+# Below this level nothing is played.
 SILENCE_DB = -55.0
 
 
 class SelfVoiceSettings(StrictModel):
-    """What counts as the bot's own voice."""
+    """Thresholds for the bot's own voice."""
 
     look_ms: int = Field(default=320, ge=100, le=2_000, description="what is looked at")
     first_return_db: float = Field(
@@ -43,10 +44,11 @@ class SelfVoiceSettings(StrictModel):
 
 
 class SelfVoice:
-    """Levels of one call.
+    """Comparison of the levels of one call.
 
-    Learns how much of what is played is left behind the canceller: the level over that of what is played, at
-    which nine of ten frames lie. It moves by a fixed step, so that a caller's sentence raises it by little.
+    Learns the residual of the played audio after the canceller: the level, relative to the played audio,
+    below which nine of ten frames lie. It moves by a fixed step, so that a caller's sentence raises it by
+    little.
     """
 
     STEP_DB = 0.15
@@ -60,7 +62,7 @@ class SelfVoice:
         self.return_db = self._settings.first_return_db
 
     def on_frame(self, *, left_db: float, far_db: float) -> None:
-        """Levels of 10 ms: what is left behind the canceller, and what was played and is heard now."""
+        """Add levels of 10 ms: the residual after the canceller, and the played audio audible now."""
         self._left.append(left_db)
         self._far.append(far_db)
         loudest_db = self._held_db(len(self._far))
@@ -72,12 +74,12 @@ class SelfVoice:
                 self.return_db -= self.STEP_DB * (1 - self.QUANTILE)
 
     def forget(self) -> None:
-        """Nothing more is told: no voice is the bot's own from here on."""
+        """Forget all levels: no voice is the bot's own until new ones arrive."""
         self._left.clear()
         self._far.clear()
 
     def is_own(self) -> bool:
-        """Whether the last ``look_ms`` can be explained by what is played."""
+        """Return whether the played audio explains the last ``look_ms``."""
         settings = self._settings
         ends = range(len(self._far) - len(self._left) + 1, len(self._far) + 1)
         held = [self._held_db(end) for end in ends]
@@ -86,7 +88,7 @@ class SelfVoice:
             for left_db, far_db in zip(self._left, held, strict=True)
             if far_db > SILENCE_DB
         ]
-        # The caller's own stretch: where nothing is played there is nothing to compare with.
+        # A stretch of the caller alone: where nothing is played there is nothing to compare.
         if not over or len(over) < len(self._left) // 2:
             return False
         louder_db = float(np.percentile(over, 75))
@@ -95,7 +97,7 @@ class SelfVoice:
         return louder_db <= settings.alike_louder_db and self.likeness() >= settings.alike
 
     def likeness(self) -> float:
-        """Correlation of the rhythms of both, -1..1; 0 when one has none."""
+        """Return the correlation of both rhythms, -1..1; 0 when one has none."""
         left = np.maximum(np.array(self._left), -90.0)
         far = np.maximum(np.array(self._far)[-len(left) :], -90.0) if len(left) else left
         if len(left) < 2 or left.std() < 1.0 or far.std() < 1.0:
@@ -108,12 +110,12 @@ class SelfVoice:
 
 
 class OwnWords:
-    """What the bot said lately, to be compared with what was understood.
+    """Recent words of the bot, for comparison with a transcript.
 
     Args:
         keep_ms: how long a word may come back: echo, recognition and its delay.
-        share: from this share on, words are the bot's own.
-        least_words: fewer say nothing.
+        share: share from which words are the bot's own.
+        least_words: fewer words decide nothing.
     """
 
     def __init__(self, *, keep_ms: int = 6_000, share: float = 0.7, least_words: int = 2) -> None:
@@ -123,12 +125,12 @@ class OwnWords:
         self._said: deque[tuple[int, str]] = deque()
 
     def said(self, text: str, at_ms: int) -> None:
-        """The bot said these words, the last of them at ``at_ms``."""
+        """Record words of the bot, the last of them at ``at_ms``."""
         self._said.extend((at_ms, word) for word in _words(text))
         self._forget(at_ms)
 
     def explains(self, text: str, at_ms: int) -> bool:
-        """Whether what was understood at ``at_ms`` is what the bot said, in its order."""
+        """Return whether words recognised at ``at_ms`` are those of the bot, in its order."""
         self._forget(at_ms)
         heard = _words(text)
         if len(heard) < self._least_words or not self._said:
@@ -136,7 +138,7 @@ class OwnWords:
         return self.share_of(heard) >= self._share
 
     def share_of(self, heard: list[str]) -> float:
-        """Which share of the words stands in the same order among what was said."""
+        """Return the share of the words that stand in the same order among the bot's."""
         said = [word for _, word in self._said]
         matcher = SequenceMatcher(None, said, heard, autojunk=False)
         matched = sum(block.size for block in matcher.get_matching_blocks())

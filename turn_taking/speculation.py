@@ -1,16 +1,15 @@
-"""What is the caller going to have said, should this pause be the end of the turn?
+"""Guess the words of the caller's turn, should this pause be its end.
 
-In: pauses and voices as voice activity reports them, the recogniser's words, partial and final. Out: the text
-that the turn would have if it ended now, at most ``guesses`` times a turn when final words come and as often
-at other moments. A guess costs a question to the
-model and nothing else: its answer is held until the turn has ended with the same words, and is thrown away
-otherwise. So a guess is made as early as there is something to guess, which is when the voice may have ended,
-and again when the words changed. The words that were not guessed (``so_far``) are for models that can read a
-question before it is whole.
+Inputs: pauses and voices as voice activity reports them, and the recogniser's partial and final words.
+Output: the text that the turn would have if it ended now, at most ``guesses`` times a turn when final words
+come and as often at other moments. A guess costs one request to the model and nothing else: its answer is
+held until the turn has ended with the same words, and is discarded otherwise. So a guess is made as early as
+there are words to guess, which is when the voice may have ended, and again when the words change. The words
+that were not guessed (``so_far``) are for models that can read a question before it is whole.
 
-Words are taken as they are: a partial of the embedded recogniser is what its final says in two turns of
-three, 100 ms into a pause in one of two. Nothing is guessed before the turn is open: what is said over the
-bot may not be meant, and its words belong to the turn when it is. Pure; all state is that of the turn.
+Words are used as they are: a partial of the embedded recogniser equals its final in two turns of three, and
+in one of two 100 ms into a pause. Nothing is guessed before the turn is open: words over the bot may not be
+meant, and they belong to the turn when they are. The module is pure; all state is that of the turn.
 """
 
 from typing import Literal
@@ -21,7 +20,7 @@ from core.strict_model import StrictModel
 
 
 class SpeculationSettings(StrictModel):
-    """When the model is asked before the turn is over."""
+    """Conditions for requests to the model before the turn is over."""
 
     on: Literal["off", "finals", "partials"] = Field(
         "partials",
@@ -40,10 +39,10 @@ class SpeculationSettings(StrictModel):
 
 
 class Guesser:
-    """Of one call.
+    """Guesses of one call.
 
     Args:
-        settings: see the model.
+        settings: which words are guessed, and how often; None for the defaults.
     """
 
     def __init__(self, settings: SpeculationSettings | None = None) -> None:
@@ -51,55 +50,55 @@ class Guesser:
         self.reset()
 
     def reset(self) -> None:
-        """The next words belong to another turn."""
+        """Forget the turn: the next words belong to another one."""
         self._said = ""
         self._partial = ""
         self._quiet = False
         self._open = False
         self._guess: str | None = None
-        # Counted apart: the final words are worth most, and the pauses before them spend the others.
+        # Counted separately: the final words are worth most, and the pauses before them spend the others.
         self._made = {"partials": 0, "finals": 0}
 
     def on_turn(self) -> str | None:
-        """The turn is open; voice and words may have come before that."""
+        """Open the turn and return the text to guess, if any; voice and words may have come before that."""
         self._open = True
         return self._next()
 
     def on_abandoned(self) -> bool:
-        """The open turn was none; whether a guess is void by that."""
+        """Abandon the open turn; return whether this voids a guess."""
         void = self._guess is not None
         self.reset()
         return void
 
     def on_voice(self) -> bool:
-        """The caller speaks; whether a guess is void by that."""
+        """Register that the caller speaks; return whether this voids a guess."""
         self._quiet = False
         void, self._guess = self._guess is not None, None
         return void
 
     def on_pause(self) -> str | None:
-        """The voice may have ended, or has: the text to guess, if it is a new one."""
+        """Register that the voice has ended or may have; return the text to guess, if it is a new one."""
         self._quiet = True
         return self._next()
 
     def on_resume(self) -> None:
-        """It had not: what it says will show whether the guess still holds."""
+        """Register that the voice had not ended: its words will show whether the guess still holds."""
         self._quiet = False
 
     def on_partial(self, text: str) -> str | None:
-        """What is understood so far of the words behind the last final ones."""
+        """Register partial words since the last final ones; return the text to guess, if it is a new one."""
         self._partial = text
         return self._next()
 
     def on_final(self, text: str) -> str | None:
-        """Final words; they add to those before."""
+        """Register final words, which add to those before; return the text to guess, if it is a new one."""
         self._said = f"{self._said} {text}".strip()
         self._partial = ""
         return self._next(is_final=True)
 
     @property
     def so_far(self) -> str | None:
-        """What the open turn has said, and was not guessed; None without words."""
+        """Words of the open turn that were not guessed; None without any, or when nothing is read ahead."""
         if not self._open or not self._settings.reads_ahead:
             return None
         text = f"{self._said} {self._partial}".strip()

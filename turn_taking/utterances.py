@@ -1,13 +1,13 @@
-"""What a short stretch of the caller's voice is: a backchannel, a command to stop, an answer, or talk.
+"""Classify a short stretch of the caller's voice: a backchannel, a command to stop, an answer, or talk.
 
-In: what was understood of it, with confidences, and how it sounds: how long its stretches of voice last and
-how loud they are. Out: one ``Kind``. Nothing is concluded from words alone, because a recogniser has to write
-something: PocketSphinx writes "them" for "mhm". A word that a hum is heard as counts for nothing while the
-sound is no longer than a hum, words that were hardly understood count for nothing at all, and words that do
-not fill the voice do not describe it. Where words say nothing, the sound decides, and it can only tell what
-is surely short: "no telling" (``UNCLEAR``) is an answer.
+Inputs: the recognised words with their confidences, and the sound: the lengths of its stretches of voice and
+its level. Output: one ``Kind``. Words alone prove nothing, because a recogniser has to write something:
+PocketSphinx writes "them" for "mhm". A word that recognisers write for a hum counts for nothing while the
+sound is no longer than a hum. Words of low confidence count for nothing at all, and words that do not fill
+the voice do not describe it. Where words are no evidence, the sound decides. The sound only identifies what
+is certainly short, so that "undecided" (``UNCLEAR``) is a possible result.
 
-Pure. English is built in; a deployment in another language brings its ``Vocabulary``.
+The module is pure. English is built in; a deployment in another language supplies its ``Vocabulary``.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from core.tuning import tuned
 
 
 class Kind(Enum):
-    """What an utterance is."""
+    """Kind of an utterance."""
 
     NOISE = "noise"
     UNCLEAR = "unclear"
@@ -33,12 +33,12 @@ class Kind(Enum):
 
     @property
     def claims_floor(self) -> bool:
-        """Whether somebody who says this wants to be heard. One who says "well" or "but" does."""
+        """True when the speaker wants the floor; "well" and "but" claim it too."""
         return self in (Kind.HESITATION, Kind.ANSWER, Kind.STOP, Kind.SUBSTANTIVE)
 
     @property
     def leaves_floor(self) -> bool:
-        """Whether somebody who says this surely does not. ``UNCLEAR`` does neither."""
+        """True when the speaker surely does not want the floor. ``UNCLEAR`` neither claims nor leaves it."""
         return self in (Kind.NOISE, Kind.BACKCHANNEL, Kind.FILLER)
 
 
@@ -51,16 +51,16 @@ class Vocabulary:
     """Phrases of a language, lower case without punctuation, words joined by one space.
 
     Attributes:
-        affirmative: agree; also backchannels, unless a question is open.
+        affirmative: phrases that agree; also backchannels, unless a question is open.
         negative: answers that are no backchannels.
-        backchannels: of a listener who goes on listening.
-        fillers: sounds of somebody who holds the floor or is about to take it.
-        hesitations: words without content with which somebody takes the floor.
-        stops: have the bot stop, now.
-        polite: may stand around all of these.
-        stop_tails: may stand behind a stop.
-        hums: what recognisers write for a hum, and what alone says nothing.
-        questions: ask in one word.
+        backchannels: phrases of a listener who continues to listen.
+        fillers: sounds of a speaker who holds the floor or is about to take it.
+        hesitations: words without content that take the floor.
+        stops: commands that stop the bot at once.
+        polite: words that may stand around all of these.
+        stop_tails: words that may follow a stop.
+        hums: words that recognisers write for a hum, which alone are no evidence.
+        questions: questions of one word.
     """
 
     affirmative: frozenset[str]
@@ -111,10 +111,10 @@ ENGLISH = Vocabulary(
 
 
 class UtteranceSettings(StrictModel):
-    """Where the lines are. Lengths are those of the voice, without the detector's lag.
+    """Phrases and thresholds. Lengths are those of the voice, without the detector's lag.
 
-    The longest hum and backchannel follow Full-Duplex-Bench, whose backchannels last 0.25 to 0.7 s. Of
-    PocketSphinx's words the right ones have a median confidence of 0.90 and the wrong ones of 0.26.
+    The longest hum and backchannel follow Full-Duplex-Bench, whose backchannels last 0.25 to 0.7 s. The
+    median confidence of PocketSphinx is 0.90 for right words and 0.26 for wrong ones.
     """
 
     more_stops: tuple[str, ...] = Field((), description="further phrases that stop the bot")
@@ -122,7 +122,7 @@ class UtteranceSettings(StrictModel):
 
 
 class UtteranceTuning(UtteranceSettings):
-    """Settings with the values beside them that no deployment sets."""
+    """Utterance settings including the values that no deployment sets."""
 
     noise_ms: int = Field(
         100, ge=0, le=1_000, description="a sound that is shorter, without words, is no voice"
@@ -138,7 +138,7 @@ class UtteranceTuning(UtteranceSettings):
     word_confidence: float = Field(
         0.4, ge=0, le=1, description="a word that was understood worse is not counted"
     )
-    # Hardly any sound is taken for just these words: 0.15 finds 8 of 9 that PocketSphinx heard from three
+    # Hardly any sound is taken for just these words: 0.15 finds 8 of 9 that PocketSphinx recognised in three
     # synthetic voices ("stop", "wait", "hold on"), 0.5 finds 5.
     stop_confidence: float = Field(
         0.15, ge=0, le=1, description="the same for a word that stops the bot, when nothing else was said"
@@ -162,15 +162,15 @@ class UtteranceTuning(UtteranceSettings):
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """What is known of a stretch of the caller's voice.
+    """Facts about a stretch of the caller's voice.
 
     Attributes:
-        text: what was understood, up to now or at last; empty when nothing was.
+        text: the words so far, or the final ones; empty when there are none.
         confidences: 0..1, one for each word that spaces divide, or one for all of them; empty from a
-            recogniser that does not say, which is believed.
-        stretches_ms: lengths of its stretches of voice, in order; the last one may be going on.
-        is_over: no more of it will come.
-        level_db: how loud it is beside this caller's usual voice; None when that is not known.
+            recogniser that does not report them, which is believed.
+        stretches_ms: lengths of its stretches of voice, in order; the last one may not have ended.
+        is_over: True when no more of it will come.
+        level_db: its level relative to this caller's usual voice; None when that is not known.
     """
 
     text: str = ""
@@ -181,12 +181,12 @@ class Utterance:
 
     @property
     def voiced_ms(self) -> int:
-        """All of its voice."""
+        """Total length of its voice."""
         return sum(self.stretches_ms)
 
 
 class _Part(Enum):
-    """What a phrase is taken for; the order is that of precedence."""
+    """Classification of a phrase; the order is that of precedence."""
 
     STOP = "stops"
     NEGATIVE = "negative"
@@ -199,7 +199,7 @@ class _Part(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Phrase:
-    """A phrase of an utterance and how well its worst word was understood."""
+    """A phrase of an utterance and the confidence of its worst word."""
 
     text: str
     part: _Part
@@ -208,7 +208,7 @@ class _Phrase:
 
 @dataclass(frozen=True, slots=True)
 class _Lexicon:
-    """A vocabulary, made ready to be looked up."""
+    """A vocabulary, prepared for lookups."""
 
     parts: dict[str, _Part]
     longest: int
@@ -219,22 +219,22 @@ class _Lexicon:
 
 
 def plain(text: str) -> list[str]:
-    """The words of a text as the vocabulary writes them: lower case, no punctuation, hyphens divide."""
+    """Return the words of a text in the vocabulary's form: lower case, no punctuation, hyphens divide."""
     spaced = text.lower().replace("\u2019", "'").replace("-", " ")
     return [word for raw in spaced.split() if (word := raw.strip(" .,!?;:\"'()[]…"))]
 
 
 def asks(text: str) -> bool:
-    """Whether the last sentence of a text is written as a question."""
+    """Return whether the last sentence of a text is written as a question."""
     return text.rstrip(" \"')]}\u201d\u2019").endswith("?")
 
 
 class Classifier:
-    """Tells what utterances are. Holds nothing of a call.
+    """Classifier of utterances. Holds no state of a call.
 
     Args:
-        settings: see the model.
-        vocabulary: of the language that is spoken.
+        settings: thresholds and further phrases; None for the defaults.
+        vocabulary: words of the language that is spoken.
     """
 
     def __init__(
@@ -244,17 +244,17 @@ class Classifier:
         self._lexicon = _lexicon(self.settings, vocabulary)
 
     def kind(self, utterance: Utterance, *, question_open: bool = False) -> Kind:
-        """What the utterance is, as far as it is known.
+        """Return the kind of the utterance, as far as it is known.
 
         Args:
             utterance: the sound and its words.
-            question_open: the bot has just asked something: "yeah" is an answer then.
+            question_open: True when the bot has just asked something: "yeah" is an answer then.
         """
         words = _believed(utterance)
         if self._stops(words):
             return Kind.STOP
         if utterance.level_db is not None and utterance.level_db <= self.settings.quiet_db:
-            # Somebody else in the room, or a television: it may well be understood.
+            # Another person in the room, or a television: its words may well be recognised.
             return Kind.NOISE
         understood = self._understood(words)
         if not understood or 2 * len(understood) < len(words):
@@ -266,10 +266,11 @@ class Classifier:
         return self._kind_of_talk(utterance, understood)
 
     def may_be_backchannel(self, text: str) -> bool:
-        """Whether words, however unsure, begin as those of a listener and hold at most one more.
+        """Return whether words, however unsure, begin as a listener's and contain at most one more.
 
-        A recogniser that is not sure yet writes "okay i" for the "okay" that it is sure of later: too little
-        to judge by, enough to listen on for a moment. What it writes for any vowel ("oh") is no such word.
+        A recogniser that is not sure yet writes "okay i" for the "okay" of its final result: too little to
+        judge by, enough to wait for a moment. A word that recognisers write for any vowel ("oh") does not
+        count.
         """
         phrases = self._phrases([(word, 1.0) for word in plain(text)])
         listening = 0
@@ -285,15 +286,16 @@ class Classifier:
         return phrase.part is _Part.BACKCHANNEL and phrase.text not in self._lexicon.hums
 
     def is_claim(self, utterance: Utterance, *, least_words: int) -> bool:
-        """Whether somebody refuses ("no"), or asks or says something in at least so many words."""
+        """Return whether the speaker refuses ("no"), or asks or says something in at least so many words."""
         phrases = self._phrases(self._understood(_believed(utterance)))
         if any(phrase.part is _Part.NEGATIVE for phrase in phrases):
             return True
         return self.content_words(utterance) >= least_words
 
     def says_the_same(self, text: str, command: str) -> bool:
-        """Whether two engines heard one thing in a short voice: the same words, of weight, or each a question
-        of one word.
+        """Return whether two engines recognised the same in a short voice.
+
+        This holds for the same words, if they have weight, or when each is a question of one word.
         """
         words, others = plain(text), plain(command)
         if len(words) == len(others) == 1 and words[0] in self._lexicon.questions:
@@ -301,7 +303,7 @@ class Classifier:
         return words == others and self.content_words(Utterance(command)) > 0
 
     def content_words(self, utterance: Utterance) -> int:
-        """How many words were understood that are more than a sign of listening or of life."""
+        """Return the number of recognised words that are more than a sign of listening or of life."""
         phrases = self._phrases(self._understood(_believed(utterance)))
         return sum(
             len(phrase.text.split())
@@ -316,9 +318,9 @@ class Classifier:
     def _without_hums(
         self, utterance: Utterance, understood: list[tuple[str, float]]
     ) -> list[tuple[str, float]]:
-        """The words but for those that the end of a short sound is heard as, where others are left.
+        """Remove the words that recognisers write for the end of a short sound, where others are left.
 
-        One with which somebody takes the floor ("but") is one of those when it is not well understood.
+        A word that takes the floor ("but") is removed too when its confidence is low.
         """
         if not 0 < utterance.voiced_ms <= self.settings.hum_ms:
             return understood
@@ -334,7 +336,10 @@ class Classifier:
         return [(word, phrase.confidence) for phrase in kept for word in phrase.text.split()]
 
     def _stops(self, words: list[tuple[str, float]]) -> bool:
-        """A stop, with nothing of weight around it: "okay, wait a second", not "the wait is long"."""
+        """Return whether the words are a stop, with nothing of weight around it.
+
+        "okay, wait a second" is one, "the wait is long" is not.
+        """
         phrases = self._phrases(words)
         before = (_Part.BACKCHANNEL, _Part.FILLER, _Part.NEGATIVE, _Part.HESITATION, _Part.POLITE)
         start = 0
@@ -348,7 +353,7 @@ class Classifier:
         return phrases[start].confidence >= self.settings.stop_confidence
 
     def _kind_by_words(self, phrases: list[_Phrase], question_open: bool) -> Kind | None:
-        """What the words say, None when they are talk."""
+        """Return the kind by the words alone; None when they are talk."""
         parts = {phrase.part for phrase in phrases}
         light = {_Part.BACKCHANNEL, _Part.FILLER, _Part.POLITE}
         if question_open and parts <= light | {_Part.NEGATIVE, _Part.HESITATION}:
@@ -371,13 +376,13 @@ class Classifier:
         return Kind.SUBSTANTIVE
 
     def _filled(self, utterance: Utterance, understood: list[tuple[str, float]]) -> bool:
-        """Whether the words account for the voice: one "yeah" in 3 s is what was understood of them."""
+        """Return whether the words account for the voice: one "yeah" in 3 s is only a part of it."""
         return utterance.voiced_ms <= self.settings.word_ms * max(1, len(understood))
 
     def _kind_by_sound(self, utterance: Utterance) -> Kind:
         chosen = self.settings
         if not utterance.is_over:
-            # What begins like a hum may go on as anything.
+            # A sound that begins like a hum may continue as anything.
             return Kind.UNCLEAR
         stretches_ms = utterance.stretches_ms
         longest_ms = max(stretches_ms, default=0)
@@ -390,7 +395,7 @@ class Classifier:
         return Kind.BACKCHANNEL if len(stretches_ms) <= chosen.most_stretches else Kind.UNCLEAR
 
     def _phrases(self, words: list[tuple[str, float]]) -> list[_Phrase]:
-        """The words as the longest phrases that the vocabulary knows."""
+        """Return the words as the longest phrases of the vocabulary."""
         found = []
         at = 0
         while at < len(words):
@@ -407,10 +412,10 @@ class Classifier:
 
 
 def _believed(utterance: Utterance) -> list[tuple[str, float]]:
-    """Each word with its confidence.
+    """Return each word with its confidence.
 
     Raises:
-        ValueError: there are neither as many confidences as words, nor one, nor none.
+        ValueError: the number of confidences is neither that of the words, nor one, nor none.
     """
     raw = utterance.text.split()
     given = utterance.confidences or (1.0,)

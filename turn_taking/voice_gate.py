@@ -1,12 +1,13 @@
-"""Where does a voice begin and end?
+"""Decide where a voice begins and ends.
 
-In: the probability of voice and the power of one window of audio after the other. Out: ``GateEvent``s, and at
-which sample of the stream the last voice began and ended. Two counters decide: so many windows of voice in a
-row begin it, so many without end it. A window counts when the model is sure enough and the last 400 ms were
-loud enough: loudness is that of a gating block of ITU-R BS.1770-5 without its K-weighting, which costs twice
-as much as the network does, while the gate only has to tell a caller from a room.
+Inputs: for each window of audio in order, the probability of voice and the power. Outputs: ``GateEvent``s,
+and the samples of the stream at which the last voice began and ended. Two counters decide: a number of
+windows of voice in a row begins it, a number without ends it. A window counts when the model is certain
+enough and the last 400 ms were loud enough. Loudness is that of a gating block of ITU-R BS.1770-5 without its
+K-weighting. The K-weighting costs twice as much as the network does, while the gate only has to distinguish a
+caller from a room.
 
-Pure. One object for each caller; windows all have one length.
+The module is pure. Each caller has one object; all windows have one length.
 """
 
 import math
@@ -19,7 +20,7 @@ LEVEL_WINDOWS = 3
 
 
 class GateState(Enum):
-    """What is heard."""
+    """State of the gate."""
 
     QUIET = "quiet"
     STARTING = "starting"
@@ -28,7 +29,7 @@ class GateState(Enum):
 
 
 class GateEvent(Enum):
-    """What a window brought."""
+    """Change that a window caused."""
 
     ONSET = "a voice may have begun"
     STARTED = "it has"
@@ -38,20 +39,20 @@ class GateEvent(Enum):
 
 
 class VoiceGate:
-    """One caller.
+    """Voice gate of one caller.
 
     Args:
-        window_samples: of a window.
-        rate_hz: of the audio.
-        start_ms: voice before speech has begun.
-        stop_ms: quiet before it has ended.
-        pause_ms: quiet that is told as a possible end.
-        confidence: from here on a window holds a voice.
-        least_db: of loudness, dB full scale.
+        window_samples: length of a window.
+        rate_hz: sample rate of the audio.
+        start_ms: voice after which speech has begun.
+        stop_ms: quiet after which it has ended.
+        pause_ms: quiet that is reported as a possible end.
+        confidence: probability from which a window holds a voice.
+        least_db: least loudness, dB full scale.
 
     Attributes:
-        position: samples that were judged.
-        started_sample: where the last voice was first heard; None before any.
+        position: number of samples judged.
+        started_sample: where the last voice began; None before any.
         stopped_sample: where it fell quiet; None before any.
     """
 
@@ -75,7 +76,7 @@ class VoiceGate:
         self._pause = max(1, round(pause_ms / window_ms))
         self._confidence = confidence
         self._least_power = 10.0 ** (least_db / 10.0)
-        # Of the present or the last voice, and of what may become one.
+        # Power of the present or the last voice, and of a sound that may become one.
         self._loudest_power = self._rising_power = 0.0
         self._state = GateState.QUIET
         self._run = 0
@@ -86,13 +87,13 @@ class VoiceGate:
         self.stopped_sample: int | None = None
 
     def follow(self, before: "VoiceGate") -> None:
-        """Go on where another gate has come to; a voice under way is forgotten."""
+        """Continue at the position of another gate; a voice in progress is forgotten."""
         self.position = before.position
         self.started_sample, self.stopped_sample = before.started_sample, before.stopped_sample
 
     @property
     def state(self) -> GateState:
-        """What is heard."""
+        """The current state."""
         return self._state
 
     @property
@@ -101,10 +102,10 @@ class VoiceGate:
         return 10 * math.log10(self._loudest_power) if self._loudest_power > 0 else None
 
     def on_window(self, probability: float, power: float) -> GateEvent | None:
-        """The next window.
+        """Process the next window and return the change that it caused.
 
         Args:
-            probability: that it holds a voice.
+            probability: probability that it holds a voice.
             power: mean of the squares of its samples, in [-1, 1].
         """
         began, self.position = self.position, self.position + self._window
@@ -116,7 +117,7 @@ class VoiceGate:
         else:
             self._run, self._run_began = 1, began
         if self._state is GateState.QUIET:
-            # What was loud before a voice says nothing about it.
+            # Loud sound before a voice is no measure of the voice.
             self._rising_power = 0.0
             self._last_powers.clear()
         self._last_powers.append(power)

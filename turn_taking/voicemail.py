@@ -1,11 +1,11 @@
-"""Who answered a call that we placed: a person, or a machine; and when a machine is told what.
+"""Decide whether a person or a machine answered an outbound call, and when to leave the message.
 
-``judge`` reads what was heard and says which of both it is, by rules, for a deployment without a model that
-could be asked. ``AnswerScreen`` knows what follows: a person is greeted; somebody who says nothing is one,
-once ``hello_ms`` have gone by; a machine is told the message when its greeting is over, behind its beep, or
-behind ``quiet_ms`` of silence where there is none.
+``judge`` classifies the transcript by rules, for a deployment without a model that could decide.
+``AnswerScreen`` decides what follows. A person is greeted. A silent line counts as a person once ``hello_ms``
+have passed. A machine is given the message when its greeting is over: after its beep, or after ``quiet_ms``
+of silence where there is none.
 
-Pure; all times are milliseconds on one clock.
+The module is pure; all times are milliseconds on one clock.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,15 @@ from core.errors import IllegalTransition
 from core.strict_model import StrictModel
 from turn_taking.utterances import plain
 
-# What a tone is written as in what was heard.
+# Text that stands for a tone in a transcript.
 BEEP = "(beep)"
-# A beep has an end that is heard and a voice that is found behind it: so soon it is the beep that was found.
+# A beep is reported at its end, and also detected as a voice: a voice so soon after it is the beep itself.
 _BEEP_IS_VOICE_MS = 250
-# Between a beep and the first word: machines begin to record with it.
+# Pause between a beep and the first word: machines begin to record with it.
 _BEHIND_BEEP_MS = 300
 
-# One of them is enough; what people say to each other is left out, however often a machine says it.
+# One of these is enough. Phrases that people say to each other are left out, however often a machine says
+# them.
 MACHINE = (
     "leave a message", "leave your message", "leave me a message", "leave us a message",
     "leave a brief message", "leave a short message", "leave your name", "record your message",
@@ -45,26 +46,26 @@ MACHINE = (
     "other options", "get back to you", "return your call", "call you back as soon",
     "call back as soon", "give you a call back", "try your call", "check the number", "mail boxes",
 )  # fmt: skip
-# Two of them are: words that a poor recogniser leaves of the above.
+# Two of these are needed: words that a poor recogniser leaves of the above.
 HINTS = (
     "message", "beep", "tone", "leave", "leave a", "leave your", "reached", "unavailable", "available",
     "name and number", "recording", "record", "press", "as soon as", "take your call", "to the phone",
     "mail", "pound", "options", "hang up",
 )  # fmt: skip
-# Asked of somebody who is there.
+# Questions to a person who is there.
 PERSON = (
     "who is this", "who's this", "who is that", "who's calling", "who is calling", "who am i", "may i help",
     "can i help", "how can i", "how may i", "what do you want", "what is it", "what's up",
     "who are you", "can you hear me", "are you there", "speaking", "hang on", "hold on", "one moment",
     "just a moment", "say that again", "what can i do",
 )  # fmt: skip
-# People who pick up say less before they wait for an answer.
+# People who answer a call say less than this before they wait for an answer.
 _MANY_WORDS = 22
 _FEW_WORDS = 3
 
 
 class VoicemailSettings(StrictModel):
-    """What happens when a machine answers a call that we placed."""
+    """Behaviour when a machine answers an outbound call."""
 
     message: str | None = Field(
         None, max_length=2_000, description="said behind the greeting; null: the call ends at once"
@@ -72,7 +73,7 @@ class VoicemailSettings(StrictModel):
 
 
 class VoicemailTuning(VoicemailSettings):
-    """Settings with the values beside them that no deployment sets."""
+    """Voicemail settings including the values that no deployment sets."""
 
     decide_ms: int = Field(
         700,
@@ -97,10 +98,10 @@ class VoicemailTuning(VoicemailSettings):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Of what was heard.
+    """Judgement of a transcript.
 
     Attributes:
-        is_machine: rather than a person.
+        is_machine: True for a machine, False for a person.
         confidence: 0.5 to 1.
     """
 
@@ -109,7 +110,10 @@ class Judgement:
 
 
 def judge(heard: str) -> Judgement:
-    """Whether a machine says this. ``heard``: all of it so far, with ``BEEP`` where there was one."""
+    """Return whether a machine or a person says this.
+
+    ``heard`` is the whole transcript so far, with ``BEEP`` where there was one.
+    """
     has_beep = BEEP in heard
     spoken = plain(heard.replace(BEEP, " "))
     text, words = f" {' '.join(spoken)} ", len(spoken)
@@ -129,11 +133,11 @@ def judge(heard: str) -> Judgement:
 
 
 class State(Enum):
-    """What is known."""
+    """State of the decision."""
 
     RINGING = "ringing"
     LISTENING = "listening"
-    # The bot speaks first; whoever answers may still be a machine.
+    # The bot speaks first; a machine may still answer.
     NOBODY = "nobody"
     PERSON = "person"
     MACHINE = "machine"
@@ -141,7 +145,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What may change it."""
+    """Event that may change the state."""
 
     CONNECTED = "the line is there"
     PERSON = "a person, it was decided"
@@ -168,29 +172,29 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
 
 
 class AnswerScreen:
-    """Of one call.
+    """State machine of one outbound call.
 
     Args:
-        settings: see the model.
+        settings: waits and the message.
 
     Attributes:
-        state: what is known.
+        state: the current state.
     """
 
     def __init__(self, settings: VoicemailTuning) -> None:
         self._settings = settings
         self.state = State.RINGING
         self._connected_ms = self._machine_ms = 0
-        # Of the last voice: its end, or None while it is on. No voice has been on yet.
+        # End of the last voice; None while it is on, and before any.
         self._quiet_since_ms: int | None = None
         self._has_spoken = self._speaks = False
         self._beep_ms: int | None = None
 
     def on_event(self, event: Event, at_ms: int) -> None:
-        """Something was decided, or is due.
+        """Handle a decision about the answerer, or the end of a wait.
 
         Raises:
-            IllegalTransition: it cannot be in this state.
+            IllegalTransition: the event cannot occur in this state.
         """
         try:
             state = TRANSITIONS[self.state, event]
@@ -204,10 +208,10 @@ class AnswerScreen:
         self.state = state
 
     def on_voice(self, speaks: bool, at_ms: int) -> None:
-        """A voice begins, or is over."""
+        """Register that a voice begins, or is over."""
         if speaks:
             if self._beep_ms is not None and at_ms - self._beep_ms > _BEEP_IS_VOICE_MS:
-                # The greeting goes on: it was another tone.
+                # The greeting continues: it was another tone.
                 self._beep_ms = None
             self._has_spoken = True
         else:
@@ -215,11 +219,11 @@ class AnswerScreen:
         self._speaks = speaks
 
     def on_beep(self, at_ms: int) -> None:
-        """A beep has ended."""
+        """Register the end of a beep."""
         self._beep_ms = at_ms
 
     def next_deadline_ms(self) -> int | None:
-        """When ``Event.DUE`` is; None while nothing is waited for."""
+        """Return when ``Event.DUE`` is due; None while nothing is awaited."""
         settings = self._settings
         if self.state is State.LISTENING:
             wait_ms = settings.undecided_ms if self._has_spoken else settings.hello_ms

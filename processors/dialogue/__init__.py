@@ -1,1 +1,1 @@
-"""What answers: the language model as a Pipecat service, and the guard that hides its failures."""
+"""Dialogue: the language model as a Pipecat service, and the stages around it."""

@@ -11,7 +11,7 @@ from processors.pipecat_internals import sdk_client
 
 
 class ClaudeService(AnthropicLLMService):
-    """As ``AnthropicLLMService``."""
+    """``AnthropicLLMService`` that closes its client with the pipeline."""
 
     async def cleanup(self) -> None:
         await super().cleanup()

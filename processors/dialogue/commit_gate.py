@@ -1,36 +1,36 @@
-"""Between the person's turn and the model: nothing is asked before the turn is durable.
+"""Gate between the caller's turn and the model: nothing is asked before the turn is durable.
 
-In: the context that the user aggregator pushes when a turn is over. The gate finds the messages that are new
-in it, commits them to the session, puts the session's own view in the place of the context's messages, and
-lets the context pass to the model. The model therefore sees what the store holds and nothing else: what was
-said on other transports, replies as far as they were heard, older turns in short.
+Input: the context that the user aggregator pushes when a turn is over. The gate finds the new messages in it
+and commits them to the session. Then it replaces the context's messages by the session's own view, and lets
+the context pass to the model. The model therefore sees the content of the store and nothing else: words from
+other transports, replies as far as they were heard, older turns in short.
 
-Waiting happens in the processor's own queue of ordered frames: audio and interruptions pass by; what the
-caller hears meanwhile is the affair of ``wait_guard``. An interruption cancels the wait, not the commit: the
-turn stays in the session; the next one is asked with it, and when none comes (somebody only coughed) it is
-asked by itself once it is durable; ``QuestionReopened`` says that the caller waits for that. A turn that
+Waiting happens in the processor's own queue of ordered frames: audio and interruptions pass by.
+``wait_guard`` handles what the caller hears meanwhile. An interruption cancels the wait, not the commit: the
+turn stays in the session. The next one is asked with it. When none comes (the sound was only a cough) it is
+asked by itself once it is durable; ``QuestionReopened`` reports that the caller waits for that. A turn that
 cannot be committed is not asked: the caller hears a refusal, or, when another process claimed the session,
 the call ends (``Conversation.lost``). Words of a turn that was not over when the call ended are committed and
-not asked: whoever comes back has said them.
+not asked: they are in the session when the caller comes back.
 
-A turn of which it is not sure what was said (``turn_taking.asking_back``) is committed like any other and not
-asked: the caller is asked back instead, as part of the conversation. A caller who says yes has the turn
-before answered: the model is asked with the view as it ended with that turn, since a model that looks for
-its answer in the last words would look for one to "yes".
+A turn that was recognised with doubt (``turn_taking.asking_back``) is committed like any other and not asked:
+the caller is asked back instead, as part of the conversation. When the caller says yes, the turn before is
+answered. The model is asked with the view as it ended with that turn. A model that looks for its answer in
+the last words would otherwise look for one to "yes".
 
-A turn that the call itself answers (``answers``: who asks for a person is put through) is committed and not
-asked either. What answers it is said in place of the model's answer, and at once: it waits for no store, as
-the call does not need the session for it. A question without new words (the reply was cut off by a noise) is
-the last turn's again.
+A turn that the call itself answers (``answers``: a request for a person is put through) is committed and not
+asked either. Its answer is said in place of the model's, and at once: it waits for no store, as the call does
+not need the session for it. A question without new words (the reply was cut off by a noise) repeats the last
+turn's.
 
 A question for which the client has no turn left (``take_turn``) is committed and not asked either: the caller
-hears why, and the call goes on. Messages with the role of the system or of a developer stay in the context
-only where they are the server's own (``own_instructions``): all others come from a client, whose instructions
+hears why, and the call continues. Messages with the role of the system or of a developer stay in the context
+only where they are the server's own (``own_instructions``). All others come from a client, whose instructions
 have their place in the prompt of the service and are subject to its grants.
 
 Guesses (speculative contexts) do not pass: Pipecat answers a confirmed one without asking again, so it would
-be answered without a record. Parley guesses behind this gate (``speculation``), which says what the question
-would be (``foreseen``).
+be answered without a record. Parley guesses after this gate (``speculation``), and the gate supplies the
+question (``foreseen``).
 """
 
 import asyncio
@@ -61,21 +61,21 @@ from runtime.event_stream import CallEvents
 from session_store.conversation import Conversation
 from turn_taking.asking_back import AskBack, AskingBack, Confirmed
 
-# Given the words of a turn.
+# Takes the words of a turn.
 Perceive = Callable[[str], Awaitable[Perceived]]
 
 # Longer than the end of a turn takes from silence to its question.
 LATER_S = 1.0
-# For the last words of a call on their way to the session, where they are kept while the store is away.
+# For the last words of a call on their way to the session, which keeps them while the store is away.
 LAST_WORDS_S = 0.5
 
 
 class Answers(Protocol):
-    """What a call says to a turn by itself; None: the model is asked. Must not block.
+    """Function that returns the call's own answer to a turn; None: the model is asked. Must not block.
 
     Args:
         said: the words of the turn.
-        is_again: it was answered so before, and is asked again.
+        is_again: True when it was answered so before, and is asked again.
     """
 
     def __call__(self, said: str, *, is_again: bool) -> str | None: ...
@@ -95,19 +95,19 @@ class CommitGateSettings(StrictModel):
 
 
 class CommitGate(FrameProcessor):
-    """Holds each question until it is in the session.
+    """Processor that holds each question until it is in the session.
 
     Args:
         conversation: the session.
-        context: of the aggregators; its messages are replaced by the session's view.
-        events: of the call.
-        transport: how the person talks, for the record.
-        settings: see the model.
-        perceive: what was perceived of the turn.
-        asking: which turns are asked back, or None for never.
-        answers: what the call says to a turn by itself, or None for never.
+        context: context of the aggregators; its messages are replaced by the session's view.
+        events: events of the call.
+        transport: transport of the call, for the record.
+        settings: phrases; None for the defaults.
+        perceive: returns the perceptions of a turn.
+        asking: decides which turns are asked back, or None for never.
+        answers: returns the call's own answer to a turn, or None for never.
         take_turn: counts a question of the client; false when it may not be asked. None: never limited.
-        has_turn: whether ``take_turn`` would be true. None: always.
+        has_turn: returns whether ``take_turn`` would be true. None: always.
         own_instructions: texts that may stand in the context as messages of the system or a developer.
     """
 
@@ -139,13 +139,13 @@ class CommitGate(FrameProcessor):
         self._has_turn = has_turn
         self._own_instructions = own_instructions
         self._tasks: set[asyncio.Task[None]] = set()
-        # A turn whose wait was interrupted before the model could be asked, and what asks it.
+        # A turn whose wait was interrupted before the model could be asked, and the task that asks it.
         self._unasked: asyncio.Task[None] | None = None
-        # The words that the next question is about, and whether the call has answered them before.
+        # The words of the next question, and whether the call has answered them before.
         self._said = ""
         self._is_answered = False
         self._later: asyncio.Task[None] | None = None
-        # The person is not speaking.
+        # Set while the caller is silent.
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._over = False
@@ -158,7 +158,7 @@ class CommitGate(FrameProcessor):
         self.rebuild()
 
     def rebuild(self, behind: Sequence[LLMContextMessage] = ()) -> None:
-        """Put the session's view into the context, and ``behind`` it what came meanwhile."""
+        """Put the session's view into the context, followed by ``behind``, messages that came meanwhile."""
         messages = cast(list[LLMContextMessage], list(self._conversation.view().messages))
         view = [*self._pinned, *messages]
         self._context.set_messages([*view, *(each for each in behind if not self._is_foreign(each))])
@@ -177,11 +177,12 @@ class CommitGate(FrameProcessor):
             self._asking.on_bot_said(event.text)
 
     def foreseen(self, said: str, *, is_whole: bool = True) -> LLMContext | None:
-        """The question that would pass if the turn ended now with these words; None when none would.
+        """Return the question that would pass if the turn ended now with these words; None when none would.
 
         Args:
             said: the words.
-            is_whole: False while the turn goes on: none then while something of the last is unwritten.
+            is_whole: False while the turn goes on; then None is returned while the last turn is not fully
+                written.
         """
         if not is_whole and not self._conversation.is_written:
             return None
@@ -228,7 +229,7 @@ class CommitGate(FrameProcessor):
         await self.push_frame(frame, direction)
 
     async def _ask(self, frame: LLMContextFrame) -> None:
-        """Let a question pass, or tell the caller that it is one too many."""
+        """Let a question pass, or have the caller hear that it is one too many."""
         if self._take_turn is None or self._take_turn(frame):
             await self.push_frame(frame)
             return
@@ -251,7 +252,7 @@ class CommitGate(FrameProcessor):
         await self._say_instead(doubt.text)
 
     async def _is_answered_by_call(self) -> bool:
-        """Whether the call answers what was said last by itself; it is said then."""
+        """Return whether the call itself answers the last words; the answer is said then."""
         said = self._said.splitlines()
         if self._answers is None or not said:
             return False
@@ -265,12 +266,12 @@ class CommitGate(FrameProcessor):
         return True
 
     async def _say_instead(self, text: str) -> None:
-        """In place of the model's answer, as part of the conversation."""
+        """Say a text in place of the model's answer, as part of the conversation."""
         self._events.publish(QuestionDropped(self._events.now_ms()))
         await self.push_frame(TTSSpeakFrame(text, append_to_context=True))
 
     def _turn_before(self) -> LLMContext:
-        """The context without the last question of the bot and the caller's yes to it."""
+        """Return the context without the last question of the bot and the caller's yes to it."""
         context = self._context
         messages = context.messages
         roles = [message.get("role") for message in messages[-3:] if isinstance(message, dict)]
@@ -279,9 +280,9 @@ class CommitGate(FrameProcessor):
         return LLMContext(messages=messages, tools=context.tools, tool_choice=context.tool_choice)
 
     async def _admit(self) -> str | None:
-        """Commit what is new; its words when the model may be asked, otherwise None."""
+        """Commit new messages; return their words when the model may be asked, otherwise None."""
         if self._over:
-            # Pipecat hands on what was said last behind the end of the call, too.
+            # Pipecat pushes the last words after the end of the call, too.
             self._keep_last_words()
             return None
         commit, self._unasked = self._unasked, None
@@ -296,7 +297,7 @@ class CommitGate(FrameProcessor):
             return None
         if said:
             commit = self._own(self._commit(said), "commit")
-        # Without new words a turn whose wait was interrupted is asked again: it is waited for once more.
+        # Without new words a turn whose wait was interrupted is asked again, after another wait.
         if commit is not None and not commit.cancelled():
             try:
                 await asyncio.wait({commit})
@@ -309,7 +310,7 @@ class CommitGate(FrameProcessor):
         return said
 
     def _new_words(self) -> str:
-        """What the person said since the last question; known from here on."""
+        """Return the caller's words since the last question; they count as known from here on."""
         messages = self._context.messages
         new, self._known = messages[self._known :], len(messages)
         self._pinned.extend(
@@ -318,7 +319,7 @@ class CommitGate(FrameProcessor):
         return self._words_of(new)
 
     def _is_foreign(self, message: LLMContextMessage) -> bool:
-        """Tell whether a message instructs the model and is not the server's own."""
+        """Return whether a message instructs the model and is not the server's own."""
         return (
             _is_instruction(message)
             and isinstance(message, dict)
@@ -327,7 +328,7 @@ class CommitGate(FrameProcessor):
 
     @staticmethod
     def _words_of(messages: Sequence[LLMContextMessage]) -> str:
-        """What the person says in them."""
+        """Return the caller's words in these messages."""
         texts = (
             text_of(message.get("content"))
             for message in messages
@@ -348,7 +349,7 @@ class CommitGate(FrameProcessor):
         return task
 
     async def _is_durable(self, commit: asyncio.Task[None]) -> bool:
-        """Whether a commit that is over succeeded; what the caller hears when it did not."""
+        """Return whether a commit that is over succeeded; say the refusal when it did not."""
         error = commit.exception()
         if error is None:
             return True
@@ -360,7 +361,7 @@ class CommitGate(FrameProcessor):
         return False
 
     def _ask_later(self, commit: asyncio.Task[None]) -> None:
-        """An interruption came while the turn was not durable yet; when nobody goes on, it is asked."""
+        """Ask a turn later, if the caller stays silent: it was not durable when an interruption came."""
         if self._later is not None:
             self._later.cancel()
         self._later = self._own(self._ask_when_quiet(commit), "later")
@@ -369,7 +370,7 @@ class CommitGate(FrameProcessor):
         somebody_speaks = True
         while somebody_speaks:
             await self._quiet.wait()
-            # What was said meanwhile comes as a question of its own, and brings this turn with it.
+            # Words said meanwhile come as a question of their own, together with this turn.
             await asyncio.sleep(LATER_S)
             somebody_speaks = not self._quiet.is_set()
         if self._unasked is commit and not commit.done():
@@ -384,7 +385,7 @@ class CommitGate(FrameProcessor):
         await self._ask(LLMContextFrame(self._context))
 
     async def _commit_unasked(self, said: str) -> None:
-        """Of words that no model is asked about."""
+        """Commit words about which no model is asked."""
         try:
             await self._commit(said)
         except AgentError as error:
@@ -402,5 +403,5 @@ class CommitGate(FrameProcessor):
 
 
 def _is_instruction(message: LLMContextMessage) -> bool:
-    """Tell whether a message has the role of the system or of a developer."""
+    """Return whether a message has the role of the system or of a developer."""
     return isinstance(message, dict) and message.get("role") in ("system", "developer")

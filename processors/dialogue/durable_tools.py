@@ -1,26 +1,26 @@
-"""Tools whose calls are durable: committed before they run, their results behind them.
+"""Tools with durable calls: a call is committed before it runs, its result after it.
 
     a call of the model -> TOOL_CALL is committed -> the tool runs -> TOOL_RESULT is committed -> its answer
 
-Decides what is the same call. The person's newest turn, the name and the arguments make it one, not the id
-that the provider gives it: a model that is asked again after a crash or a failover gives another id to the
-same wish, and some servers give the same id to every wish. A call that is repeated while it runs, or whose
-result came after the person's newest words, is not run again; the model gets that result and is told so.
+Decides whether two calls are the same. The caller's newest turn, the name and the arguments identify a call,
+not the provider's id. A model that is asked again after a crash or a failover gives another id to the same
+request, and some servers give the same id to every request. A call that is repeated while it runs, or whose
+result came after the caller's newest words, is not run again; the model gets that result with a note.
 
-Between the two commits nobody can know from the session whether the effect took place. ``recover``, at the
-opening of a session, runs an idempotent call again with its key and records of any other one that its outcome
-is unknown.
+Between the two commits the session does not show whether the effect took place. ``recover``, at the opening
+of a session, runs an idempotent call again with its key and records for any other one that its outcome is
+unknown.
 
-An interruption ends the wait of Pipecat (``cancel_on_interruption`` is left on) and not the effect: what has
-begun goes on here, its result is committed, and the next turn's view shows it to the model. What waits for
-its commit has not begun; it is withdrawn and never runs. Without ``cancel_on_interruption`` a tool would be
-an asynchronous one to Pipecat: results that come late stand in the context as messages of a developer, which
-a view that is made from the session alone neither has nor needs.
+An interruption ends the wait of Pipecat (``cancel_on_interruption`` is left on) and not the effect. A tool
+that has begun continues here, its result is committed, and the next turn's view shows it to the model. A call
+that waits for its commit has not begun; it is withdrawn and never runs. Without ``cancel_on_interruption`` a
+tool would be an asynchronous one to Pipecat, whose late results stand in the context as messages of a
+developer. A view that is made from the session alone neither has nor needs these.
 
-The request behind a result is made from the session too, like the one behind the person's words: Pipecat
-keeps a context of its own in step, and what the service is asked with is another one, made at that moment
-(``_Exchange``). Calls that were refused or repeated have no event, because nothing happened; the model is
-told of them, in their place in the row, for as long as it answers this turn.
+The request after a result is made from the session too, like the one after the caller's words. Pipecat keeps
+a context of its own in step, and the service is asked with another one, made at that moment (``_Exchange``).
+Calls that were refused or repeated have no event, because nothing happened; the model sees them, in their
+place in the row, for as long as it answers this turn.
 """
 
 import asyncio
@@ -60,17 +60,18 @@ from session_store.events import Draft, Event, Kind
 from session_store.memory import has_client_text, text_in
 
 TakeRequest = Callable[[ClientRules], bool]
-# As JSON, in ASCII. More than a model can use, and far under what the store takes as one event.
+# As JSON, in ASCII. More than a model can use, and far below the limit of the store for one event.
 MAX_ARGUMENT_BYTES = 65_536
 MAX_RESULT_BYTES = 262_144
 # A caller waits in silence for the commit of a call and again for that of its result.
 COMMIT_WAIT_S = 15.0
-# For what runs when the last user of the session leaves.
+# Time for running tools when the last user of the session leaves.
 DRAIN_S = 10.0
-# What was heard of the words before a call is recorded, not awaited; a commit takes milliseconds. A database
+# The heard part of the words before a call is recorded, not awaited; a commit takes milliseconds. A database
 # that is away delays the answer no longer than this.
 RECORDED_S = 0.5
-# Seqs of what is told beside the session: behind every event, so that they stand last at their moment.
+# Seqs of events that only the model sees: after every event of the session, so that they stand last at their
+# moment.
 BESIDE_SEQ = 2**62
 
 NOT_RUN = "the call could not be written down, so it was not run"
@@ -86,7 +87,7 @@ REPEATED = "this call was made before; it was not made twice, and this is what c
 
 
 class Outcome(StrEnum):
-    """Of a TOOL_RESULT."""
+    """Outcome of a TOOL_RESULT."""
 
     DONE = "done"
     FAILED = "failed"
@@ -95,12 +96,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What a TOOL_CALL says.
+    """Content of a TOOL_CALL.
 
     Attributes:
-        key: of the event.
-        effect_key: what the tool is given; that of an earlier call whose outcome is to be found out.
-        turn: seq of the person's turn that it was made for; None in a call of an older release.
+        key: key of the event.
+        effect_key: key that the tool gets; that of an earlier call whose outcome is to be found out.
+        turn: seq of the caller's turn for which it was made; None in a call of an older release.
     """
 
     key: str
@@ -113,12 +114,12 @@ class _Call:
 
     @property
     def wish(self) -> tuple[str, str]:
-        """What makes it the same as another one."""
+        """Identity of the request: name and arguments."""
         return self.name, _canonical(self.arguments)
 
     @classmethod
     def of(cls, event: Event) -> "_Call | None":
-        """From the timeline; None for an event that does not say which call it is, or of what."""
+        """Read a call from the timeline; None for an event that does not identify its call and tool."""
         if event.kind is not Kind.TOOL_CALL:
             return None
         payload = event.payload
@@ -137,12 +138,12 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the model is told of a call.
+    """Answer to the model about a call.
 
     Attributes:
-        result: of it.
-        call_id: of the call in the timeline whose result it is; None for a refusal or a repetition, of which
-            the timeline says nothing.
+        result: result of the call.
+        call_id: id of the call in the timeline whose result it is; None for a refusal or a repetition, which
+            the timeline does not contain.
     """
 
     result: Mapping[str, Any]
@@ -151,13 +152,13 @@ class _Told:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A call on its way.
+    """A call in progress.
 
     Attributes:
         began: done when the call is durable and its effect may take place.
-        task: ends with what the model is told.
-        followers: who waits for it.
-        recovery: it stood in the timeline without a result.
+        task: ends with the answer to the model.
+        followers: number of waiting callers.
+        recovery: True when it stood in the timeline without a result.
     """
 
     call: _Call
@@ -169,12 +170,12 @@ class _Run:
 
 @dataclass(slots=True)
 class _Offer:
-    """To one pipeline.
+    """Offer of tools to one pipeline.
 
     Attributes:
-        rules: of the client that the pipeline answers; they may change during the call.
-        names: of the tools that it knows.
-        is_followed: its questions are made from the session.
+        rules: rules of the client that the pipeline answers; they may change during the call.
+        names: names of the tools that it knows.
+        is_followed: True when its questions are made from the session.
         refused: turn and number of the model request whose calls were the first without a request left.
     """
 
@@ -187,15 +188,16 @@ class _Offer:
 
 
 class DurableTools:
-    """The tools of one session in this process. One for each ``Conversation``: see ``SharedTools``.
+    """Tools of one session in this process. Each ``Conversation`` has one: see ``SharedTools``.
 
     Args:
-        tools: of the process.
+        tools: tools of the process.
         conversation: open.
-        clients: for which a tool of the process may be called, by its name; one that is not named: for all.
+        clients: clients for which a tool of the process may be called, by its name; all for one that is not
+            named.
         take_request: counts the model request after the result of a call for its client, before the tool
             runs, and returns whether there is one left; None: always.
-        commit_wait_s: longest wait for a commit before the model is told that there is none.
+        commit_wait_s: longest wait for a commit before the model is notified that there is none.
         drain_s: see ``drain``.
 
     Raises:
@@ -217,15 +219,15 @@ class DurableTools:
         self._first = dict(self._tools)
         self._clients = dict(clients or {})
         self._take_request = take_request
-        # Of the clients whose tools were added, by the tool's name.
+        # Rules of the clients whose tools were added, by the tool's name.
         self._rules: dict[str, ClientRules] = {}
         self._conversation = conversation
         self._commit_wait_s = commit_wait_s
         self._drain_s = drain_s
         self._runs: dict[str, _Run] = {}
-        # Keys of calls whose TOOL_RESULT is queued right behind their TOOL_CALL.
+        # Keys of calls whose TOOL_RESULT is queued directly after their TOOL_CALL.
         self._withdrawn: set[str] = set()
-        # Of pipelines that are on; they go with their services.
+        # Offers to open pipelines; they go with their services.
         self._offers: WeakKeyDictionary[LLMService[Any], _Offer] = WeakKeyDictionary()
 
     def add(self, tools: Sequence[Tool], *, rules: ClientRules) -> None:
@@ -241,12 +243,13 @@ class DurableTools:
         self.replace((), tools, rules=rules)
 
     def replace(self, old: Sequence[Tool], new: Sequence[Tool], *, rules: ClientRules) -> None:
-        """Put other tools of one client in place of some, in its pipelines: for their next question.
+        """Replace tools of one client in its pipelines, from their next question on.
 
         Args:
-            old: that were added here; one that another has replaced meanwhile stays.
-            new: instead.
-            rules: of the client. A pipeline that was offered tools with other rules is offered none of them.
+            old: tools that were added here; one that another has replaced meanwhile stays.
+            new: their replacements.
+            rules: rules of the client. A pipeline that was offered tools with other rules is offered none of
+                them.
 
         Raises:
             ConfigError: two have one name, or a schema has rules that are not checked.
@@ -273,14 +276,14 @@ class DurableTools:
         """Put the tools into the context of one pipeline and answer the model's calls there.
 
         Args:
-            llm: the service that answers. An embedded engine knows no tools and is offered none.
-            context: of that pipeline.
+            llm: the service that answers. An embedded engine has no tools and is offered none.
+            context: context of that pipeline.
             turn: the USER_TURN that is answered; None for the newest one whenever the model is asked.
-            rules: of the client, which decide what of the process's own tools is offered; None: an anonymous
-                one.
+            rules: rules of the client, which decide which of the process's own tools are offered; None: an
+                anonymous one.
 
         Returns:
-            Whether any were offered.
+            True when any were offered.
         """
         if not isinstance(llm, LLMService) or isinstance(llm, EngineLlmService):
             return False
@@ -290,7 +293,7 @@ class DurableTools:
         return bool(offer.names)
 
     def _renew(self, llm: LLMService[Any], offer: "_Offer") -> None:
-        """Have a pipeline know the tools that there are now."""
+        """Update a pipeline with the present tools."""
         self._note_client_text(offer.rules)
         tools = {name: tool for name, tool in self._tools.items() if self._is_permitted(tool, offer.rules)}
         offer.exchange.own |= tools.keys()
@@ -322,7 +325,7 @@ class DurableTools:
         offer.names = frozenset(tools)
 
     def _is_permitted(self, tool: Tool, rules: ClientRules) -> bool:
-        """Tell whether a pipeline of this client is offered a tool. An added one is its client's alone."""
+        """Return whether a pipeline of this client is offered a tool. An added one is its client's alone."""
         if self._first.get(tool.name) is not tool:
             return self._rules.get(tool.name) is rules
         return rules.permits(tool.name, self._clients.get(tool.name, ToolClients.ALL))
@@ -333,11 +336,11 @@ class DurableTools:
             rules.add_text()
 
     async def recover(self) -> None:
-        """Settle every call that a crash left without a result. Calls that run here are let be.
+        """Settle every call that a crash left without a result. Calls that run here are left alone.
 
-        Returns when all are settled; idempotent ones run side by side, each within its ``timeout_s``. Another
+        Returns when all are settled; idempotent ones run in parallel, each within its ``timeout_s``. Another
         ``recover`` at the same time joins this one. A session that is no longer ours stays as it is:
-        ``Conversation.lost`` says so.
+        ``Conversation.lost`` reports it.
         """
         for call in open_calls(self._conversation.events):
             if call.key not in self._runs and call.key not in self._withdrawn:
@@ -351,9 +354,9 @@ class DurableTools:
                 raise error
 
     async def drain(self) -> None:
-        """Let what has begun end, for ``drain_s`` at most; what has not is withdrawn.
+        """Let begun tools end, for ``drain_s`` at most; calls that have not begun are withdrawn.
 
-        What is cut off stays without a result, for the next ``recover``.
+        A tool that is cut off stays without a result, for the next ``recover``.
         """
         for run in list(self._runs.values()):
             self._withdraw(run)
@@ -368,12 +371,12 @@ class DurableTools:
             await asyncio.wait(late)
 
     async def call(self, name: str, arguments: object, *, turn: Event | None = None) -> Mapping[str, Any]:
-        """One call of the model. What it is told of it; cancel this, and what has not begun is withdrawn.
+        """Make one call of the model and return the answer to it; cancellation withdraws a call not begun.
 
         Args:
-            name: of one of the tools.
-            arguments: as the model gives them; what does not fit the schema is not run.
-            turn: the USER_TURN that it is made for; None for the newest one.
+            name: name of one of the tools.
+            arguments: as the model gives them; arguments that do not fit the schema are not run.
+            turn: the USER_TURN for which it is made; None for the newest one.
 
         Raises:
             FencedError, UnknownSessionError: the session is no longer ours.
@@ -383,7 +386,7 @@ class DurableTools:
         return (await self._call(name, arguments, turn_seq)).result
 
     async def _call(self, name: str, arguments: object, turn_seq: int) -> _Told:
-        """See ``call``."""
+        """Make one call; see ``call``."""
         tool = self._tools.get(name)
         if tool is None:
             return _Told(_failure(WITHDRAWN))
@@ -403,7 +406,7 @@ class DurableTools:
             return _Told(_repeated(_failure(WITHDRAWN)))
         return _Told(await self._follow(self._start(call), tool), call.call_id)
 
-    # From a call to its run
+    # From a call to its run.
 
     async def _answer(self, offer: _Offer, params: FunctionCallParams) -> None:
         exchange, tool = offer.exchange, self._tools.get(params.function_name)
@@ -418,7 +421,7 @@ class DurableTools:
             else:
                 told = await self._call(params.function_name, params.arguments, exchange.turn_seq)
         except (FencedError, UnknownSessionError) as error:
-            # Nobody answers in this session from here any more.
+            # This process does not answer in the session any more.
             logger.warning(f"tool {params.function_name}: no record of its call, {error}")
             silent = FunctionCallResultProperties(run_llm=False)
             await params.result_callback(_failure(GONE), properties=silent)
@@ -431,8 +434,8 @@ class DurableTools:
     async def _refuse(self, offer: _Offer, params: FunctionCallParams) -> None:
         """Answer a call for whose result no model request is left; the tool is not run.
 
-        The model answers once more, so that the person hears something, and not again in this turn: a model
-        that goes on calling would never end.
+        The model answers once more, so that the caller hears an answer, and not again in this turn: a model
+        that continues to call tools would never end.
         """
         logger.info(f"tool {params.function_name}: its client has no model request left, it is not run")
         asked = offer.exchange.turn_seq, offer.exchange.requests
@@ -452,11 +455,11 @@ class DurableTools:
         key = f"tool.{turn_seq}.{digest[:32]}"
         effect_key = f"{self._conversation.session_id}.{key}"
         if tool.idempotent:
-            # The person asks again for what may have happened already: the same key finds that out.
+            # The caller asks again for an effect that may have happened already: the same key finds that out.
             effect_key = self._unknown_effect((tool.name, canonical)) or effect_key
         return _Call(
             key=key,
-            # The provider's own may come twice in a session, which other providers refuse. At most 40
+            # The provider's own id may come twice in a session, which other providers refuse. At most 40
             # characters, OpenAI's limit.
             call_id=f"call_{turn_seq}_{digest[:16]}",
             name=tool.name,
@@ -467,7 +470,7 @@ class DurableTools:
         )
 
     def _results(self, wish: tuple[str, str]) -> list[tuple[_Call, Event]]:
-        """Earlier calls of a wish with their results, oldest first."""
+        """Return earlier calls of a request with their results, oldest first."""
         calls: dict[str, _Call] = {}
         found: list[tuple[_Call, Event]] = []
         for event in self._conversation.events:
@@ -487,7 +490,7 @@ class DurableTools:
         return _told(_outcome(event), result if isinstance(result, Mapping) else {"result": result})
 
     def _unknown_effect(self, wish: tuple[str, str]) -> str | None:
-        """The key of the newest call when nobody knows yet what became of it."""
+        """Return the key of the newest call when its outcome is still unknown."""
         results = self._results(wish)
         if not results:
             return None
@@ -496,7 +499,7 @@ class DurableTools:
         return key if Outcome.UNKNOWN in outcomes and Outcome.DONE not in outcomes else None
 
     async def _follow(self, run: _Run, tool: Tool) -> Mapping[str, Any]:
-        """Wait for a run. Whoever is cancelled leaves it to the others; the last one withdraws it.
+        """Wait for a run. A cancelled follower leaves it to the others; the last one withdraws it.
 
         Raises:
             As ``Conversation.append``.
@@ -520,7 +523,7 @@ class DurableTools:
             return _failure(WITHDRAWN)
         return run.task.result()
 
-    # A run, owned here
+    # A run, owned here.
 
     def _start(self, call: _Call, *, recovery: bool = False) -> _Run:
         run = _Run(call, recovery, asyncio.get_running_loop().create_future())
@@ -536,7 +539,7 @@ class DurableTools:
             logger.warning(f"tool {run.call.name}: {type(error).__name__}: {error}")
 
     def _withdraw(self, run: _Run) -> bool:
-        """What has not begun will not: its TOOL_CALL waits for its commit, and the result goes behind it."""
+        """Withdraw a call that has not begun: its TOOL_CALL awaits its commit, and the result follows."""
         if run.began.done() or run.task.done() or run.call.key in self._withdrawn:
             return False
         self._withdrawn.add(run.call.key)
@@ -548,17 +551,17 @@ class DurableTools:
         newest_seq = max((event.seq for event in self._conversation.events), default=0)
         [event] = await self._conversation.append(self._call_draft(run.call))
         if event.seq <= newest_seq:
-            # It stood there already, and whether it ran then is not known.
+            # It stood there already, and it is not known whether it ran then.
             return await self._settle(run)
         tool = self._tools.get(run.call.name)
         run.began.set_result(None)
         if tool is None:
-            # Taken back while its call was written down.
+            # The tool was taken back while its call was being committed.
             return await self._record(run.call, Outcome.FAILED, {"error": WITHDRAWN})
         return await self._take_effect(tool, run.call)
 
     async def _settle(self, run: _Run) -> Mapping[str, Any]:
-        """Find out about a call that was committed by somebody who then died."""
+        """Settle a call that was committed by a process that then died."""
         run.began.set_result(None)
         call = run.call
         tool = self._tools.get(call.name)
@@ -621,10 +624,10 @@ class DurableTools:
 
 
 class _Exchange:
-    """What the model asks and is told in one pipeline while it answers one turn.
+    """Requests and answers of the model in one pipeline while it answers one turn.
 
-    Stands in front of the service (``on_frame``): a request that follows results of tools is made with a
-    context of its own, from the timeline as it is then. Pipecat's context, which the aggregators keep in
+    The object stands before the service (``on_frame``): a request that follows results of tools is made with
+    a context of its own, from the timeline as it is then. Pipecat's context, which the aggregators keep in
     step, is left alone.
 
     Args:
@@ -633,9 +636,9 @@ class _Exchange:
         turn: the only one that is answered; None for the newest one whenever the model is asked.
 
     Attributes:
-        turn_seq: of the turn that is answered.
+        turn_seq: seq of the turn that is answered.
         own: names of the tools that were ever offered here, whose calls are in the timeline.
-        requests: that the model was sent here.
+        requests: number of requests to the model here.
     """
 
     def __init__(self, conversation: Conversation, context: LLMContext, turn: Event | None) -> None:
@@ -647,7 +650,8 @@ class _Exchange:
         self.turn_seq = 0 if turn is None else turn.seq
         # Ids under which results stand in views of the session. All others are the provider's.
         self._viewed: set[str] = set()
-        # Call and result as events that are not in the timeline, and of which call they tell, if of any.
+        # Call and result as events that are not in the timeline, with the id of the call that they are about,
+        # if any.
         self._beside: list[tuple[str | None, tuple[Event, Event]]] = []
         # The provider's id of a call -> that in the view.
         self._ids: dict[str, str] = {}
@@ -656,20 +660,20 @@ class _Exchange:
         self._pinned: list[LLMContextMessage] = []
 
     def tell(self, params: FunctionCallParams, told: _Told) -> None:
-        """A call is answered with this."""
+        """Record the answer to a call."""
         self._add(params.tool_call_id, params.function_name, params.arguments, told.result, told.call_id)
 
     async def on_frame(self, _service: object, frame: Frame) -> None:
-        """Of every frame, before the service has it."""
+        """Handle every frame before the service gets it."""
         if isinstance(frame, TurnConfirmedFrame):
-            # What the model says and wants from here on belongs to the turn that it had guessed.
+            # The model's words and calls from here on belong to the turn that it had guessed.
             self._begin()
             return
         if not isinstance(frame, LLMContextFrame) or frame.context is not self._context:
             return
         self.requests += 1
         if not self._new_results():
-            # The person's turn, which the gate has put into the context as it is in the session.
+            # The caller's turn, which the gate has put into the context as it is in the session.
             self._begin()
             return
         with suppress(TimeoutError):
@@ -682,7 +686,7 @@ class _Exchange:
     def _begin(self) -> None:
         if self._turn is None:
             self.turn_seq = newest_turn_seq(self._conversation)
-        # As the gate let them pass; what is put into the context later has not passed it.
+        # As the gate let them pass; messages put into the context later have not passed it.
         self._pinned = [
             message
             for message in self._context.messages
@@ -694,14 +698,14 @@ class _Exchange:
         self._foreign.clear()
 
     def _new_results(self) -> set[str]:
-        """Ids of results that stand in the context and in no view: they came since the turn was asked."""
+        """Return ids of results in the context and in no view: they came since the turn was asked."""
         given = set(_result_ids(self._context.messages)) - self._viewed
         if given:
             self._viewed.update(_result_ids(self._conversation.view().messages))
         return given - self._viewed
 
     def _messages(self) -> list[LLMContextMessage]:
-        """The session's view, what the server pinned to the context, and what only this exchange knows."""
+        """Return the session's view, the server's pinned messages, and the calls of this exchange alone."""
         self._take_foreign()
         events = self._conversation.events
         recorded = {text_in(event.payload, "call_id") for event in events if event.kind is Kind.TOOL_CALL}
@@ -710,7 +714,7 @@ class _Exchange:
         return self._with_thoughts([*self._pinned, *cast(Sequence[LLMContextMessage], view.messages)])
 
     def _take_foreign(self) -> None:
-        """Results that no tool of the session gave: of a function that nobody offers, or a client's own."""
+        """Collect results that no tool of the session gave: of an unknown function, or a client's own."""
         calls: dict[str, dict[str, Any]] = {}
         for message in self._context.messages:
             if not isinstance(message, dict):
@@ -756,9 +760,9 @@ class _Exchange:
         self._beside.append((call_id, pair))
 
     def _with_thoughts(self, messages: list[LLMContextMessage]) -> list[LLMContextMessage]:
-        """What only the service itself can read, in front of the call that it was thought for.
+        """Place messages that only the service itself can read before the call that they belong to.
 
-        Claude signs its thoughts and wants them back with the call, while the turn lasts.
+        Claude signs its thoughts and requires them back with the call, while the turn lasts.
         """
         thoughts: list[LLMContextMessage] = []
         for message in self._context.messages:
@@ -778,12 +782,12 @@ class _Exchange:
 
 
 def newest_turn_seq(conversation: Conversation) -> int:
-    """Of what the person said last; 0 when they have said nothing."""
+    """Return the seq of the caller's newest turn; 0 without one."""
     return max((event.seq for event in conversation.events if event.kind is Kind.USER_TURN), default=0)
 
 
 def open_calls(events: Iterable[Event]) -> list[_Call]:
-    """Calls that have no result, once each. What does not say which call it is cannot have one."""
+    """Return calls without a result, once each. An event that does not identify its call has none."""
     known = list(events)
     settled = {text_in(event.payload, "call_id") for event in known if event.kind is Kind.TOOL_RESULT}
     found: dict[str, _Call] = {}
@@ -795,20 +799,20 @@ def open_calls(events: Iterable[Event]) -> list[_Call]:
 
 @dataclass(slots=True)
 class _Shared:
-    """Tools of a session, and how many use them."""
+    """Tools of a session, and the number of their users."""
 
     tools: DurableTools
     users: int = 0
 
 
 class SharedTools:
-    """The tools of a process, for the sessions that are open in it.
+    """Tools of a process, for the sessions that are open in it.
 
-    Every transport of a session uses the same ``DurableTools``: one that is opened while a tool of another
-    one runs must not take that call for one that a crash has left.
+    Every transport of a session uses the same ``DurableTools``. A transport that is opened while a tool of
+    another one runs must not take that call for one that a crash has left.
 
     Args:
-        tools: of the process.
+        tools: tools of the process.
         clients, take_request: see ``DurableTools``.
 
     Raises:
@@ -830,19 +834,19 @@ class SharedTools:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the process's own."""
+        """Names of the process's own tools."""
         return frozenset(tool.name for tool in self._tools)
 
     @asynccontextmanager
     async def of(
         self, conversation: Conversation, more: Sequence[Tool] = (), *, rules: ClientRules | None = None
     ) -> AsyncIterator[DurableTools]:
-        """Hold the tools of a session; inside of its ``Conversations.open``. The last one out drains them.
+        """Hold the tools of a session; inside of its ``Conversations.open``. The last user drains them.
 
         Args:
             conversation: the session.
             more: tools of one client of it, offered to its own pipelines.
-            rules: of that client, with which its pipelines are offered tools; None: an anonymous one.
+            rules: rules of that client, with which its pipelines are offered tools; None: an anonymous one.
 
         Raises:
             ConfigError: see ``DurableTools``.
@@ -864,13 +868,13 @@ class SharedTools:
                 if not shared.users:
                     await shared.tools.drain()
             finally:
-                # Somebody may have come while the last run ended.
+                # Another user may have come while the last run ended.
                 if not shared.users:
                     self._open.pop(conversation, None)
 
 
 def check_tools(tools: Sequence[Tool]) -> None:
-    """Make sure that tools can be offered together.
+    """Check that tools can be offered together.
 
     Raises:
         ConfigError: two have one name, or a schema has rules that are not checked.
@@ -886,7 +890,7 @@ def check_tools(tools: Sequence[Tool]) -> None:
 
 
 async def _run(tool: Tool, call: _Call) -> tuple[Outcome, Mapping[str, Any]]:
-    """Take effect, whatever comes of it."""
+    """Run a tool; return an outcome and a result in any case."""
     try:
         async with asyncio.timeout(tool.timeout_s):
             result = await tool.run(call.arguments, key=call.effect_key)
@@ -897,14 +901,17 @@ async def _run(tool: Tool, call: _Call) -> tuple[Outcome, Mapping[str, Any]]:
     except TimeoutError:
         return Outcome.UNKNOWN, {"error": f"no answer within {tool.timeout_s:g} s; {UNKNOWN}"}
     except Exception as error:
-        # Somebody else's code: a bug in it must not leave the call without a result.
+        # Foreign code: a bug in it must not leave the call without a result.
         logger.exception(f"tool {tool.name} broke")
         return Outcome.UNKNOWN, {"error": f"it broke ({type(error).__name__}); {UNKNOWN}"}
     return Outcome.DONE, _storable(result)
 
 
 def _storable(result: object) -> Mapping[str, Any]:
-    """A result as the store and the model take it; Pipecat does not ask the model again for an empty one."""
+    """Return a result in the form of the store and the model.
+
+    An empty one becomes a note: Pipecat would not ask the model again for it.
+    """
     try:
         text = json.dumps(result, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -932,12 +939,12 @@ def _canonical(arguments: object) -> str:
 
 
 def _told(outcome: Outcome, result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the model reads of a result."""
+    """Return the form of a result that the model reads."""
     return result if outcome is Outcome.DONE else {"outcome": outcome.value, **result}
 
 
 def _outcome(result: Event) -> Outcome:
-    """Of a TOOL_RESULT; one of which it cannot be read is unknown."""
+    """Return the outcome of a TOOL_RESULT; one that cannot be read is unknown."""
     outcome = result.payload.get("outcome")
     return Outcome(outcome) if outcome in list(Outcome) else Outcome.UNKNOWN
 
@@ -955,7 +962,7 @@ def _call_ids(message: LLMContextMessage) -> list[str]:
 
 
 def _is_words(message: LLMContextMessage) -> bool:
-    """Whether it is something that the assistant says."""
+    """Return whether a message holds words of the assistant."""
     return isinstance(message, dict) and message.get("role") == "assistant" and not _call_ids(message)
 
 

@@ -1,12 +1,12 @@
 """An engine of ``models.llm`` as a Pipecat service.
 
-In: an ``LLMContextFrame``. Out: one response of text frames, or an error pushed upstream. The engine's stream
-    belongs to Pipecat's process task of this service: an interruption cancels the task, and with it the
-    stream. An engine that stays silent longer than ``piece_timeout_s`` has failed.
+Input: an ``LLMContextFrame``. Output: one response of text frames, or an error pushed upstream. The engine's
+stream belongs to Pipecat's process task of this service: an interruption cancels the task, and with it the
+stream. An engine that stays silent longer than ``piece_timeout_s`` has failed.
 
-An engine of one conversation that can ``read_ahead`` reads what is being said (``ReadAheadFrame``), in a
-task of this service: one at a time, the newest words next; a question ends it and is asked. A failure of it
-is of no consequence: the question says what it finds.
+An engine of one conversation that can ``read_ahead`` reads the turn while it is being said
+(``ReadAheadFrame``). It does so in a task of this service: one request at a time, the newest words next. A
+question cancels the task and is answered. Its failure has no consequence: the question itself reports errors.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ from processors.pipecat_internals import push_llm_text
 
 @dataclass
 class ReadAheadFrame(DataFrame):
-    """A question that is not whole yet, for a model that can read it all the same.
+    """A question that is not whole yet, for a model that can already read it.
 
     Attributes:
-        context: as it would be if the turn ended now.
+        context: the context as it would be if the turn ended now.
     """
 
     context: LLMContext
@@ -49,7 +49,7 @@ class ReadAheadFrame(DataFrame):
 
 @runtime_checkable
 class ReadsAhead(Protocol):
-    """See ``models.llm.kv.Replies``."""
+    """Engine that reads ahead; see ``models.llm.kv.Replies``."""
 
     @property
     def reads_ahead(self) -> bool: ...
@@ -58,7 +58,7 @@ class ReadsAhead(Protocol):
 
 
 def messages_of(context: LLMContext, instruction: str | None = None) -> list[Message]:
-    """The dialogue of a context as plain text, oldest first.
+    """Return the dialogue of a context as plain text, oldest first.
 
     All system messages become the first one. A ``developer`` message counts as the user's, as Pipecat's own
     adapters treat it for providers without that role. Tool calls and their results, messages of one provider,
@@ -66,7 +66,7 @@ def messages_of(context: LLMContext, instruction: str | None = None) -> list[Mes
 
     Args:
         context: Pipecat's dialogue.
-        instruction: takes the place of the system messages.
+        instruction: replaces the system messages.
     """
     system: list[str] = [instruction] if instruction else []
     dialogue: list[Message] = []
@@ -88,7 +88,7 @@ def messages_of(context: LLMContext, instruction: str | None = None) -> list[Mes
 
 
 def text_of(content: object) -> str:
-    """The words of a message's content in the OpenAI form; parts that are not text are left out."""
+    """Return the words of a message's content in the OpenAI form; parts that are not text are left out."""
     if isinstance(content, str):
         return content.strip()
     if not isinstance(content, list):
@@ -126,7 +126,7 @@ async def timed_pieces(
 
 
 class EngineLlmAdapter(BaseLLMAdapter[dict[str, Any]]):
-    """Turns a Pipecat context into messages; knows no tools.
+    """Adapter that turns a Pipecat context into messages; it has no tools.
 
     Naming one keeps ``LLMService`` from importing OpenAI's SDK for its default adapter.
     """
@@ -137,27 +137,27 @@ class EngineLlmAdapter(BaseLLMAdapter[dict[str, Any]]):
         return "engine"
 
     async def get_llm_invocation_params(self, context: LLMContext, **kwargs: Any) -> dict[str, Any]:
-        """The messages, under ``messages``."""
+        """Return the messages, under ``messages``."""
         return {"messages": messages_of(context)}
 
     def to_provider_tools_format(self, tools_schema: ToolsSchema) -> list[Any]:
-        """No tools."""
+        """Return no tools."""
         return []
 
     def get_messages_for_logging(self, context: LLMContext) -> list[dict[str, Any]]:
-        """Roles and lengths: what was said stays out of the log."""
+        """Return roles and lengths: the words stay out of the log."""
         return [{"role": message.role, "characters": len(message.text)} for message in messages_of(context)]
 
 
 class EngineLlmService(LLMService[EngineLlmAdapter]):
-    """Answers with a ``models.llm.LanguageModel``.
+    """Service that answers with a ``models.llm.LanguageModel``.
 
     Args:
         engine: shared by all calls, unless it is owned.
         engine_name: its name in the registry, for metrics and errors.
         piece_timeout_s: longest wait for the next piece of text.
-        system_instruction: how to answer; takes the place of system messages in the context.
-        owns_engine: it is of this call alone, and is closed with it.
+        system_instruction: instructions for the answer; replaces system messages in the context.
+        owns_engine: True when the engine serves this call alone; it is closed with it.
     """
 
     adapter_class = EngineLlmAdapter
@@ -196,11 +196,11 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether the engine can read what may be asked."""
+        """True when the engine can read a question ahead."""
         return self._reader is not None and self._reader.reads_ahead
 
     async def cleanup(self) -> None:
-        """The call is over: an engine that keeps something of it forgets it."""
+        """Close an owned engine, which forgets its state of the call."""
         await super().cleanup()
         await self._stop_reading()
         close = getattr(self._engine, "close", None)
@@ -208,7 +208,7 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
             close()
 
     def can_generate_metrics(self) -> bool:
-        """Time to first byte and processing time are measured."""
+        """Return True: time to first byte and processing time are measured."""
         return True
 
     async def run_inference(
@@ -218,7 +218,7 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
         system_instruction: str | None = None,
         response_schema: dict[str, Any] | None = None,
     ) -> str | None:
-        """The whole answer at once, outside the pipeline; None when the engine has nothing to say.
+        """Return the whole answer at once, outside the pipeline; None when the engine has no answer.
 
         The engine decides how long its answers are and knows no schemas: ``max_tokens`` and
         ``response_schema`` are ignored.

@@ -2,10 +2,10 @@
 
 The server has another address after each start of its child, so it is looked up before each request. So is
 the length of the dialogue, which only the server can count: an answer has room for its longest length, or for
-half of the context. Sessions are summarised before they are longer (``pipelines.sessions``). What is longer
-all the same, by a tool's result or a client's prompt, is sent without its oldest turns, and the model is told
-so. An answer that the context ends is an error, so that the fallback closes its sentence. Closing the
-request, which an interruption does, ends the generation. Everything else is the base class's.
+half of the context. Sessions are summarised before they are longer (``pipelines.sessions``). A dialogue that
+is still too long, because of a tool's result or a client's prompt, is sent without its oldest turns, and the
+model is notified. An answer that the context ends is an error, so that the fallback closes its sentence.
+Closing the request, which an interruption does, ends the generation. Everything else is the base class's.
 """
 
 from collections.abc import AsyncIterator
@@ -24,8 +24,8 @@ from models.llm.llamacpp.server import LlamaCppServer
 from models.llm.llamacpp.settings import ENGINE, Endpoint
 from processors.dialogue.openai_service import OpenAiCompatibleService
 
-# Of what a dialogue may fill, for what is sent of one that is longer: the rest is for two or three turns
-# until it is shortened again, because each shortening is read anew.
+# Share of its limit to which a too long dialogue is shortened: the rest is for two or three turns until it is
+# shortened again, because each shortening is read anew.
 KEPT_SHARE = 0.65
 MOST_COUNTS = 4
 LEFT_OUT = "What was said between this and the next message is not shown: it was too long."
@@ -38,7 +38,13 @@ class _Counted(BaseModel):
 
 
 class LlamaCppService(OpenAiCompatibleService):
-    """Args: server: the process's own; the rest as in ``OpenAiCompatibleService``."""
+    """``OpenAiCompatibleService`` for the process's own llama.cpp server.
+
+    Args:
+        server: the server of the process.
+        timeout_s: timeout of the SDK's client.
+        kwargs: as in ``OpenAiCompatibleService``.
+    """
 
     def __init__(self, *, server: LlamaCppServer, timeout_s: float, **kwargs: Any) -> None:
         # The address and the key are set before each request.
@@ -46,11 +52,11 @@ class LlamaCppService(OpenAiCompatibleService):
             api_key="none", base_url="http://127.0.0.1", timeout_s=timeout_s, sdk_retries=0, **kwargs
         )
         self._server = server
-        # Messages of the dialogue that are not sent any more, and how many it had when they were left out.
+        # Messages of the dialogue that are not sent any more, and its length when they were left out.
         self._left_out = self._of = 0
 
     async def get_chat_completions(self, context: LLMContext) -> AsyncStream[ChatCompletionChunk]:
-        """See the base class. Sends less of a dialogue that leaves no room for an answer.
+        """Send the request; shorten a dialogue that leaves no room for an answer. See the base class.
 
         Raises:
             EngineError: the server does not run, or the last turn alone leaves no room.
@@ -77,13 +83,13 @@ class LlamaCppService(OpenAiCompatibleService):
         )
 
     async def run_inference(self, *args: Any, **kwargs: Any) -> str | None:
-        """See the base class."""
+        """Answer a context outside the pipeline; see the base class."""
         await self._connect()
         answer: str | None = await super().run_inference(*args, **kwargs)
         return answer
 
     async def _tokens_of(self, context: LLMContext) -> int:
-        """Return how long a request is, by the server: its template, tools and instruction included."""
+        """Return the length of a request by the server, with its template, tools and instruction."""
         settings: Any = self.settings
         asked = await self.get_llm_adapter().get_llm_invocation_params(
             context,
@@ -95,7 +101,7 @@ class LlamaCppService(OpenAiCompatibleService):
         return counted.input_tokens
 
     def _shortened(self, context: LLMContext) -> LLMContext:
-        """Return what is sent of a dialogue that was shortened before and has only grown since."""
+        """Return the part that is sent of a dialogue that was shortened before and has only grown since."""
         messages = context.get_messages()
         start = _head(messages) + self._left_out
         if len(messages) < self._of or start >= len(messages) or _role(messages[start]) != "user":
@@ -105,7 +111,7 @@ class LlamaCppService(OpenAiCompatibleService):
         return _like(context, _from(messages, start))
 
     def _leave_out(self, context: LLMContext, kept: list[LLMContextMessage]) -> LLMContext:
-        """Remember how much of a dialogue is not sent from here on, and return what is."""
+        """Record how much of a dialogue is not sent from here on, and return the rest."""
         whole = len(context.get_messages())
         self._left_out, self._of = whole - len(kept), whole
         logger.warning(
@@ -125,7 +131,7 @@ class _EndedByContext:
     """Stream of an answer that may be longer than its room, which is an error.
 
     Args:
-        stream: of the server.
+        stream: stream of the server.
     """
 
     def __init__(self, stream: AsyncStream[ChatCompletionChunk]) -> None:
@@ -150,13 +156,13 @@ class _EndedByContext:
 def without_oldest(messages: list[LLMContextMessage], share: float) -> list[LLMContextMessage] | None:
     """Return a dialogue without its oldest turns.
 
-    System messages in front stay, and what is left begins with a user's message, so that no answer and no
-    result of a tool stands without its question. Notes before the first message stay before what is left, and
-    say that something is missing.
+    Leading system messages stay. The rest begins with a user's message, so that no answer and no result of a
+    tool stands without its question. Notes before the first message stay before the rest, and state that
+    something is missing.
 
     Args:
         messages: oldest first.
-        share: of all text that may stay.
+        share: share of all text that may stay.
 
     Returns:
         The messages, or None when there is nothing to leave out.
@@ -196,7 +202,7 @@ def _like(context: LLMContext, messages: list[LLMContextMessage]) -> LLMContext:
 
 
 def _head(messages: list[LLMContextMessage]) -> int:
-    """Return how many system messages are in front."""
+    """Return the number of leading system messages."""
     head = 0
     while head < len(messages) and _role(messages[head]) in ("system", "developer"):
         head += 1
@@ -216,5 +222,5 @@ def _role(message: LLMContextMessage) -> str:
 
 
 def _size(message: LLMContextMessage) -> int:
-    """Return the length of a message in characters, which tokens are roughly proportional to."""
+    """Return the length of a message in characters, to which tokens are roughly proportional."""
     return len(str(message))

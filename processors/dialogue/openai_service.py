@@ -1,8 +1,8 @@
 """Pipecat's OpenAI service, set up for servers that are compatible but not OpenAI's.
 
-They know no ``developer`` role, and the retries of the SDK are bounded by the row instead of by the server's
-``retry-after``. Connections are given back when the pipeline ends; Pipecat leaves them to the garbage
-collector. Everything else is Pipecat's.
+Such servers know no ``developer`` role, and the retries of the SDK are bounded by the row instead of by the
+server's ``retry-after``. Connections are given back when the pipeline ends; Pipecat leaves them to the
+garbage collector. Everything else is Pipecat's.
 """
 
 from typing import Any
@@ -17,12 +17,12 @@ class OpenAiCompatibleService(OpenAILLMService):
     """OpenAI's service for another server.
 
     Args:
-        timeout_s: of the SDK's client.
-        sdk_retries: of the SDK's client.
+        timeout_s: timeout of the SDK's client.
+        sdk_retries: retries of the SDK's client.
         kwargs: as in ``OpenAILLMService``.
 
     Attributes:
-        sdk_client: what sends the requests.
+        sdk_client: the client that sends the requests.
     """
 
     supports_developer_role = False
@@ -34,7 +34,7 @@ class OpenAiCompatibleService(OpenAILLMService):
         super().__init__(**kwargs)
 
     def create_client(self, *args: Any, **kwargs: Any) -> AsyncOpenAI:
-        """Pipecat's client with our limits; the service makes one, and keeps it."""
+        """Return Pipecat's client with our limits; the service makes one, and keeps it."""
         client: AsyncOpenAI = super().create_client(*args, **kwargs)
         self.sdk_client = client.with_options(**self._limits)
         return self.sdk_client

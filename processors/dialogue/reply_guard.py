@@ -1,18 +1,18 @@
-"""Keeps a failing or stalling language model from the caller.
+"""Hide a failing or stalling language model from the caller.
 
-A pair of processors around any Pipecat LLM service, which stays as it is: the head sees each question on its
+A pair of processors around any Pipecat LLM service, which stays unchanged: the head sees each question on its
 way in and each error on its way out, the tail sees the answer before the voice does. When the model is late,
-stalls, reports an error or says nothing, the tail stops listening to it, the head interrupts it, and the
-fallback engine answers the same dialogue. The voice always sees one start and one end per answer, never half
-a word and no sentence twice.
+stalls, reports an error or gives no text, the tail ignores it, the head interrupts it, and the fallback
+engine answers the same dialogue. The voice always gets one start and one end per answer, never half a word
+and no sentence twice.
 
-Both processors run in Pipecat's direct mode, inside the task of whoever pushes: the error of a service is
-therefore seen before the end of its response, and no queue is added to the path of the audio. The tail owns
-two tasks, the timer of the running answer and the fallback's answer; an interruption, the end of the answer
-or the end of the pipeline ends them. While the fallback speaks, ordered frames behind it wait for it.
+Both processors run in Pipecat's direct mode, inside the pushing task. The error of a service is therefore
+seen before the end of its response, and no queue is added to the path of the audio. The tail owns two tasks,
+the timer of the running answer and the fallback's answer; an interruption, the end of the answer or the end
+of the pipeline ends them. While the fallback speaks, later ordered frames wait for it.
 
 The model is stopped with an interruption of our own that goes through the service only: the head pushes it,
-the tail swallows it, and until it has come through everything the service sends belongs to the answer that
+the tail swallows it, and until it has come through all frames of the service belong to the answer that
 failed. ``RTVIObserverParams(ignored_sources=[guard.head])`` keeps it from clients too.
 """
 
@@ -89,10 +89,10 @@ class ReplyCancelFrame(InterruptionFrame):
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """The fallback took over.
+    """Record of a failover to the fallback.
 
     Attributes:
-        reason: why.
+        reason: reason for the failover.
         asked_ms: when the question was asked, on the guard's clock.
         failed_ms: when the model was given up.
         category: Pipecat's category of the error, or None.
@@ -106,7 +106,7 @@ class Failover:
 
 @dataclass(slots=True)
 class _Reply:
-    """One answer, from its question to its end."""
+    """State of an answer, from its question to its end."""
 
     frame: LLMContextFrame
     asked_ms: int
@@ -116,13 +116,13 @@ class _Reply:
     provisional: bool
     failed_early: FailureReason | None = None
     produced: bool = False
-    # Pipecat's category of the error that the service reported and has not talked on after.
+    # Pipecat's category of the error that the service reported, unless it continued afterwards.
     error: str | None = None
     last_text: LLMTextFrame | None = None
 
 
 class ReplyGuard:
-    """Guards one LLM service of one call.
+    """Guard of one LLM service of one call.
 
     Put ``processors`` into the pipeline where the service would stand.
 
@@ -131,8 +131,8 @@ class ReplyGuard:
         fallback: answers when the service does not; shared by all calls.
         settings: deadlines.
         circuit: shared by the calls that use the same provider, or None for one of its own.
-        clock: for tests.
-        on_failover: told about every failure; must not block.
+        clock: None for the clock of the loop; tests pass another.
+        on_failover: called on every failure; must not block.
     """
 
     def __init__(
@@ -159,11 +159,11 @@ class ReplyGuard:
         self._reply: _Reply | None = None
         # A start without its end has been passed to the voice.
         self._open = False
-        # Interruptions of ours that the service has not let through yet.
+        # Number of our interruptions that have not passed the service yet.
         self._draining = 0
         self._turn_ended = False
         self._skip_tts: bool | None = None
-        # One place: the newest question holds everything that an older one asked.
+        # One place: the newest question contains everything that an older one asked.
         self._waiting: tuple[FrameProcessor, LLMContextFrame, FrameDirection] | None = None
         self._timer: asyncio.Task[None] | None = None
         self._timer_ms = 0
@@ -176,13 +176,13 @@ class ReplyGuard:
 
     @property
     def state(self) -> State:
-        """Who answers right now."""
+        """The current state."""
         return self._state
 
-    # What the head sees
+    # Events of the head.
 
     async def ask(self, source: FrameProcessor, frame: LLMContextFrame, direction: FrameDirection) -> None:
-        """A question on its way to the service, from either side."""
+        """Handle a question on its way to the service, from either side."""
         if self._state is not State.IDLE:
             self._waiting = (source, frame, direction)
             return
@@ -206,13 +206,13 @@ class ReplyGuard:
             self._begin_fallback(FailureReason.CIRCUIT_OPEN)
 
     def on_error(self, frame: ErrorFrame) -> None:
-        """The service reported an error."""
+        """Handle an error that the service reported."""
         # The end of the response follows in the same task; an error without it belongs to something else.
         if self._state is State.PRIMARY and self._reply is not None and not self._draining:
             self._reply.error = frame.category.value if frame.category is not None else "unknown"
 
     async def on_user_turn(self, *, ended: bool) -> None:
-        """The user's turn opened or ended."""
+        """Handle the beginning or the end of the user's turn."""
         self._turn_ended = ended
         reply = self._reply
         if not ended or reply is None or not reply.provisional:
@@ -228,16 +228,16 @@ class ReplyGuard:
             self._start_timer()
 
     def on_output_configured(self, frame: LLMConfigureOutputFrame) -> None:
-        """The service was told whether its text is for the voice; so is the fallback's."""
+        """Note whether the service's text is for the voice; the same holds for the fallback's."""
         self._skip_tts = frame.skip_tts
 
     async def withdraw(self) -> None:
-        """The turn goes on after all: a question that was a guess is void."""
+        """Withdraw a question that was a guess: the turn goes on after all."""
         if self._reply is not None and self._reply.provisional:
             await self.stop()
 
     async def stop(self) -> None:
-        """An interruption, or the end: whatever answers, stops."""
+        """Stop any answer, on an interruption or at the end."""
         self._waiting = None
         was_fallback = self._state is State.FALLBACK
         self._step(Step.STOPPED)
@@ -247,13 +247,13 @@ class ReplyGuard:
             await self._close()
 
     async def release(self) -> None:
-        """The pipeline is gone: end the tasks, say nothing."""
+        """End the tasks with the pipeline, without a word."""
         await self._cancel_tasks()
 
-    # What the tail sees
+    # Events of the tail.
 
     async def on_reply_frame(self, frame: Frame) -> None:
-        """A frame of the service's answer."""
+        """Handle a frame of the service's answer."""
         if self._draining or self._state is State.FALLBACK:
             return
         reply = self._reply
@@ -271,25 +271,25 @@ class ReplyGuard:
             await self.tail.push_frame(frame)
 
     def on_cancelled(self) -> None:
-        """Our interruption came through: what the service sends from here on is new."""
+        """Note that our interruption came through: later frames of the service are new."""
         self._draining -= 1
 
     def on_tools(self) -> None:
-        """The service runs functions; the answer comes with a question of its own."""
+        """Note that the service runs functions; the answer comes with a question of its own."""
         if self._state in (State.PRIMARY, State.TOOLS) and self._reply is not None:
             self._step(Step.CALLED_TOOLS)
             self._reply.watch.pause()
             self._reply.produced = True
 
     def on_metrics(self, frame: MetricsFrame) -> None:
-        """The service measured itself."""
+        """Handle the service's measurements of itself."""
         if self._reply is not None and any(
             isinstance(data, TTFATMetricsData) and data.processor == self.llm.name for data in frame.data
         ):
             self._reply.watch.on_answer_begun(self._clock.now_ms())
 
     def on_bot_speech(self, *, started: bool) -> None:
-        """The caller begins or ceases to hear the bot."""
+        """Note that the caller begins or ceases to hear the bot."""
         if self._reply is None:
             return
         if started:
@@ -303,7 +303,7 @@ class ReplyGuard:
         if self._answer is not None and self._answer is not asyncio.current_task():
             await asyncio.wait({self._answer}, timeout=self.settings.fallback_total_ms / 1000)
 
-    # Answering
+    # Answering.
 
     async def _on_text(self, reply: _Reply, frame: LLMTextFrame) -> None:
         released = reply.said.add(frame.text)
@@ -332,7 +332,7 @@ class ReplyGuard:
         await self._finish(frame)
 
     async def _finish(self, frame: LLMFullResponseEndFrame | None = None) -> None:
-        """The answer is complete; the next question may go in."""
+        """Complete the answer; the next question may go in."""
         self._step(Step.ENDED)
         self._reply = None
         self._cancel_timer()
@@ -342,7 +342,7 @@ class ReplyGuard:
             await self.ask(*waiting)
 
     async def _fail(self, reason: FailureReason, *, finished: bool = False) -> None:
-        """Give the service up, let the fallback answer. ``finished``: the service stopped by itself."""
+        """Give the service up and let the fallback answer. ``finished``: the service stopped by itself."""
         reply = self._reply
         if reply is None or self._state is not State.PRIMARY:
             return
@@ -401,7 +401,7 @@ class ReplyGuard:
         await self._finish()
 
     async def _fallback_text(self, reply: _Reply) -> AsyncGenerator[str, None]:
-        """The fallback's answer, without the sentences that the caller has heard already."""
+        """Yield the fallback's answer, without the sentences that the caller has heard already."""
         pieces = timed_pieces(
             self._fallback.reply(messages_of(reply.frame.context, self._instruction())),
             engine="fallback",
@@ -423,7 +423,7 @@ class ReplyGuard:
                 yield rest
 
     def _instruction(self) -> str | None:
-        """What the service was told about its job holds for the fallback too."""
+        """Return the service's system instruction, which holds for the fallback too."""
         settings = self.llm.settings if isinstance(self.llm, LLMService) else None
         instruction = settings.system_instruction if isinstance(settings, LLMSettings) else None
         return instruction if isinstance(instruction, str) else None
@@ -449,7 +449,7 @@ class ReplyGuard:
             self._open = False
             await self.tail.push_frame(frame or LLMFullResponseEndFrame())
 
-    # Time
+    # Time.
 
     def _new_watch(self, frame: LLMContextFrame, at_ms: int) -> ReplyWatch:
         tools = getattr(frame.context.tools, "standard_tools", None)
@@ -458,7 +458,7 @@ class ReplyGuard:
         )
 
     def _hurry_timer(self) -> None:
-        """Wake the timer when the deadline moved closer than it sleeps."""
+        """Wake the timer when the deadline is now earlier than its wake-up time."""
         reply = self._reply
         if self._state is not State.PRIMARY or reply is None or self._timer is None:
             return
@@ -478,7 +478,7 @@ class ReplyGuard:
             if deadline_ms is None:
                 return
             if self._clock.now_ms() >= deadline_ms:
-                # From here on this task carries the failure out and is nobody's to cancel.
+                # From here on this task carries the failure out and may not be cancelled.
                 self._timer = None
                 await self._fail(reply.watch.reason())
                 return
@@ -505,7 +505,7 @@ class ReplyGuard:
 
 
 class ReplyGuardHead(FrameProcessor):
-    """Before the service. See the module."""
+    """Processor before the service. See the module."""
 
     def __init__(self, guard: ReplyGuard) -> None:
         super().__init__(enable_direct_mode=True)
@@ -535,14 +535,14 @@ class ReplyGuardHead(FrameProcessor):
 
 
 class ReplyGuardTail(FrameProcessor):
-    """Behind the service. See the module."""
+    """Processor after the service. See the module."""
 
     def __init__(self, guard: ReplyGuard) -> None:
         super().__init__(enable_direct_mode=True)
         self._guard = guard
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Report the answer to the guard, which passes it on or does not."""
+        """Report the answer to the guard, which decides whether it passes."""
         await super().process_frame(frame, direction)
         guard = self._guard
         if direction is FrameDirection.UPSTREAM:

@@ -1,8 +1,9 @@
-"""When a language model has failed its caller, and what may still be said after that.
+"""Decide when a language model has failed its caller, and what may still be said after that.
 
-Pure: times arrive as arguments, nothing here waits. ``ReplyWatch`` turns the progress of one answer into the
-    next deadline, ``Circuit`` decides whether a model that keeps failing is asked at all, ``SaidSoFar`` knows
-    what left for the voice and keeps it from being said again. ``reply_guard`` carries the decisions out.
+The module is pure: times arrive as arguments, nothing here waits. ``ReplyWatch`` turns the progress of one
+answer into the next deadline. ``Circuit`` decides whether a model that keeps failing is asked at all.
+``SaidSoFar`` records the text that left for the voice and keeps it from being said again. ``reply_guard``
+carries the decisions out.
 """
 
 import re
@@ -13,7 +14,8 @@ from pydantic import Field
 from core.strict_model import StrictModel
 from processors.dialogue.wait_watch import WaitSettings
 
-# A sentence ends at its mark plus what closes around it; the mark of "3.5" or "x.y" is followed by no space.
+# A sentence ends at its mark plus closing quotes and brackets; the mark of "3.5" or "x.y" is followed by no
+# space.
 _SENTENCE_END = re.compile(r"[.!?…][\"')\]”’]*(?=\s|$)|[。！？][」』”’]*")
 _MARKS = frozenset('.,;:!?…)]"”’。、，！？；：」』')
 # Languages without spaces reach no word end for long; the voice takes whole sentences anyway.
@@ -63,10 +65,10 @@ class GuardSettings(StrictModel):
 
 
 class GuardTuning(GuardSettings):
-    """Settings, and values that no deployment sets.
+    """Guard settings including the values that no deployment sets.
 
     Attributes:
-        tool_call_ms: while the model writes a tool call, which shows no text.
+        tool_call_ms: deadline while the model writes a tool call, which shows no text.
         fallback_first_ms: from the failure to the fallback's first text.
         fallback_gap_ms: between two pieces of the fallback's text.
         fallback_total_ms: the whole of the fallback's answer.
@@ -83,7 +85,7 @@ class GuardTuning(GuardSettings):
 
 
 class FailureReason(StrEnum):
-    """Why the fallback answers."""
+    """Reason for which the fallback answers."""
 
     NO_FIRST_TOKEN = "no_first_token"
     STALLED = "stalled"
@@ -93,7 +95,7 @@ class FailureReason(StrEnum):
 
 
 class State(Enum):
-    """Who answers."""
+    """State of an answer: the model that gives it."""
 
     IDLE = auto()
     PRIMARY = auto()
@@ -102,7 +104,7 @@ class State(Enum):
 
 
 class Step(Enum):
-    """What happened to the answer."""
+    """Event in the course of an answer."""
 
     ASKED = auto()
     DIVERTED = auto()
@@ -129,19 +131,19 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
 
 
 class ReplyWatch:
-    """The deadline of one answer of the primary model.
+    """Deadline of one answer of the primary model.
 
     Args:
         settings: see ``GuardTuning``.
-        asked_ms: when the question was handed over.
-        tools: the question came with tools.
-        signs: the service reports when the model begins to write a tool call (its metrics are on).
+        asked_ms: when the question was passed to the model.
+        tools: True when the question came with tools.
+        signs: True when the service reports that the model begins to write a tool call (its metrics are on).
     """
 
     def __init__(self, settings: GuardTuning, *, asked_ms: int, tools: bool, signs: bool) -> None:
         self._settings = settings
         self._asked_ms = asked_ms
-        # Without the report nobody can tell a tool call being written from a model that does not answer.
+        # Without the report, a tool call being written looks like a model that does not answer.
         self._first_ms = settings.tool_call_ms if tools and not signs else settings.first_token_ms
         self._tools = tools
         self._text_ms: int | None = None
@@ -151,31 +153,31 @@ class ReplyWatch:
         self._paused = False
 
     def on_answer_begun(self, at_ms: int) -> None:
-        """The service reports that the answer began. Text follows at once, or else it is a tool call."""
+        """Note that the answer began. Text follows at once, or else it is a tool call."""
         if self._tools:
             self._tool_call_ms = at_ms
 
     def on_text(self, at_ms: int, *, speakable: bool) -> None:
-        """Text arrived. ``speakable``: the voice now holds at least one whole sentence."""
+        """Note that text arrived. ``speakable``: the voice now holds at least one whole sentence."""
         self._text_ms = at_ms
         if speakable and not self._speakable:
             self._speakable = True
             self._silent_since_ms = None
 
     def on_bot_started(self) -> None:
-        """The caller hears the bot."""
+        """Note that the bot is heard."""
         self._silent_since_ms = None
 
     def on_bot_stopped(self, at_ms: int) -> None:
-        """The caller hears nothing any more."""
+        """Note that the bot is not heard any more."""
         self._silent_since_ms = at_ms
 
     def pause(self) -> None:
-        """A tool runs: it has a deadline of its own."""
+        """Suspend the deadline: a tool runs, which has a deadline of its own."""
         self._paused = True
 
     def deadline_ms(self) -> int | None:
-        """When the answer counts as failed if nothing more arrives; None while paused."""
+        """Return when the answer counts as failed if nothing more arrives; None while paused."""
         limits = self._settings
         if self._paused:
             return None
@@ -190,12 +192,12 @@ class ReplyWatch:
         return min(by_gap, max(self._text_ms + limits.silent_gap_ms, patience_ms))
 
     def reason(self) -> FailureReason:
-        """What a missed deadline means right now."""
+        """Return the reason for a deadline missed right now."""
         return FailureReason.NO_FIRST_TOKEN if self._text_ms is None else FailureReason.STALLED
 
 
 class Circuit:
-    """Whether a model is worth asking. One per provider; calls may share it.
+    """Circuit breaker of a model. Each provider has one; calls may share it.
 
     After the cool-down the next question is the trial: its failure opens the circuit again at once.
     """
@@ -207,28 +209,28 @@ class Circuit:
         self._opened_ms: int | None = None
 
     def allows(self, at_ms: int) -> bool:
-        """Ask the model."""
+        """Return whether the model may be asked."""
         return self._opened_ms is None or at_ms >= self._opened_ms + self._cool_down_ms
 
     def on_failure(self, at_ms: int) -> None:
-        """An answer failed."""
+        """Record an answer that failed."""
         self._failures += 1
         if self._failures >= self._max_failures:
             self._opened_ms = at_ms
 
     def on_success(self) -> None:
-        """An answer arrived whole."""
+        """Record an answer that arrived whole."""
         self._failures = 0
         self._opened_ms = None
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text for comparison: lower case, letters and digits only."""
+    """Return the words of a text for comparison: lower case, letters and digits only."""
     return re.findall(r"[^\W_]+", text.lower().replace("'", "").replace("’", ""))
 
 
 def split_sentences(text: str) -> tuple[list[str], str]:
-    """Whole sentences of a text, and the rest after the last one (may be empty)."""
+    """Return the whole sentences of a text, and the rest after the last one (may be empty)."""
     sentences: list[str] = []
     start = 0
     for match in _SENTENCE_END.finditer(text):
@@ -238,7 +240,7 @@ def split_sentences(text: str) -> tuple[list[str], str]:
 
 
 def _complete_chars(text: str) -> int:
-    """How many characters of a growing text are whole words."""
+    """Return how many characters of a growing text are whole words."""
     if not text or text[-1] in _MARKS or len(text) > _MAX_HELD_CHARS:
         return len(text)
     gaps = list(re.finditer(r"\s+", text))
@@ -246,7 +248,7 @@ def _complete_chars(text: str) -> int:
 
 
 class SaidSoFar:
-    """What of one answer was handed to the voice."""
+    """Text of one answer that was passed to the voice."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -258,10 +260,10 @@ class SaidSoFar:
         return self._text
 
     def add(self, piece: str) -> str:
-        """Take a piece of the answer; return what may be spoken now.
+        """Add a piece of the answer; return the text that may be spoken now.
 
-        A word that is still growing is held back with the space before it, so that a stream that breaks never
-        speaks half a word and the bridge can close the sentence right behind the last whole one.
+        A word that is still growing is held back with the space before it. So a stream that breaks never
+        speaks half a word, and the bridge can close the sentence directly after the last whole one.
         """
         held = self._held + piece
         cut = _complete_chars(held)
@@ -270,14 +272,14 @@ class SaidSoFar:
         return released
 
     def flush(self) -> str:
-        """The answer is over: return what was held back."""
+        """Return the text that was held back, now that the answer is over."""
         released, self._held = self._held, ""
         self._text += released
         return released
 
     @property
     def speakable(self) -> bool:
-        """The voice holds a whole sentence and has seen text behind it, without which it would still wait."""
+        """True when the voice has a whole sentence and text after it, without which it would still wait."""
         sentences, rest = split_sentences(self._text)
         return len(sentences) > 1 or bool(sentences and rest)
 
@@ -287,10 +289,10 @@ class SaidSoFar:
         return split_sentences(self._text)[1]
 
     def bridge(self, sentence: str) -> str:
-        """What to say first when another model continues; drops what was held back.
+        """Return the text that precedes another model's continuation; drop the text that was held back.
 
-        Nothing said: nothing. Whole sentences said: only the space between. Inside a sentence: its end and
-        ``sentence``.
+        It is empty when nothing was said, only the space between after whole sentences, and inside a sentence
+        its end and ``sentence``.
         """
         self._held = ""
         fragment = self.fragment
@@ -301,20 +303,20 @@ class SaidSoFar:
         return f"{'' if fragment.endswith(_CLAUSE_MARKS) else '.'} {sentence} "
 
     def said(self, sentence: str) -> bool:
-        """Whether these words were said before, in this order and without a gap."""
+        """Return whether these words were said before, in this order and without a gap."""
         new = words_of(sentence)
         old = words_of(self._text)
         return bool(new) and any(old[i : i + len(new)] == new for i in range(len(old) - len(new) + 1))
 
 
 class SentenceCutter:
-    """Cuts streamed text into sentences."""
+    """Cutter of streamed text into sentences."""
 
     def __init__(self) -> None:
         self._text = ""
 
     def add(self, piece: str) -> list[str]:
-        """Sentences that are complete now: their mark is followed by a space."""
+        """Return the sentences that are complete now: their mark is followed by a space."""
         self._text += piece
         done: list[str] = []
         start = 0
@@ -328,6 +330,6 @@ class SentenceCutter:
         return [sentence for sentence in done if sentence]
 
     def flush(self) -> str:
-        """What is left."""
+        """Return the rest."""
         rest, self._text = self._text.strip(), ""
         return rest

@@ -1,13 +1,15 @@
-"""What a client may say by RTVI, checked before it acts.
+"""Validate the RTVI requests of a client before they take effect.
 
-Pipecat lets typed text interrupt the bot before anybody looks at it: a blank line would cut an answer off and
-have the model answer nothing. Here it gets an ``error-response`` and changes nothing; so does all of it in a
-call that has no way in for words, over what may be typed in a minute, and from a client that has used up its
-turns. Results of functions are refused: the server runs its tools, and the model could not tell a result that
-a client made up from one of theirs. Files are refused: nothing here reads them, and one that is named by its
-address would be fetched from inside. No tasks of its own.
+Pipecat lets typed text interrupt the bot before it is validated: a blank line would cut an answer off and
+have the model answer nothing. Here a blank line gets an ``error-response`` and changes nothing. The same
+holds for all text in a call that has no input for words. It also holds for text over the limit per minute,
+and for text of a client that has used up its turns. Results of functions are refused: the server runs its
+tools, and the model could not distinguish a result that a client made up from one of theirs. Files are
+refused: nothing here reads them, and a file given by its address would be fetched from inside. The module
+owns no task.
 
-A message that a turn is over names which one to the transport (``TURN_END``): it comes later than the end.
+A message that a turn is over names the frame of the end to the transport (``TURN_END``): it comes later than
+the end.
 """
 
 from collections.abc import Callable
@@ -24,21 +26,21 @@ from protocols.surface import TURN_END
 
 
 class TurnNamingObserver(RTVIObserver):
-    """Pipecat's RTVI observer that names the frame of the end of a turn beside the message about it."""
+    """Pipecat's RTVI observer that attaches the frame of the end of a turn to the message about it."""
 
     def __init__(self, rtvi: RTVIProcessor, **arguments: Any) -> None:
         super().__init__(rtvi, **arguments)
         self._client = rtvi
-        # An observer is given one frame after the other.
+        # An observer receives one frame after the other.
         self._frame_id = -1
 
     async def on_push_frame(self, data: FramePushed) -> None:
-        """See the base class."""
+        """Note the frame; see the base class."""
         self._frame_id = data.frame.id
         await super().on_push_frame(data)
 
     async def send_rtvi_message(self, model: BaseModel, exclude_none: bool = True) -> None:
-        """See the base class."""
+        """Send a message, with the frame where it ends a turn; see the base class."""
         if not isinstance(model, rtvi_models.UserStoppedSpeakingMessage):
             await super().send_rtvi_message(model, exclude_none)
             return
@@ -52,9 +54,9 @@ class CheckedRtvi(ClientRequests, RTVIProcessor):
 
     Args:
         refuses_text: why no text is taken in this call; empty where it is.
-        refuses_turn: why none is taken now; empty where it is.
+        refuses_turn: returns why none is taken now; empty where it is.
         take_typed: counts a text and returns after how many seconds it may be taken, 0 for now.
-        arguments: of Pipecat's.
+        arguments: arguments of Pipecat's processor.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class CheckedRtvi(ClientRequests, RTVIProcessor):
         self._refuses_turn = refuses_turn
 
     def create_rtvi_observer(self, **arguments: Any) -> RTVIObserver:
-        """See the base class."""
+        """Create the observer; see the base class."""
         return TurnNamingObserver(self, **arguments)
 
     async def take_text(

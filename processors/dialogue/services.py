@@ -1,8 +1,8 @@
 """Language models as Pipecat services, as rows.
 
 Decides which service class answers and how it is set up for speech: prompt caching on, short answers, no
-retries inside the SDK. A provider's SDK obeys the ``retry-after`` of a 429 for as long as the provider says;
-the caller would wait in silence, so retrying is off here and ``reply_guard`` answers instead.
+retries inside the SDK. A provider's SDK obeys the ``retry-after`` of a 429, however long; the caller would
+wait in silence. So retrying is off here and ``reply_guard`` answers instead.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class LlmRow(Protocol):
-    """A row of ``LLM_SERVICES``: a ``ServiceRow`` whose service is told how to answer."""
+    """A row of ``LLM_SERVICES``: a ``ServiceRow`` whose service gets a system instruction."""
 
     def check(self) -> None:
-        """See ``ServiceRow.check``."""
+        """Check whether ``build`` can work; see ``ServiceRow.check``."""
         ...
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        """Build the service; see ``ServiceRow.build``. ``system_instruction``: how the agent answers."""
         ...
 
 
@@ -64,7 +64,7 @@ LLM_SERVICES: Registry[ServiceRow[Any]] = Registry(
 
 
 class DocumentsSettings(RowSettings):
-    """The shared document engine.
+    """Settings of the shared document engine.
 
     Attributes:
         piece_timeout_ms: longest wait for the next piece of an answer.
@@ -82,7 +82,7 @@ class Documents(ServiceRow[DocumentsSettings]):
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        """Build the service; see ``LlmRow.build``."""
         if shared.language_model is None:
             raise ConfigError(f"{self.name!r} needs the language model of the process")
         from processors.dialogue.engine_llm import EngineLlmService
@@ -96,7 +96,7 @@ class Documents(ServiceRow[DocumentsSettings]):
 
 
 class TransformersSettings(RowSettings):
-    """A causal model of transformers in this process.
+    """Settings of a causal model of transformers in this process.
 
     Attributes:
         piece_timeout_ms: longest wait for the next piece of an answer, other calls' answers included.
@@ -116,12 +116,12 @@ class Transformers(ServiceRow[TransformersSettings]):
     extra = "local-llm"
 
     def check(self) -> None:
-        """See ``ServiceRow.check``."""
+        """Check the package and the settings of the weights; see ``ServiceRow.check``."""
         super().check()
         self.lm_settings()
 
     def lm_settings(self) -> Any:
-        """Of the weights, checked.
+        """Return the settings of the weights, checked.
 
         Raises:
             ConfigError: an unknown field, a wrong value, no model.
@@ -141,14 +141,14 @@ class Transformers(ServiceRow[TransformersSettings]):
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        """Build the service; see ``LlmRow.build``."""
         return _of_conversation(self.name, self.settings.piece_timeout_ms, shared, system_instruction)
 
 
 def _of_conversation(
     name: str, piece_timeout_ms: int, shared: Shared, system_instruction: str | None
 ) -> "LLMService[Any]":
-    """The language model of one conversation as a service, which ends with it."""
+    """Build a service around the language model of one conversation, which ends with it."""
     if shared.open_replies is None:
         raise ConfigError(f"{name!r} needs the weights of the process, or its worker")
     from processors.dialogue.engine_llm import EngineLlmService
@@ -163,7 +163,7 @@ def _of_conversation(
 
 
 class WorkerSettings(WorkerLlmSettings, RowSettings):
-    """A causal model in a worker.
+    """Settings of a causal model in a worker.
 
     Attributes:
         piece_timeout_ms: longest wait for the next piece of an answer, however alive the worker is.
@@ -180,22 +180,22 @@ class Worker(ServiceRow[WorkerSettings]):
 
     @property
     def secret_envs(self) -> tuple[str, ...]:
-        """See ``ServiceRow.secret_envs``."""
+        """Name of the environment variable of the worker's secret."""
         return (self.settings.secret_env,)
 
     def check(self) -> None:
-        """See ``ServiceRow.check``."""
+        """Check the settings; see ``ServiceRow.check``."""
         self.settings.check()
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        """Build the service; see ``LlmRow.build``."""
         return _of_conversation(self.name, self.settings.piece_timeout_ms, shared, system_instruction)
 
 
 class PoolSettings(PoolLlmSettings, RowSettings):
-    """Causal models in the workers of this deployment.
+    """Settings of causal models in the workers of this deployment.
 
     Attributes:
         piece_timeout_ms: longest wait for the next piece of an answer, however alive the worker is.
@@ -213,12 +213,12 @@ class Pool(ServiceRow[PoolSettings]):
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        """Build the service; see ``LlmRow.build``."""
         return _of_conversation(self.name, self.settings.piece_timeout_ms, shared, system_instruction)
 
 
 class AnthropicSettings(RowSettings):
-    """Claude.
+    """Settings of Claude.
 
     Attributes:
         model: the provider's model name.
@@ -256,7 +256,7 @@ class Anthropic(ServiceRow[AnthropicSettings]):
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        """Build the service; see ``LlmRow.build``."""
         self.check()
         from anthropic import AsyncAnthropic
 
@@ -287,7 +287,7 @@ class Anthropic(ServiceRow[AnthropicSettings]):
 
 
 class OpenAiCompatibleSettings(RowSettings):
-    """Any server that speaks OpenAI's chat completions.
+    """Settings of any server with OpenAI's chat completions.
 
     Attributes:
         base_url: up to and including ``/v1``.
@@ -309,7 +309,7 @@ class OpenAiCompatibleSettings(RowSettings):
 
 
 class OpenAiCompatible(ServiceRow[OpenAiCompatibleSettings]):
-    """Through the official SDK, which Pipecat itself requires."""
+    """Any compatible server through OpenAI's official SDK, which Pipecat itself requires."""
 
     name = "openai_compatible"
     settings_type: ClassVar[type[RowSettings]] = OpenAiCompatibleSettings
@@ -317,7 +317,7 @@ class OpenAiCompatible(ServiceRow[OpenAiCompatibleSettings]):
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        """Build the service; see ``LlmRow.build``."""
         self.check()
         from processors.dialogue.openai_service import OpenAiCompatibleService
 
@@ -331,7 +331,7 @@ class OpenAiCompatible(ServiceRow[OpenAiCompatibleSettings]):
             fields["temperature"] = settings.temperature
         env = settings.api_key_env
         return OpenAiCompatibleService(
-            # The SDK refuses to start without a key and would otherwise take OPENAI_API_KEY to a foreign
+            # The SDK refuses to start without a key and would otherwise send OPENAI_API_KEY to a foreign
             # server.
             api_key=secret(self.name, env) if env is not None else "none",
             base_url=settings.base_url,
@@ -342,7 +342,7 @@ class OpenAiCompatible(ServiceRow[OpenAiCompatibleSettings]):
 
 
 class LlamaCppRowSettings(LlamaCppSettings, RowSettings):
-    """A GGUF file, and how it is asked.
+    """Settings of a GGUF file and of its requests.
 
     Attributes:
         max_tokens: longest answer; a spoken one is short.
@@ -356,7 +356,7 @@ class LlamaCppRowSettings(LlamaCppSettings, RowSettings):
 
     @property
     def served(self) -> LlamaCppSettings:
-        """Return those of the server."""
+        """The settings of the server alone."""
         return LlamaCppSettings(**self.model_dump(include=set(LlamaCppSettings.model_fields)))
 
 
@@ -369,14 +369,14 @@ class LlamaCpp(ServiceRow[LlamaCppRowSettings]):
     extra = "llamacpp"
 
     def check(self) -> None:
-        """See ``ServiceRow.check``."""
+        """Check the package and the settings; see ``ServiceRow.check``."""
         super().check()
         self.settings.check()
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``ServiceRow.build``. ``system_instruction``: how the agent is to answer."""
+        """Build the service; see ``LlmRow.build``."""
         if shared.llamacpp is None:
             raise ConfigError(f"{self.name!r} needs the server of the process")
         from processors.dialogue.llamacpp_service import LlamaCppService
@@ -397,40 +397,40 @@ class LlamaCpp(ServiceRow[LlamaCppRowSettings]):
 
 
 class VllmSettings(OpenAiCompatibleSettings):
-    """vLLM on this machine."""
+    """Settings of vLLM on this machine."""
 
     base_url: str = "http://localhost:8000/v1"
 
 
 class Vllm(OpenAiCompatible):
-    """The row above with vLLM's own address."""
+    """The compatible row with vLLM's own address."""
 
     name = "vllm"
     settings_type = VllmSettings
 
 
 class OllamaSettings(OpenAiCompatibleSettings):
-    """Ollama on this machine."""
+    """Settings of Ollama on this machine."""
 
     base_url: str = "http://localhost:11434/v1"
 
 
 class Ollama(OpenAiCompatible):
-    """The row above with Ollama's own address."""
+    """The compatible row with Ollama's own address."""
 
     name = "ollama"
     settings_type = OllamaSettings
 
 
 class GroqSettings(OpenAiCompatibleSettings):
-    """Groq's cloud."""
+    """Settings of Groq's cloud."""
 
     base_url: str = "https://api.groq.com/openai/v1"
     api_key_env: str | None = "GROQ_API_KEY"
 
 
 class Groq(OpenAiCompatible):
-    """The row above with Groq's address and key."""
+    """The compatible row with Groq's address and key."""
 
     name = "groq"
     settings_type = GroqSettings

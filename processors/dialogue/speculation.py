@@ -1,33 +1,33 @@
-"""Asks the model before the caller's turn is over, and holds the answer until it is.
+"""Ask the model before the caller's turn is over, and hold the answer until it is.
 
     commit gate -> head -> thinking (model, or guard and model) -> tail -> voice
 
-``guess`` puts the question that would be asked if the turn ended with these words; the tail holds what is
-answered. When the gate lets the real question through, the head compares the two, message by message: the
-same question is not asked again, its answer goes on at once; any other one withdraws the guess and is asked.
-Nothing of a guess is heard, shown or recorded before the turn is durable, since the gate commits before it
-lets the question through.
+``guess`` asks the question that would be asked if the turn ended with these words; the tail holds the answer.
+When the gate lets the real question through, the head compares the two, message by message. The same question
+is not asked again, and its answer goes on at once; any other one withdraws the guess and is asked. Nothing of
+a guess is heard, shown or recorded before the turn is durable, since the gate commits before it lets the
+question through.
 
 Tools never run for a guess. A context with tools is asked as Pipecat's speculation: the service holds the
-answer itself until it sees the turn's end, and withdraws when the model wants a tool. That end is kept from
+answer itself until it sees the turn's end, and withdraws when the model calls a tool. That end is kept from
 the service until the real question is there, because Pipecat takes it for the confirmation. Without tools the
-text comes at once, and the first clause of it goes to ``prepare``, which may synthesise it ahead.
+text comes at once, and its first clause goes to ``prepare``, which may synthesise it ahead.
 
 While the turn goes on, ``read_ahead`` gives the question with the words so far to a model that can read
-before it is asked (``ReadAheadFrame``), at most once in ``READ_AHEAD_S``: what it reads in that time, nobody
-waits for at the end.
+before it is asked (``ReadAheadFrame``), at most once in ``READ_AHEAD_S``. The text that it reads in that time
+causes no wait at the end.
 
-A guess is made only while no other answer is under way. It is withdrawn by a voice that goes on, by an
-interruption, by another guess, by a question that differs, by the end of the call, by ``HOLD_S`` and when the
-answer is longer than ``MAX_HELD`` frames. The model is stopped with an interruption of our own that goes
-through it only: the head pushes it, the tail swallows it, and from the moment of the withdrawal until it has
-come through everything belongs to the answer that nobody waits for. It goes behind a real interruption, and
-whatever is asked goes behind it: in a service's queue an interruption overtakes the questions that are there,
-which would be answered all the same, and a guard would take the end of the old answer for that of a new one.
-A service that lets neither through within ``STOP_S`` is not waited for.
+A guess is made only while no other answer is in progress. It is withdrawn by a voice that continues, by an
+interruption, by another guess, by a question that differs and by the end of the call. It is also withdrawn
+after ``HOLD_S`` and when the answer is longer than ``MAX_HELD`` frames. The model is stopped with an
+interruption of our own that goes through it only: the head pushes it, the tail swallows it. From the
+withdrawal until it has come through, all frames belong to the withdrawn answer. It follows a real
+interruption, and any question follows it. In a service's queue an interruption overtakes the questions that
+are there, which would still be answered. A guard would then take the end of the old answer for that of a new
+one. A service that lets neither through within ``STOP_S`` is not awaited.
 
-Both processors run in direct mode, inside the task of whoever pushes. What is pushed from a callback is
-pushed by tasks that the head owns, one after the other, under a lock.
+Both processors run in direct mode, inside the pushing task. Frames from a callback are pushed by tasks that
+the head owns, one after the other, under a lock.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ from runtime.event_stream import CallEvents
 HOLD_S = 30.0
 # One for each token of a long answer.
 MAX_HELD = 4_000
-# What a service pushes of its tools, for clients too.
+# Frames that a service pushes about its tools, for clients too.
 _TOOL_FRAMES = (
     FunctionCallsStartedFrame,
     FunctionCallInProgressFrame,
@@ -84,36 +84,37 @@ STOP_S = 1.0
 
 
 class PreparesSpeech(Protocol):
-    """A voice that can begin before it is asked to speak."""
+    """Voice that can synthesise before it is asked to speak."""
 
     def prepare(self, clause: str) -> None:
-        """Have this clause ready, in place of another."""
+        """Prepare this clause, in place of another."""
         ...
 
     def forget_prepared(self) -> None:
-        """It will not be said."""
+        """Discard the prepared clause: it will not be said."""
         ...
 
 
 class GuessCancelFrame(InterruptionFrame):
-    """Interrupts what answers a guess and nothing else."""
+    """Interrupts the answer to a guess and nothing else."""
 
 
 class TurnConfirmedFrame(UserStoppedSpeakingFrame):
-    """Tells what thinks, and nobody else, that the turn is over and durable: what was guessed may count."""
+    """Notifies only the thinking processors that the turn is over and durable: a guess may count."""
 
 
 @dataclass(slots=True, eq=False)
 class _Guess:
-    """One question that nobody has asked yet.
+    """A question that was not asked yet.
 
     Attributes:
         text: the words of the turn.
         context: the question.
-        splitter: until the first clause is known.
-        held: what was answered.
-        asked: the model has it.
-        ended: the model is done.
+        splitter: finds the first clause; None when that is known.
+        held: frames of the answer.
+        asked: True when the model has the question.
+        ended: True when the model is done.
+        expiry: withdraws the guess after ``HOLD_S``.
     """
 
     text: str
@@ -126,7 +127,7 @@ class _Guess:
 
 
 def _take_next(held: deque[Frame]) -> Frame:
-    """Take the next frame off ``held``. Tokens in a row come as one: each frame is work for every stage."""
+    """Pop the next frame of ``held``. Consecutive tokens become one: each frame costs every stage."""
     text = []
     while held and (token := _token(held[0])) is not None:
         text.append(token)
@@ -135,22 +136,22 @@ def _take_next(held: deque[Frame]) -> Frame:
 
 
 def _token(frame: Frame) -> str | None:
-    """Return the text of a frame that is spoken and remembered as it is; None of any other frame."""
+    """Return the text of a frame that is spoken and remembered as it is; None for any other frame."""
     if type(frame) is not LLMTextFrame or frame.skip_tts is not None or not frame.append_to_context:
         return None
     return frame.text
 
 
 class Speculation:
-    """Of one call. Put ``around`` the processors that think.
+    """Speculation of one call. Put ``around`` the processors that think.
 
     Args:
-        events: of the call.
-        foresee: the question that the gate would let through if the turn had these words; None when there is
-            none to be expected.
-        foresee_part: the same of words behind which the turn goes on; None where nothing is read ahead.
+        events: events of the call.
+        foresee: returns the question that the gate would let through if the turn had these words; None when
+            none is to be expected.
+        foresee_part: the same for words after which the turn goes on; None where nothing is read ahead.
         voice: prepares the first clause, or None.
-        clauses: where clauses end, as the voice has it.
+        clauses: rules for the ends of clauses, as the voice has them.
     """
 
     def __init__(
@@ -172,23 +173,23 @@ class Speculation:
         self._guess: _Guess | None = None
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Interruptions, ours and real ones, that have not come through what thinks yet; what waits for that,
-        # and sees to it that a model which answers a withdrawn guess is stopped.
+        # Interruptions, ours and real ones, that have not come through the thinking processors yet; the task
+        # that waits for that and stops a model that answers a withdrawn guess.
         self._passing = 0
         self._passed = asyncio.Event()
         self._confirmed = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
         self._stop_is_due = False
-        # What comes belongs to a guess that was withdrawn.
+        # Arriving frames belong to a guess that was withdrawn.
         self._is_void = False
-        # When words were last given to be read ahead: the loop's seconds.
+        # Loop time, in seconds, at which words were last given to be read ahead.
         self._read_ahead_s = 0.0
         # The newest words that wait for their time to be read.
         self._part = ""
         self._reading: asyncio.TimerHandle | None = None
         # A question was passed on whose answer has not ended.
         self._answering = False
-        # The service has not been told that the turn is over.
+        # The service has not been notified that the turn is over.
         self._end_is_due = False
         self._over = False
         events.subscribe(TurnGuessed, self._on_turn_guessed)
@@ -206,11 +207,11 @@ class Speculation:
         self.withdraw()
 
     def around(self, thinking: list[FrameProcessor]) -> list[FrameProcessor]:
-        """Head, what thinks, tail."""
+        """Return head, thinking processors, tail."""
         return [self.head, *thinking, self.tail]
 
     def guess(self, text: str) -> None:
-        """The turn may be over, with these words."""
+        """Guess that the turn is over with these words."""
         if self._answering or self._over:
             return
         context = self._foresee(text)
@@ -223,7 +224,7 @@ class Speculation:
         self._own(self._ask(guess))
 
     def read_ahead(self, text: str) -> None:
-        """The turn has these words, and goes on."""
+        """Have these words of a turn that goes on read ahead."""
         if self._foresee_part is None or self._answering or self._over:
             return
         self._part = text
@@ -240,7 +241,7 @@ class Speculation:
         if self._guess is not None:
             if self._guess.text == text:
                 return
-            # The voice went on behind it, with other words.
+            # The voice continued after it, with other words.
             self.withdraw()
         context = self._foresee_part(text)
         if context is not None:
@@ -248,14 +249,14 @@ class Speculation:
             self._own(self._tell_ahead(ReadAheadFrame(context)))
 
     def withdraw(self) -> None:
-        """The turn goes on."""
+        """Withdraw the guess: the turn goes on."""
         if self._drop():
             self._stop_soon()
 
-    # What the head sees
+    # Events of the head.
 
     async def on_question(self, frame: LLMContextFrame) -> None:
-        """The turn is over and durable."""
+        """Handle the real question: the turn is over and durable."""
         async with self._lock:
             # From here on nothing is guessed: another question is on its way.
             self._answering = True
@@ -275,7 +276,7 @@ class Speculation:
             await self.head.push_frame(frame)
 
     async def on_turn_stopped(self, frame: UserStoppedSpeakingFrame) -> None:
-        """The turn is over, and its question still on its way."""
+        """Handle the end of the turn, whose question is still on its way."""
         if self._guess is None:
             await self.head.push_frame(frame)
         else:
@@ -283,11 +284,11 @@ class Speculation:
             await self.tail.push_frame(frame)
 
     def on_turn_started(self) -> None:
-        """The service is told, and needs no end of the turn before."""
+        """Note the beginning of a turn: the service sees it, and needs no end of the turn before."""
         self._end_is_due = False
 
     def on_interrupted(self) -> None:
-        """Whatever thinks is being stopped."""
+        """Note an interruption, which stops the thinking processors."""
         self._answering = self._end_is_due = False
         self._passing += 1
         # The question of a guess may be where the interruption overtakes it: ours follows.
@@ -295,29 +296,29 @@ class Speculation:
         self._stop_soon()
 
     def on_passed(self) -> None:
-        """An interruption, ours or a real one, has come through."""
+        """Note that an interruption, ours or a real one, has come through."""
         self._passing = max(0, self._passing - 1)
         self._passed.set()
 
     def on_confirmed(self) -> None:
-        """The service knows that the turn is over."""
+        """Note that the service has seen the end of the turn."""
         self._confirmed.set()
 
     def on_cancelled(self) -> None:
-        """The call is over, at once."""
+        """Note that the call is over, at once."""
         self._over = True
         self._drop()
 
     async def on_end(self) -> None:
-        """The call ends in good order; nothing waits for a model that guesses."""
+        """End in good order; nothing waits for a model that guesses."""
         self._over = True
         self.withdraw()
         await self._settled()
 
-    # What the tail sees
+    # Events of the tail.
 
     async def on_reply_frame(self, frame: Frame) -> None:
-        """A frame of an answer."""
+        """Handle a frame of an answer."""
         if self._is_void:
             return
         guess = self._guess
@@ -329,22 +330,22 @@ class Speculation:
         await self.tail.say(frame)
 
     def on_refused(self) -> bool:
-        """The service withdrew: the model wants a tool. Whether that was about a guess of ours."""
+        """Handle a withdrawal of the service, whose model calls a tool; return whether it was our guess."""
         if self._guess is None:
             return False
-        # Whoever guards the service has not seen that nothing comes any more.
+        # The guard of the service has not seen that nothing comes any more.
         self.withdraw()
         return True
 
     async def on_tool_result(self) -> None:
-        """The answer comes with another question, from this side."""
+        """Handle the result of a tool: the answer comes with another question, from this side."""
         self._answering = True
         self.withdraw()
         await self._settled()
         self._answering = True
 
     async def release_tasks(self) -> None:
-        """The pipeline is gone."""
+        """End the tasks with the pipeline."""
         self._over = True
         if self._reading is not None:
             self._reading.cancel()
@@ -373,7 +374,7 @@ class Speculation:
                 self._voice.prepare(clause)
 
     async def _release(self, guess: _Guess) -> None:
-        """What was held goes on, in order; what comes meanwhile goes behind it."""
+        """Push the held frames in order; frames that come meanwhile follow them."""
         self._events.publish(AnsweredAhead(self._events.now_ms()))
         while guess.held:
             await self.tail.say(_take_next(guess.held))
@@ -383,7 +384,7 @@ class Speculation:
         self._answering = not guess.ended
 
     def _drop(self) -> bool:
-        """Forget the guess; whether something still answers it."""
+        """Forget the guess; return whether it is still being answered."""
         guess, self._guess = self._guess, None
         if guess is None:
             return False
@@ -421,7 +422,7 @@ class Speculation:
             self._stopping = self._own(self._stop())
 
     async def _stop(self) -> None:
-        """Let interruptions through, then stop what answers a withdrawn guess, if anything does."""
+        """Let interruptions through, then stop the answer to a withdrawn guess, if there is one."""
         try:
             async with asyncio.timeout(STOP_S):
                 while self._passing or self._stop_is_due:
@@ -444,7 +445,7 @@ class Speculation:
             await asyncio.wait({self._stopping})
 
     async def _tell_end(self) -> None:
-        """The service knows that the turn is over; whether it withdraws is settled then."""
+        """Notify the service that the turn is over; its withdrawal is settled then."""
         if not self._end_is_due:
             return
         self._end_is_due = False
@@ -468,7 +469,7 @@ class Speculation:
 
 
 class SpeculationHead(FrameProcessor):
-    """In front of what thinks. See the module."""
+    """Processor before the thinking ones. See the module."""
 
     def __init__(self, speculation: Speculation) -> None:
         super().__init__(enable_direct_mode=True)
@@ -492,7 +493,7 @@ class SpeculationHead(FrameProcessor):
             elif isinstance(frame, EndFrame):
                 await self._speculation.on_end()
         elif isinstance(frame, EagerEndOfTurnCancelFrame):
-            # The service's other half of what the tail has seen.
+            # The service's other half of the frame that the tail has seen.
             return
         elif isinstance(frame, InterruptionFrame):
             self._speculation.on_passed()
@@ -504,14 +505,14 @@ class SpeculationHead(FrameProcessor):
 
 
 class SpeculationTail(FrameProcessor):
-    """Behind what thinks. See the module."""
+    """Processor after the thinking ones. See the module."""
 
     def __init__(self, speculation: Speculation) -> None:
         super().__init__(enable_direct_mode=True)
         self._speculation = speculation
 
     async def say(self, frame: Frame) -> None:
-        """Push something that the model said, as if it had just come into the world.
+        """Push a frame of the model as if it were new.
 
         Observers show a frame to clients at its first push. That one was inside, where nothing counts yet.
         """

@@ -1,13 +1,13 @@
-"""Tells a caller who waits for an answer that somebody is still there, and at last that nothing came.
+"""Reassure a caller who waits for an answer, and at last report that none came.
 
-Stands in front of the commit gate, because what it covers begins there: a session store that is away, then a
-model, its fallback and its tools. It sees each question on its way in and each interruption; what comes out
-of the model are events, and the first word there ends the wait. A response that ends without
-one (a model that failed and has no fallback) ends it too, with the apology: silence would sound like a broken
-line. Phrases go into the pipeline behind the model, through ``say``: the gate and the model are busy, and so
-are their queues. What is said and when is ``wait_watch``.
+The processor stands before the commit gate, because the delays that it covers begin there: a session store
+that is away, then a model, its fallback and its tools. It sees each question on its way in and each
+interruption. The output of the model arrives as events, and the first word ends the wait. A response that
+ends without a word (a model that failed and has no fallback) ends it too, with the apology: silence would
+sound like a broken line. Phrases go into the pipeline after the model, through ``say``: the gate and the
+model are busy, and so are their queues. ``wait_watch`` decides the phrases and their times.
 
-Owns one task, the timer of the wait, which ends with it. Nothing that is said here is part of the
+The processor owns one task, the timer of the wait, which ends with it. Its phrases are not part of the
 conversation.
 """
 
@@ -49,20 +49,21 @@ Say = Callable[[Frame], Awaitable[None]]
 
 
 class WaitGuard(FrameProcessor):
-    """The waits of one call.
+    """Waits of one call.
 
     Args:
         settings: see ``WaitSettings``.
-        events: of the call. That an answer is owed is published, and that it is no more: its first word is
-            there, or it does not come.
+        events: events of the call. That an answer is owed is published, and that it is no longer: its first
+            word is there, or it does not come.
         apology: said when the wait is given up, or nothing was answered.
         say: puts phrases into the pipeline, after the model and before the voice.
-        is_covered: whether the silence after a turn is covered at all.
-        is_asked: whether the model behind is asked this; otherwise nobody waits for it.
-        clock: for tests.
+        is_covered: returns whether the silence after a turn is covered at all.
+        is_asked: returns whether the later model is asked this; otherwise there is no wait.
+        clock: None for the clock of the loop; tests pass another.
 
     Attributes:
-        cut_off: the newest wait was interrupted when the model was at work: nobody answers it any more.
+        cut_off: True when the newest wait was interrupted while the model was at work: no answer comes any
+            more.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class WaitGuard(FrameProcessor):
         self._say = say
         self._watch: WaitWatch | None = None
         self.cut_off = False
-        # A model was asked in this wait, and what is known of its response.
+        # A model was asked in this wait, and the state of its response.
         self._asked = self._responding = self._tools = False
         self._timer: asyncio.Task[None] | None = None
         events.subscribe(TurnEndDecided, self._on_turn_end_decided)
@@ -118,7 +119,7 @@ class WaitGuard(FrameProcessor):
         await self.push_frame(frame, direction)
 
     def _on_turn_end_decided(self, event: TurnEndDecided) -> None:
-        """The question of the turn follows."""
+        """Note the silence before the question of the turn, which follows."""
         if self._is_covered():
             self._quiet_since_ms = event.at_ms - event.silence_ms
 
@@ -142,8 +143,8 @@ class WaitGuard(FrameProcessor):
     def _on_response_ended(self, _event: ResponseEnded) -> None:
         if self._watch is None:
             return
-        # A response that calls tools ends without a word; the answer is another one. The end of one that was
-        # interrupted may come late, into the next wait.
+        # A response that calls tools ends without a word; the answer is another one. The end of an
+        # interrupted response may come late, in the next wait.
         if self._responding and not self._tools:
             self._end()
             self._timer = self.create_task(self._tell(Phrase.APOLOGY), name=f"{self}::apology")
@@ -151,7 +152,7 @@ class WaitGuard(FrameProcessor):
 
     def _on_phrase_inserted(self, _event: PhraseInserted) -> None:
         if self._watch is not None:
-            # The gate refused the turn, and says so.
+            # The gate refused the turn; its phrase reports that.
             self._end()
 
     async def cleanup(self) -> None:
@@ -162,7 +163,7 @@ class WaitGuard(FrameProcessor):
         await super().cleanup()
 
     def _mask_ms(self) -> int | None:
-        """When the silence behind the turn that was just heard is covered; who writes does not listen."""
+        """Return when the silence after a spoken turn is covered; None when it is not."""
         quiet_since_ms, self._quiet_since_ms = self._quiet_since_ms, None
         if self._masking is None or quiet_since_ms is None or not self._masking.covers(self._said):
             return None
@@ -178,7 +179,7 @@ class WaitGuard(FrameProcessor):
         self._events.publish(WaitBegan(self._events.now_ms(), Wait.ANSWER))
 
     def _end(self) -> None:
-        # Not awaited: it may be asked for in the middle of anybody's frame, and the task holds nothing.
+        # Not awaited: it may run while any frame is processed, and the task holds nothing.
         waited, self._watch = self._watch is not None, None
         if waited:
             self._events.publish(WaitEnded(self._events.now_ms(), Wait.ANSWER))
@@ -207,7 +208,7 @@ class WaitGuard(FrameProcessor):
 
 
 def _last_words(context: LLMContext) -> str:
-    """What the person said last."""
+    """Return the caller's last words."""
     for message in reversed(context.messages):
         if isinstance(message, dict) and message.get("role") == "user":
             return text_of(message.get("content"))

@@ -1,10 +1,11 @@
-"""What a caller is told while an answer does not come, and when that ends.
+"""Decide which phrases a caller hears while an answer is missing, and when they end.
 
-Pure: times arrive as arguments, nothing here waits. A caller who hears nothing for a few seconds takes the
-line for dead; one who hears "one moment" again and again takes the bot for broken. So a short phrase covers
-the first silence (``turn_taking.masking`` says when), then a few fillers come, each after a longer pause than
-the one before, then one sentence that says how it is, and at the end the apology of a failed answer. After
-that nothing is said: the question is still answered when it can be, and whoever speaks again waits anew.
+The module is pure: times arrive as arguments, nothing here waits. A caller who hears nothing for a few
+seconds takes the line for dead; one who hears "one moment" repeatedly takes the bot for broken. So a short
+phrase covers the first silence (``turn_taking.masking`` decides when). Then a few fillers come, each after a
+longer pause than the one before, then one sentence about the problem, and at the end the apology of a failed
+answer. After that nothing is said: the question is still answered when possible, and a caller who speaks
+again starts a new wait.
 """
 
 from enum import Enum, auto
@@ -33,16 +34,16 @@ class WaitSettings(StrictModel):
 
 
 class WaitTuning(WaitSettings):
-    """Settings, and values that no deployment sets.
+    """Wait settings including the values that no deployment sets.
 
     Attributes:
         filler_after_ms: from the end of the turn to the first filler where nothing covered it.
-        max_fillers: of one wait.
+        max_fillers: largest number of fillers in one wait.
         first_gap_ms: from the first filler to the second.
-        growth_percent: each pause to the one before it.
-        longest_gap_ms: of all pauses but the one before the apology.
-        answer_after_ms: a model that has the question is left alone for so long: longer than the guard takes
-            to find that it failed and the fallback to begin.
+        growth_percent: each pause in relation to the one before it.
+        longest_gap_ms: limit of all pauses but the one before the apology.
+        answer_after_ms: no phrase for so long after a model has the question: longer than the guard takes to
+            detect its failure and the fallback to begin.
     """
 
     filler_after_ms: int = Field(default=500, ge=50, le=10_000)
@@ -54,7 +55,7 @@ class WaitTuning(WaitSettings):
 
 
 class Phrase(Enum):
-    """What is said to somebody who waits."""
+    """Kind of a phrase to a caller who waits."""
 
     MASK = auto()
     FILLER = auto()
@@ -63,10 +64,10 @@ class Phrase(Enum):
 
 
 class WaitWatch:
-    """One wait, from the end of the turn to the first word of the answer.
+    """Wait from the end of the turn to the first word of the answer.
 
     Args:
-        settings: see the model.
+        settings: phrases and waits.
         asked_ms: the end of the turn.
         mask_ms: when the first silence is covered; None for never.
     """
@@ -81,19 +82,19 @@ class WaitWatch:
         self._next: Phrase | None = Phrase.FILLER if settings.max_fillers else Phrase.TROUBLE
 
     def on_model_asked(self, at_ms: int) -> None:
-        """A model has the question."""
+        """Note that a model has the question."""
         self._due_ms = max(self._due_ms, at_ms + self._settings.answer_after_ms)
 
     def deadline_ms(self) -> int | None:
-        """When something is said if no answer comes; None when everything is said."""
+        """Return when a phrase is said if no answer comes; None when all are said."""
         if self._next is None:
             return None
-        # A filler says it too: what it would come in front of is not said any more.
+        # A filler covers the silence too: a mask that would come after it is not said any more.
         due_ms = self._due_ms if self._mask_ms is None else min(self._mask_ms, self._due_ms)
         return min(due_ms, self._give_up_ms)
 
     def say(self, at_ms: int) -> Phrase:
-        """The deadline has come: what is said now. There is a deadline."""
+        """Return the phrase that is said now; call it at a deadline."""
         mask_ms, self._mask_ms = self._mask_ms, None
         if mask_ms is not None and mask_ms <= at_ms < self._give_up_ms:
             self._due_ms = max(self._due_ms, at_ms + self._settings.first_gap_ms)

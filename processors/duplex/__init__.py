@@ -1,3 +1,1 @@
-"""A full-duplex engine in a pipeline: one prefill and one generation for each unit, in place of dialogue and
-speech.
-"""
+"""A full-duplex engine in place of dialogue and speech: one prefill and one generation per unit."""

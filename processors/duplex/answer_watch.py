@@ -1,4 +1,4 @@
-"""Notices an answer of a realtime service that does not come."""
+"""Detect a missing answer of a realtime service."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,20 +9,20 @@ from core.clock import Clock
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 
-# Answers that did not come in a row, after which no other is waited for.
+# Number of consecutive missing answers after which no other is awaited.
 MOST_UNANSWERED = 2
-# A service may write words down so long before it says that their turn is over.
+# A service may transcribe words so long before it reports that their turn is over.
 WORDS_AHEAD_MS = 3_000
 
 
 class AnswerWatch:
-    """Watch whether the service answers what it has written down. ``run`` is a task that its caller owns.
+    """Monitor of the service's answers to transcribed turns. ``run`` is a task that its caller owns.
 
     Args:
-        answer_ms: how long an answer may take.
-        events: of the call. That an answer is owed is published, and that it is no more.
-        is_speaking: whether the service speaks: what is said meanwhile is waited for behind it.
-        clock: for tests.
+        answer_ms: longest time for an answer.
+        events: events of the call. That an answer is owed is published, and that it is no longer.
+        is_speaking: returns whether the service speaks: the answer to words over a reply is awaited after it.
+        clock: None for the clock of the loop; tests pass another.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class AnswerWatch:
         self._answer_ms = answer_ms
         self._events = events
         self._is_speaking = is_speaking
-        # When words came before the end of their turn was told.
+        # Arrival of words that preceded the report of the end of their turn.
         self._words_ms: int | None = None
         self._clock: Clock = clock or LoopClock()
         self._due_ms: int | None = None
@@ -52,14 +52,14 @@ class AnswerWatch:
         self.on_words()
 
     def on_turn_ended(self) -> None:
-        """The caller fell silent: whatever was said until now is no answer to it."""
+        """Note that the caller fell silent: a reply so far is no answer to this turn."""
         self._answered = False
-        # Older ones are of the turn before, and were answered.
+        # Older words belong to the turn before, and were answered.
         if self._words_ms is not None and self._clock.now_ms() - self._words_ms <= WORDS_AHEAD_MS:
             self._expect()
 
     def on_words(self) -> None:
-        """Words of the caller, or a wish for a greeting, are at the service."""
+        """Note that the service has words of the caller, or a request for a greeting."""
         self._words_ms = self._clock.now_ms()
         if not self._answered:
             self._expect()
@@ -71,7 +71,7 @@ class AnswerWatch:
         self._news.set()
 
     def on_answer(self) -> None:
-        """The first sound of an answer."""
+        """Note the first audio of an answer."""
         self._answered, self._missing, self._words_ms = True, 0, None
         if self._due_ms is not None:
             self._due_ms = None
@@ -79,11 +79,11 @@ class AnswerWatch:
             self._news.set()
 
     async def run(self, apologise: Callable[[bool], Awaitable[None]]) -> None:
-        """Apologise for every answer that does not come; ``True`` when no other is to be waited for."""
+        """Call ``apologise`` for every missing answer; with ``True`` when no other is to be awaited."""
         while True:
             left_ms = None if self._due_ms is None else self._due_ms - self._clock.now_ms()
             if left_ms is not None and left_ms <= 0 and self._is_speaking():
-                # A reply that goes on is no answer to what was said over it, and no silence either.
+                # A continuing reply is no answer to words over it, and no silence either.
                 self._due_ms = self._clock.now_ms() + self._answer_ms
                 continue
             if left_ms is not None and left_ms <= 0:

@@ -1,14 +1,14 @@
-"""The small tier beside an engine that has none: whose turn it is, and when the bot is to be silent.
+"""Detect user turns and decide yields for speech-to-speech models that do not do so themselves.
 
-A speech model that was not taught to yield, or that may not, is made to listen when the caller means it; and
-somebody has to say where a turn of the caller ends, for the session. Both are decided as in the two-tier
-engine, by the same ears and the same policy, on units of 80 ms of the caller's audio. What follows goes the
-way of the engine's own decisions (``processors.duplex.dialogue.Steps``). Nothing is guessed, hummed or said
-on: the words are the engine's affair.
+A speech model that was not taught to yield, or that may not, is made to listen when the caller means to
+interrupt. The session also needs the ends of the caller's turns. Both are decided as in the two-tier engine,
+by the same recogniser and the same policy, on units of 80 ms of the caller's audio. The results go the same
+way as the engine's own decisions (``processors.duplex.dialogue.Steps``). There are no guesses, backchannels
+or resumed replies: the engine decides its own words.
 
-In: the caller's audio (``hear``), the recogniser's words (``on_words``), the bot's replies as events of the
-playout clock. Owns no task: ``run`` is its caller's. Voice activity runs in ``executor``. Slow: audio that
-waits is bounded by ``WAITING_MS``; the oldest goes.
+Inputs: the caller's audio (``hear``), the recogniser's words (``on_words``), the bot's replies as events of
+the playout clock. The object owns no task: ``run`` is its caller's. Voice activity runs in ``executor``. When
+it is slow, waiting audio is bounded by ``WAITING_MS``; the oldest is dropped.
 """
 
 import asyncio
@@ -52,15 +52,15 @@ _BotEvent = Callable[[DuplexPolicy, int], None]
 
 
 class TurnsBeside:
-    """Of one call.
+    """Turn monitor of one call.
 
     Args:
-        events: of the call.
-        steps: carries out what is decided.
-        ears: what is heard, and the policy that decides; it neither guesses nor hums.
-        executor: for voice activity.
-        counts: whether a decision counts; others are an engine's that has a small tier, or sees to it itself.
-        set_gain_db: the bot's volume, while it is not known; must not block.
+        events: events of the call.
+        steps: carries out the decisions.
+        ears: speech input with its policy; the policy neither guesses nor makes backchannels.
+        executor: runs voice activity.
+        counts: returns whether a decision counts; the others are left to an engine that decides them itself.
+        set_gain_db: sets the bot's volume while a decision is open; must not block.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class TurnsBeside:
         events.subscribe(ReplyFinished, self._on_reply_finished)
 
     def hear(self, pcm: bytes) -> None:
-        """More of the caller's audio: 16-bit mono at the detector's rate."""
+        """Add audio of the caller: 16-bit mono at the detector's rate."""
         self._pcm += pcm
         if len(self._pcm) > self._waiting_bytes:
             del self._pcm[: len(self._pcm) - self._waiting_bytes]
@@ -102,7 +102,7 @@ class TurnsBeside:
             self._wake.set()
 
     def on_words(self, words: Told) -> None:
-        """What the recogniser understood."""
+        """Add words of the recogniser."""
         self._ears.on_words(words)
 
     def _on_turn_end_requested(self, _event: TurnEndRequested) -> None:
@@ -122,7 +122,7 @@ class TurnsBeside:
                     try:
                         acts = await loop.run_in_executor(self._executor, self._unit, pcm, events)
                     except AgentError as error:
-                        # One specialist fails, the call goes on: a unit was not heard.
+                        # One specialist fails, the call continues without this unit.
                         logger.warning(f"turns beside the engine: a unit was not heard: {error}")
                         continue
                     for act in filter(self._counts, acts):
@@ -131,7 +131,7 @@ class TurnsBeside:
             self._ears.close()
 
     def _unit(self, pcm: bytes, events: list[_BotEvent]) -> list[Act]:
-        """In the executor."""
+        """Process one unit, in the executor."""
         for event in events:
             event(self._policy, self._ears.now_ms)
         self._ears.hear(pcm16_to_float(pcm), bot_speaks=self._speaking)
@@ -157,11 +157,11 @@ class TurnsBeside:
         elif isinstance(act, Volume):
             self._set_gain_db(act.gain_db)
 
-    # What the bot does.
+    # Events of the bot.
 
     def _on_reply_announced(self, event: ReplyAnnounced) -> None:
         reply_id, protected = event.reply_id, event.protected
-        # Announced again where it is known only then that it may not be interrupted.
+        # A reply is announced again when it becomes known later that it may not be interrupted.
         if (reply_id, protected) not in self._coming and (reply_id, True) not in self._coming:
             self._coming.append((reply_id, protected))
             self._note(
@@ -186,5 +186,5 @@ class TurnsBeside:
         self._note(lambda policy, now_ms: policy.on_bot_stopped(now_ms, text, reply_id=reply_id))
 
     def _note(self, event: _BotEvent) -> None:
-        """For the next unit; when no audio comes any more, the oldest are forgotten."""
+        """Queue an event for the next unit; when no audio comes any more, the oldest are dropped."""
         self._events.append(event)

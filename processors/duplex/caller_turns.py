@@ -1,7 +1,7 @@
-"""Writes what the caller said to a realtime service into the session.
+"""Write the caller's turns with a realtime service into the session.
 
-Each turn is written at the moment when its voice began, because the words of a service come late: some after
-the beginning of the answer.
+Each turn is written at the moment when its voice began, because the transcript of a service comes late,
+sometimes after the beginning of the answer.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from processors.fusion.perception import Perceived
 from runtime.event_stream import CallEvents
 from session_store.conversation import Conversation
 
-# A voice that ended so long ago and was not written down was no turn: a cough, a noise.
+# A voice that ended so long ago without a transcript was no turn: a cough, a noise.
 FORGOTTEN_MS = 5_000
-# Of a call that ends, for the last words on their way to the session, where they are kept.
+# Wait for the last words of a call that ends on their way to the session, which keeps them.
 LAST_WORDS_S = 0.5
 
 Perceive = Callable[[str], Awaitable[Perceived]]
@@ -30,9 +30,9 @@ class CallerTurns:
 
     Args:
         conversation: the session.
-        events: of the call.
-        transport: how the caller talks, for the record.
-        perceive: what was perceived of the turn.
+        events: events of the call.
+        transport: transport of the call, for the record.
+        perceive: returns the perceptions of a turn.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class CallerTurns:
         self._transport = transport
         self._perceive = perceive
         self._tasks: set[asyncio.Task[None]] = set()
-        # Of the voice that nothing was written down of yet, and of the words that are not a turn yet.
+        # Times of the voice without a transcript yet, and of the words that are not a turn yet.
         self._voice_us: int | None = None
         self._voice_ended_us: int | None = None
         self._words_us: int | None = None
@@ -81,7 +81,7 @@ class CallerTurns:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Wait for what is on its way, for ``LAST_WORDS_S``; the session keeps what it has taken."""
+        """Wait for pending turns, for ``LAST_WORDS_S``; the session keeps what it has taken."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=LAST_WORDS_S)
         for task in list(self._tasks):
@@ -100,5 +100,5 @@ class CallerTurns:
                 event_us=began_us,
             )
         except AgentError as error:
-            # The service answers by itself: nothing can be held back any more, and nothing is said about it.
+            # The service answers by itself: its answer cannot be held back, and the caller is not informed.
             logger.error(f"a turn is not in the session: {type(error).__name__}: {error}")

@@ -1,12 +1,12 @@
-"""A picture of the camera, as an engine sees it: decoded, no larger than it may be, off the loop.
+"""Camera pictures for an engine: decoded, bounded in size, off the loop.
 
-In: the bytes of a frame, raw RGB or a file (JPEG, PNG, WebP). Out: uint8, (height, width, 3). A client may
-send anything: what is no picture, another size than it says, or larger than ``most_pixels`` is refused before
-it is decoded, since a small file may hold a very large picture. ``decoded`` is pure but for the decoder, and
-blocks.
+Input: the bytes of a frame, raw RGB or a file (JPEG, PNG, WebP). Output: uint8, (height, width, 3). A client
+may send anything. Bytes that are no picture, or have another size than stated, are refused. A picture larger
+than ``most_pixels`` is refused before it is decoded, since a small file may hold a very large picture.
+``decoded`` is pure except for the decoder, and blocks.
 
-``Camera`` holds the newest frame, has it decoded in a thread, and shows it: a camera gives many, a unit takes
-few. Owns no task: ``run`` is its caller's.
+``Camera`` holds the newest frame, has it decoded in a thread, and passes it on: a camera gives many frames, a
+unit takes few. It owns no task: ``run`` is its caller's.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ FORMATS = ("JPEG", "PNG", "WEBP")
 
 
 class CameraSettings(StrictModel):
-    """What is taken for a picture."""
+    """Bounds of a picture."""
 
     most_bytes: int = Field(8_000_000, ge=1_000, le=100_000_000, description="of a file")
     most_pixels: int = Field(
@@ -39,11 +39,11 @@ class CameraSettings(StrictModel):
 
 
 def decoded(image: bytes, size: tuple[int, int], format: str | None, settings: CameraSettings) -> np.ndarray:
-    """One frame: uint8, (height, width, 3).
+    """Decode one frame: uint8, (height, width, 3).
 
     Args:
         image: the bytes.
-        size: (width, height), of raw pixels; a file says its own.
+        size: (width, height), of raw pixels; a file contains its own.
         format: "RGB" for raw pixels; anything else, or None, is a file.
         settings: bounds.
 
@@ -80,7 +80,7 @@ def _file(image: bytes, settings: CameraSettings) -> Image.Image:
             return opened.convert("RGB")
     except MediaError:
         raise
-    except Exception as error:  # decoders raise what they like on bytes of a stranger
+    except Exception as error:  # Decoders raise arbitrary errors on untrusted bytes.
         raise MediaError(f"not a picture: {type(error).__name__}") from error
 
 
@@ -90,14 +90,14 @@ def _check_pixels(width: int, height: int, settings: CameraSettings) -> None:
 
 
 class Camera:
-    """Of one call.
+    """Camera of one call.
 
     Args:
-        settings: see the model.
+        settings: bounds of a picture.
         show: takes a picture, and returns for how many ms it is enough.
 
     Attributes:
-        refused: frames that were no pictures.
+        refused: number of frames that were no pictures.
     """
 
     def __init__(self, settings: CameraSettings, *, show: Callable[[np.ndarray], float]) -> None:
@@ -107,7 +107,7 @@ class Camera:
         self.refused = 0
 
     def take(self, frame: InputImageRawFrame) -> None:
-        """A frame: the one that has not been looked at yet is forgotten for it."""
+        """Store a frame; it replaces one that has not been decoded yet."""
         if self._newest.full():
             self._newest.get_nowait()
         self._newest.put_nowait(frame)
@@ -128,5 +128,6 @@ class Camera:
                     logger.warning(f"the camera: {error}")
                 continue
             enough_ms = self._show(picture)
-            # Twice as many as are taken: with one for each a unit that begins a moment sooner sees nothing.
+            # Twice as many as are taken: with one per unit, a unit that begins a moment sooner would have
+            # none.
             await asyncio.sleep(enough_ms / 2_000 - (loop.time() - began_s))

@@ -1,17 +1,17 @@
-"""What the voice in front of a full-duplex engine makes, as contents for the engine to say.
+"""Turn the output of the voice before a full-duplex engine into contents for the engine to say.
 
-Stands where the voice's frames come in. In: the frames of a reply (a response of the model, or a phrase of
-its own), as any voice of the registry pushes them. Out: one ``Content`` for each, given to ``give`` as soon
-as it begins and filled as the frames come; the frames go no further. What is in it is what the voice said:
-audio at the engine's rate, words at their places (of a voice without word times: where its audio stood when
-they came).
+The object stands where the voice's frames arrive. Input: the frames of a reply (a response of the model, or a
+phrase of its own), as any voice of the registry pushes them. Output: one ``Content`` for each, passed to
+``give`` as soon as it begins and filled as the frames come; the frames go no further. A content holds the
+speech of the voice: audio at the engine's rate, and words at their places (for a voice without word times:
+the length of its audio when they came).
 
-While the engine that is on finds its own words, a reply passes as it is, from its first frame to its last,
-whatever engine is on by then.
+While the current engine finds its own words, a reply passes unchanged, from its first frame to its last, even
+when the engine changes meanwhile.
 
-An interruption that comes down the pipeline takes back everything that was made and not said, and what comes
-late of it is dropped by the id of its context. Pure work of microseconds; the contents of a call that nobody
-takes from are bounded by the model's answer.
+An interruption that comes down the pipeline takes back everything that was made and not said, and its late
+frames are dropped by the id of their context. The work is pure and takes microseconds. Contents that are
+never taken are bounded by the model's answer.
 """
 
 from collections import deque
@@ -37,14 +37,14 @@ from models.omni.two_tier.content import Content
 from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame
 
 _US_PER_S = 1_000_000
-# Contexts whose late frames are known.
+# Number of contexts whose late frames are recognised.
 _VOID = 64
 # More responses than that are never on their way to the voice.
 _WRITTEN = 8
 
 
 class _Written:
-    """What the model writes of a response, before the voice and while it speaks."""
+    """Text that the model writes of a response, before the voice and while it speaks."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -52,23 +52,23 @@ class _Written:
 
 
 class _Making:
-    """A content and the contexts that it is made in."""
+    """A content and the contexts in which it is made."""
 
     def __init__(self, content: Content, *, in_response: bool) -> None:
         self.content = content
         self.in_response = in_response
-        # Whether more contexts may follow, and how many are open.
+        # More contexts may follow; number of open ones.
         self.may_follow = in_response
         self.open_contexts = 0
-        # Words that were announced and have no context yet.
+        # Words were announced that have no context yet.
         self.is_announced = False
 
 
 class Contents:
-    """Of one call.
+    """Contents of one call.
 
     Args:
-        rate_hz: of the engine's output.
+        rate_hz: rate of the engine's output.
         give: takes a content that begins.
     """
 
@@ -76,11 +76,11 @@ class Contents:
         self._rate_hz = rate_hz
         self._give = give
         self._response: _Making | None = None
-        # A response, and contexts, that pass as they are.
+        # A response, and contexts, that pass unchanged.
         self._passes_response = False
         self._passing: set[str] = set()
         self._making: dict[str, _Making] = {}
-        # Where each context begins in its content, in samples.
+        # Beginning of each context in its content, in samples.
         self._began: dict[str, int] = {}
         self._void: deque[str] = deque(maxlen=_VOID)
         self._given: list[Content] = []
@@ -91,7 +91,7 @@ class Contents:
         self._heard_hz = rate_hz
 
     def thought(self, frame: Frame) -> None:
-        """A frame in front of the voice: what is not heard of an answer is known by what was written."""
+        """Read a frame before the voice: the unheard part of an answer is known from the written text."""
         if isinstance(frame, LLMFullResponseStartFrame) and not frame.skip_tts:
             self._writing = _Written()
             self._written.append(self._writing)
@@ -104,20 +104,20 @@ class Contents:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something was made, or is being made, that was not said."""
+        """True when a content is not said, or not finished."""
         return any(not content.is_over for content in self._given)
 
     @property
     def is_passing(self) -> bool:
-        """Whether the voice says something by itself."""
+        """True when the voice speaks by itself."""
         return bool(self._passing)
 
     def take(self, frame: Frame, *, captures: bool) -> bool:
-        """Whether the frame is a part of a content, and goes no further.
+        """Return whether the frame is a part of a content, and goes no further.
 
         Args:
-            frame: of the voice.
-            captures: whether a reply that begins with it is for the engine.
+            frame: a frame of the voice.
+            captures: True when a reply that begins with it is for the engine.
         """
         context_id = getattr(frame, "context_id", None) or ""
         if isinstance(frame, TTSStartedFrame):
@@ -150,7 +150,7 @@ class Contents:
         elif isinstance(frame, TTSStoppedFrame):
             self._end(context_id)
         else:
-            # A voice says so behind a phrase; the end of the engine's own reply does it.
+            # A voice sends this frame after a phrase; here the end of the engine's own reply replaces it.
             return captures and isinstance(frame, LLMAssistantPushAggregationFrame)
         return True
 
@@ -163,13 +163,13 @@ class Contents:
         return content
 
     def interrupted(self) -> None:
-        """Nothing of what was made is wanted any more, whoever was to say it."""
+        """Cancel everything that was made, for the engine or for the caller."""
         self.given_up()
         self._passes_response = False
         self._passing.clear()
 
     def given_up(self) -> None:
-        """The engine is gone: what was made for it is nobody's. What the voice says by itself goes on."""
+        """Cancel the contents of an engine that is gone. Speech of the voice itself continues."""
         given, self._given = self._given, []
         for content in given:
             content.cancel()
@@ -226,11 +226,11 @@ class Contents:
             start, end = (began + us * self._rate_hz // _US_PER_S for us in (at.start_us, at.end_us))
             making.content.add_word(text, start, end)
         elif text:
-            # A voice that times by the clock, or not at all: no later than what is there of its audio.
+            # A voice that times by the clock, or not at all: place the word at the end of its audio so far.
             making.content.add_word(text, making.content.made_samples)
 
     def _text(self, frame: AggregatedTextFrame, *, captures: bool) -> bool:
-        """What is about to be said. What is only shown passes."""
+        """Handle an announced text; return whether it is consumed. Text that is only shown passes."""
         if not frame.will_be_spoken or self._passes_response or not captures:
             return False
         making = self._making.get(frame.context_id or "", self._response)
@@ -254,7 +254,7 @@ class Contents:
         if passes:
             return False
         if response is None:
-            # The end of one that was interrupted.
+            # The end of a response that was interrupted.
             return True
         response.may_follow = response.is_announced
         self._end_if_made(response)

@@ -1,11 +1,11 @@
-"""A conversation with the engine that is on: what it hears, what it says, and when it has to listen.
+"""A conversation with the current engine: its input, its speech, and when it has to listen.
 
-In: the caller's audio and pictures, appended as they come (``engine_ears``); interruptions; what the voice in
-front of the engine says by itself. Out: what the engine says (``voice``), without what was on its way when
+Inputs: the caller's audio and pictures, appended as they come (``engine_ears``); interruptions; speech of the
+voice before the engine. Output: the engine's speech (``voice``), without the part that was in progress when
 the caller interrupted (``forced_listening``). No frames pass here: ``omni`` has the pipeline.
 
-Who takes what the voice in front of the engine makes (``Taker``): an engine with a large tier says it itself;
-before the first engine is on it waits; otherwise it passes as it is.
+``Taker`` decides what happens to the output of the voice before the engine. An engine with a large tier says
+it itself; before the first engine is ready it waits; otherwise it passes unchanged.
 """
 
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ from protocols.surface import Faltered, Ready, UnitOver
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 
-# Units that are shorter are ticked by the clock also where they come from a client that is told of each.
+# Shorter units are ticked by the clock even where they come from a client that is notified of each.
 LEAST_ARRIVAL_MS = 200
 
 
@@ -48,8 +48,8 @@ class Taker(Enum):
 
     Attributes:
         NEXT_ENGINE: it waits for the next one.
-        ENGINE: the engine that is on says it.
-        LISTENER: the engine that is on finds its own words, or none goes on: it is heard as it is.
+        ENGINE: the current engine says it.
+        LISTENER: the current engine finds its own words, or there is none: it is played unchanged.
     """
 
     NEXT_ENGINE = "next engine"
@@ -58,21 +58,21 @@ class Taker(Enum):
 
 
 class EngineConversation:
-    """The conversation of one call; see ``succession.Conversation``.
+    """Conversation of one call; see ``succession.Conversation``.
 
     Args:
-        events: of the call.
-        way: see the class.
-        outlet: see the class.
-        settings: see the model.
+        events: events of the call.
+        way: access to the pipeline.
+        outlet: receives the engine's speech.
+        settings: settings of the engine.
         prepare: returns how another context begins.
-        voice: says what the engine says; what it calls back is its owner's, or a call would not be freed.
+        voice: speaks for the engine; its callbacks belong to its owner, or a call would not be freed.
 
     Attributes:
         voice: as given.
-        ears: hear and see for it.
-        ticks: that were taken.
-        is_paused: nothing is heard and said.
+        ears: input for the engine.
+        ticks: number of ticks.
+        is_paused: True while audio is dropped and nothing is said.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class EngineConversation:
         self._engine: OmniEngine | None = None
         self._ticker: Ticker | None = None
         self._taker = Taker.NEXT_ENGINE if outlet.holds_first else Taker.LISTENER
-        # The voice says something by itself until then: an engine of its own words is to listen.
+        # The voice speaks by itself until then: an engine of its own words has to listen.
         self._voice_until_us = 0
         self._result: UnitResult | None = None
         self.is_paused = self._caller_voiced = False
@@ -102,17 +102,17 @@ class EngineConversation:
 
     @property
     def unit_ms(self) -> int:
-        """Length of a unit of the engine that is on; 0 while none is."""
+        """Length of a unit of the current engine; 0 without one."""
         return self._engine.unit_ms if self._engine is not None else 0
 
     @property
     def wants_content(self) -> bool:
-        """Return whether the engine that is on says what others find: the deployment's model is asked."""
+        """Return whether the current engine says words of another model: the deployment's model is asked."""
         return self._taker is Taker.ENGINE
 
     @property
     def captures(self) -> bool:
-        """Return whether what the voice makes is for an engine."""
+        """Return whether the output of the voice is for an engine."""
         return self._outlet.contents is not None and self._taker is not Taker.LISTENER
 
     @property
@@ -123,17 +123,19 @@ class EngineConversation:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether something is to be said that the engine has not said."""
+        """Return whether there is content that the engine has not said."""
         return self._outlet.contents is not None and self._outlet.contents.is_waiting
 
     def on_words(self, words: Told) -> None:
-        """Hand on what a recogniser understood, where the engine wants it."""
+        """Pass the recogniser's words on, where the engine uses them."""
         if isinstance(self._engine, HearsWords):
             self._engine.on_words(words)
 
     def must_listen(self) -> None:
-        """Have the bot listen: in the unit that hears what comes next, where units are taken as they come;
-        otherwise from here on, and what it says ends.
+        """Have the bot listen.
+
+        Where units are taken by arrival, it listens in the unit that contains the next audio; otherwise from
+        here on, and its current speech ends.
         """
         if self._ticker is not None and self._ticker.by_arrival:
             self._ticker.listen_behind()
@@ -141,17 +143,17 @@ class EngineConversation:
             self._listening.interrupt(engine_speaks=True)
 
     def follow_caller(self, frame: Frame) -> None:
-        """Take in that the caller begins or ends to speak."""
+        """Record that the caller begins or ceases to speak."""
         if isinstance(frame, VADUserStartedSpeakingFrame | VADUserStoppedSpeakingFrame):
             self._caller_voiced = isinstance(frame, VADUserStartedSpeakingFrame)
         elif isinstance(frame, UserStartedSpeakingFrame | UserStoppedSpeakingFrame):
             self._listening.follow_caller(speaks=isinstance(frame, UserStartedSpeakingFrame))
 
     def interrupt(self) -> None:
-        """Forget what was not said: the caller, or an engine with a large tier, wants silence."""
+        """Drop everything that was not said: the caller, or an engine with a large tier, requests silence."""
         if self._outlet.contents is not None:
             self._outlet.contents.interrupted()
-        # An engine with a large tier decided it, or sees what it says taken away.
+        # An engine with a large tier decided it, or sees its content taken away.
         if not self.captures:
             self._listening.interrupt(engine_speaks=self.voice.is_speaking)
         self._voice_until_us = 0
@@ -169,20 +171,20 @@ class EngineConversation:
         return False
 
     async def pause(self) -> None:
-        """Hear and say nothing."""
+        """Drop audio and say nothing from here on."""
         self.is_paused = True
         if self._ticker is not None:
             self._ticker.pause()
         await self.voice.flush()
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue after a pause."""
         self.is_paused = False
         if self._ticker is not None and self._ticker.is_paused:
             self._ticker.resume()
 
     async def hold(self, engine: OmniEngine, executor: Executor, preparation: Preparation) -> None:
-        """See ``Conversation``."""
+        """Hold the conversation with an engine; see ``Conversation``."""
         by_arrival = self._outlet.tells_units and engine.unit_ms >= LEAST_ARRIVAL_MS
         self.voice.begin(engine.output_rate_hz, unit_ms=engine.unit_ms, whole_units=by_arrival)
         call = TickedCall(
@@ -191,7 +193,7 @@ class EngineConversation:
             on_prepared=lambda: self._tell_ready(engine, preparation, by_arrival=by_arrival),
             must_listen=self._begin_unit,
             is_quiet=lambda: not self._listening.caller_speaks and not self.voice.is_speaking,
-            # While there is something to be said no unit is left out either.
+            # While there is content to be said no unit is left out either.
             hears_voice=lambda: self._caller_voiced or self.is_waiting,
             renewed=self._prepare,
         )
@@ -211,17 +213,18 @@ class EngineConversation:
             self._taker = Taker.NEXT_ENGINE
 
     def refused(self) -> None:
-        """See ``Conversation``."""
+        """Note that there is no room for an engine; see ``Conversation``."""
         self._taker = Taker.LISTENER
 
     async def failed(self, *, is_first: bool) -> None:
-        """See ``Conversation``."""
+        """Handle the failure of an engine; see ``Conversation``."""
         self._taker = Taker.LISTENER
         told = Faltered("the speech model failed, another one goes on")
-        # In the same way as the units were told, and as the next engine will be.
+        # Sent in the same way as the units, and as the message of the next engine.
         if not self.voice.fail(told) and self._outlet.tells_units:
             await self._way.push(OutputTransportMessageUrgentFrame(message=told))
-        # What was being made for it is wanted no more, and what comes late of it is known by its context.
+        # Content that was being made for it is dropped, and late frames of it are recognised by their
+        # context.
         if self._outlet.contents is not None:
             self._outlet.contents.given_up()
         await self._interrupt()
@@ -229,7 +232,7 @@ class EngineConversation:
             await self._way.apologise()
 
     def _on_wait_ended(self, event: WaitEnded) -> None:
-        """The answer that was owed begins, or does not come."""
+        """Notify the engine that the owed answer begins, or does not come."""
         if event.reason is Wait.ANSWER and isinstance(self._engine, HearsWords):
             self._engine.on_settled()
 
@@ -264,10 +267,10 @@ class EngineConversation:
         self._outlet.on_tick(tick)
 
     async def yielded(self) -> None:
-        """Take back what was heard of a reply: the engine fell silent in the middle of what it said.
+        """Interrupt after the engine fell silent in the middle of a reply that was heard.
 
-        Only an engine with a large tier knows whether what was cut is said on: its yield goes down the
-        pipeline, where the sound is, and not up, where the rest is being made.
+        Only an engine with a large tier knows whether the rest is resumed: its yield goes down the pipeline,
+        where the audio is, and not up, where the rest is being made.
         """
         if self.captures:
             await self._way.push(InterruptionFrame())
@@ -275,7 +278,7 @@ class EngineConversation:
             await self._interrupt()
 
     async def _interrupt(self) -> None:
-        """Take back what the engine said. What the voice says by itself is not the engine's to end."""
+        """Interrupt the engine's speech. Speech of the voice itself is not the engine's to end."""
         if not self.is_voice_on:
             await self._way.interrupt()
 

@@ -1,12 +1,12 @@
-"""The large tier of a call: a session, a model with tools and a voice, asked from the engine's thread.
+"""Large tier of a call: a session, a model with tools and a voice, driven from the engine's thread.
 
-In: what the two-tier engine decides, in its thread (``Dialogue``). Out: the same, in order, as calls on the
-event loop (``Steps``), where the pipeline is; and the contents that the pipeline's voice makes
-(``processors.duplex.contents``), handed to the engine that is on. Contents that come while no engine is
-prepared wait for the next one, a few of them.
+Inputs: the decisions of the two-tier engine, in its thread (``Dialogue``). Outputs: the same decisions, in
+order, as calls on the event loop (``Steps``), where the pipeline is; and the contents that the pipeline's
+voice makes (``processors.duplex.contents``), given to the current engine. Contents that come while no engine
+is prepared wait for the next one, a few of them.
 
-Nothing waits here. Each engine has its own end of the dialogue (``CallDialogue.end``): one that was given up
-and comes back later asks for nothing, and takes nothing from the one that followed it.
+Nothing waits here. Each engine has its own end of the dialogue (``CallDialogue.end``): an engine that was
+given up and comes back later requests nothing, and takes nothing from its successor.
 """
 
 import asyncio
@@ -28,34 +28,35 @@ WAITING_CONTENTS = 8
 
 
 class Steps(Protocol):
-    """What the dialogue has done on the event loop; none of it blocks."""
+    """Actions of the dialogue on the event loop; none of them blocks."""
 
     def on_foreseen(self, text: str | None) -> None:
-        """The turn may be over with these words; None: it goes on."""
+        """Prepare the answer to these words, with which the turn may be over; None: the turn goes on."""
 
     def on_turn(self, *, is_open: bool) -> None:
-        """The caller takes the floor, or gives it back without a word."""
+        """Open the caller's turn, or close it without a word."""
 
     def on_asked(self, asked: Asked) -> None:
-        """The turn is over."""
+        """Answer the caller's turn, which is over."""
 
     def on_said(self, text: str) -> None:
-        """Have this said."""
+        """Have a text said."""
 
     def on_dropped(self) -> None:
-        """Nothing of what is being made is wanted."""
+        """Drop everything that is being made."""
 
     def on_forgotten(self) -> None:
-        """What was understood last was not meant."""
+        """Discard the last recognised words, which were not meant."""
 
 
 class CallDialogue:
-    """Of one call. Made on the event loop, and belongs to it.
+    """Dialogue of one call. It is created on the event loop, and belongs to it.
 
     Args:
-        steps: carries out what is asked for.
-        rate_hz: of the voice.
-        kept: 16-bit audio of a phrase at that rate, None when it is not kept; from any thread.
+        steps: carries out the decisions.
+        rate_hz: sample rate of the voice.
+        kept: returns the cached 16-bit audio of a phrase at that rate, None when it is not cached; from any
+            thread.
     """
 
     def __init__(self, steps: Steps, *, rate_hz: int, kept: Callable[[str], bytes | None]) -> None:
@@ -69,16 +70,16 @@ class CallDialogue:
         self._waiting: deque[Content] = deque(maxlen=WAITING_CONTENTS)
 
     def end(self) -> "DialogueEnd":
-        """An engine's end: the one that is heard from here on."""
+        """Create an engine's end."""
         return DialogueEnd(self)
 
     @property
     def is_open(self) -> bool:
-        """Whether an engine takes what is made."""
+        """True when an engine takes contents."""
         return self._end is not None
 
     def arrived(self, content: Content) -> None:
-        """The voice begins to make something."""
+        """Pass on a content that the voice begins to make."""
         with self._lock:
             take = self._end.take if self._end is not None else None
             if take is None:
@@ -89,14 +90,14 @@ class CallDialogue:
     # For the ends, in the threads of their engines.
 
     def opened(self, end: "DialogueEnd", take: Take) -> None:
-        """This one is on: what has waited is its."""
+        """Make this end the current one; it takes the contents that have waited."""
         with self._lock:
             end.take, self._end = take, end
             while self._waiting:
                 take(self._waiting.popleft())
 
     def closed(self, end: "DialogueEnd") -> None:
-        """This one is not on any more, if it was; a turn that it had begun is over."""
+        """Close this end; if it was the current one, a turn that it had begun is over."""
         with self._lock:
             was_on, end.take = self._end is end, None
             if was_on:
@@ -105,12 +106,12 @@ class CallDialogue:
             self._post(lambda: self._steps.on_turn(is_open=False))
 
     def post(self, end: "DialogueEnd", step: Callable[[Steps], None]) -> None:
-        """Have this done on the loop, for the one that is on."""
+        """Run a step on the loop, if it comes from the current end."""
         if self._end is end:
             self._post(lambda: step(self._steps))
 
     def kept(self, text: str) -> bytes | None:
-        """See the class."""
+        """Return the cached audio of a phrase; see the class."""
         return self._kept(text)
 
     def _post(self, step: Callable[[], None]) -> None:
@@ -120,10 +121,10 @@ class CallDialogue:
 
 
 class DialogueEnd:
-    """One engine's; see ``Dialogue``. Used in the engine's thread.
+    """An engine's end; see ``Dialogue``. Used in the engine's thread.
 
     Attributes:
-        take: takes contents; None while it is not on.
+        take: takes contents; None while it is not the current one.
     """
 
     def __init__(self, call: CallDialogue) -> None:
@@ -132,23 +133,23 @@ class DialogueEnd:
         self._call = call
 
     def open(self, preparation: Preparation, take: Take) -> None:
-        """See ``Dialogue``; who the bot is and what was said are in the session."""
+        """Begin to take contents; the prompt and the history are in the session."""
         self._call.opened(self, take)
 
     def foresee(self, text: str | None) -> None:
-        """See ``Dialogue``."""
+        """Pass a guess on; see ``Dialogue``."""
         self._call.post(self, lambda steps: steps.on_foreseen(text))
 
     def ask(self, asked: Asked) -> None:
-        """See ``Dialogue``."""
+        """Pass a turn on that is over; see ``Dialogue``."""
         self._call.post(self, lambda steps: steps.on_asked(asked))
 
     def say(self, text: str) -> None:
-        """See ``Dialogue``."""
+        """Have a text said; see ``Dialogue``."""
         self._call.post(self, lambda steps: steps.on_said(text))
 
     def hum(self, text: str) -> Content | None:
-        """See ``Dialogue``."""
+        """Return a backchannel from the cache; None when it is not cached."""
         pcm = self._call.kept(text)
         if pcm is None:
             return None
@@ -158,23 +159,23 @@ class DialogueEnd:
         return content
 
     def drop(self) -> None:
-        """See ``Dialogue``."""
+        """Drop everything that is being made; see ``Dialogue``."""
         self._call.post(self, lambda steps: steps.on_dropped())
 
     def cut(self, text: str) -> None:
-        """See ``Dialogue``; the playout clock knows it better."""
+        """Do nothing; the playout clock has more accurate data."""
 
     def said(self, text: str) -> None:
-        """See ``Dialogue``; the playout clock knows it better."""
+        """Do nothing; the playout clock has more accurate data."""
 
     def turn(self, *, is_open: bool) -> None:
-        """See ``Dialogue``."""
+        """Pass on that the caller's turn opens or closes; see ``Dialogue``."""
         self._call.post(self, lambda steps: steps.on_turn(is_open=is_open))
 
     def forget(self) -> None:
-        """See ``Dialogue``."""
+        """Discard the last recognised words; see ``Dialogue``."""
         self._call.post(self, lambda steps: steps.on_forgotten())
 
     def close(self) -> None:
-        """See ``Dialogue``."""
+        """Close this end; see ``Dialogue``."""
         self._call.closed(self)

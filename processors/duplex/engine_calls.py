@@ -1,8 +1,8 @@
-"""Calls an engine in its own thread, each call within a deadline.
+"""Call an engine in its own thread, each call within a deadline.
 
-An engine that does not answer in time is stopped, and when it does not come back within ``grace_ms`` it is
-given up with its thread, in which it is cleaned up if it ever returns. Whatever it raises, and a result that
-is none (not finite, another shape, longer than its unit), is an ``EngineError``.
+An engine that does not answer in time is stopped. When it does not come back within ``grace_ms``, it is given
+up together with its thread, in which it is cleaned up if it ever returns. Any error that it raises, and an
+invalid result (not finite, another shape, longer than its unit), becomes an ``EngineError``.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ async def open_engine(host: OmniHost, executor: Executor, within_ms: int) -> Omn
 
 
 class EngineCalls:
-    """The calls of one conversation.
+    """Engine calls of one conversation.
 
     Args:
         engine: not prepared yet.
-        executor: of one thread, of this conversation alone.
+        executor: has one thread, for this conversation alone.
         settings: deadlines.
 
     Attributes:
@@ -73,7 +73,7 @@ class EngineCalls:
     async def unit(
         self, audio: np.ndarray, frames: tuple[np.ndarray, ...], *, must_listen: bool
     ) -> UnitResult:
-        """Return what the engine makes of a unit."""
+        """Return the engine's result for a unit."""
         result = await self._call(self._hear_and_say, audio, frames, must_listen, within_ms=self._unit_ms)
         self._check(result)
         return result
@@ -89,7 +89,7 @@ class EngineCalls:
             await self._answer(finalizing, "finalize", self._unit_ms)
 
     async def give_back(self) -> None:
-        """Stop the engine and clean it up, in its thread and after whatever runs there."""
+        """Stop the engine and clean it up, in its thread and after any work that runs there."""
         self._engine.stop()
         try:
             future = self._submit(self._engine.cleanup)
@@ -131,7 +131,7 @@ class EngineCalls:
 
     def _submit(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         future = asyncio.wrap_future(self._executor.submit(work, *arguments))
-        # An error that is no longer waited for is no news.
+        # Retrieve the error of a call that is no longer awaited.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future
 
@@ -143,7 +143,7 @@ class EngineCalls:
                 return future.result()
             except AgentError:
                 raise
-            except Exception as error:  # an engine of another package raises what it likes
+            except Exception as error:  # An engine of another package may raise any error.
                 raise EngineError(f"{what} failed: {type(error).__name__}", engine=self._name) from error
         self._engine.stop()
         await asyncio.wait({future}, timeout=self._settings.grace_ms / 1000)

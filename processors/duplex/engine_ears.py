@@ -1,4 +1,4 @@
-"""Hears and sees for the engine that is on: the caller's audio at its rate, pictures as it takes them."""
+"""Audio and pictures for the current engine: the caller's audio at its rate, pictures as it takes them."""
 
 import numpy as np
 from pipecat.frames.frames import InputAudioRawFrame, InputImageRawFrame
@@ -10,10 +10,10 @@ from processors.duplex.ticker import Ticker
 
 
 class EngineEars:
-    """The ears of one call. While no engine is on nothing is heard.
+    """Input of one call. While there is no engine, it is dropped.
 
     Args:
-        settings: of the camera.
+        settings: bounds of a picture.
 
     Attributes:
         camera: reads pictures that come through the pipeline; ``run`` is its caller's task.
@@ -26,11 +26,11 @@ class EngineEars:
         self.camera = Camera(settings, show=self._show)
 
     def begin(self, ticker: Ticker, rate_hz: int) -> None:
-        """Hear for an engine that wants this rate."""
+        """Begin the input of an engine that needs this rate."""
         self._ticker, self._wanted_hz, self._heard_hz = ticker, rate_hz, 0
 
     def end(self) -> None:
-        """Hear nothing."""
+        """Drop input from here on."""
         self._ticker = None
 
     def hear(self, frame: InputAudioRawFrame) -> None:
@@ -58,12 +58,12 @@ class EngineEars:
             self.camera.take(frame)
 
     async def unit_begun(self, within_ms: int) -> None:
-        """See ``UnitEars``."""
+        """Wait for the beginning of a unit; see ``UnitEars``."""
         if self._ticker is not None:
             await self._ticker.unit_begun(within_ms=within_ms)
 
     def _show(self, picture: np.ndarray) -> float:
-        """Return how long a picture is enough for the engine that is on, in ms."""
+        """Return how long a picture is enough for the current engine, in ms."""
         if self._ticker is None:
             return 0.0
         self._ticker.see(picture)

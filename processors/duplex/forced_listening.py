@@ -1,8 +1,8 @@
-"""Decides when an engine is made to listen, and what of it is no longer said.
+"""Decide when an engine is made to listen, and which part of its speech is dropped.
 
-A caller who interrupts an engine that speaks has it listen in the next unit, and as long as the caller goes
-on. What it says in the unit that was on its way is dropped; that it believes to have said it is one more
-reason to listen. Pure.
+A caller who interrupts an engine that speaks makes it listen in the next unit, and as long as the caller
+continues. Speech of the unit that was in progress is dropped; since the engine believes that it was said, it
+has one more reason to listen. The module is pure.
 """
 
 from enum import Enum
@@ -14,9 +14,9 @@ class Hold(Enum):
     """Part of a reply that an interruption holds back.
 
     Attributes:
-        NOTHING: the engine talks as it likes.
-        UNIT: what it says in the unit that is on its way.
-        NEXT: what it would say in the next unit.
+        NOTHING: the engine is free to talk.
+        UNIT: speech of the unit that is in progress.
+        NEXT: speech of the next unit.
         BOTH: both.
     """
 
@@ -61,10 +61,10 @@ TRANSITIONS: dict[tuple[Hold, Cue], Hold] = {
 
 
 class ForcedListening:
-    """The machine of one call.
+    """State machine of one call.
 
     Attributes:
-        caller_speaks: the caller has the floor.
+        caller_speaks: True when the caller has the floor.
     """
 
     def __init__(self) -> None:
@@ -72,11 +72,11 @@ class ForcedListening:
         self.caller_speaks = False
 
     def follow_caller(self, *, speaks: bool) -> None:
-        """Take in that the caller takes the floor, or gives it back."""
+        """Record that the caller takes the floor, or gives it back."""
         self.caller_speaks = speaks
 
     def interrupt(self, *, engine_speaks: bool) -> None:
-        """Take in an interruption: only an engine that speaks has something to give up."""
+        """Handle an interruption: only an engine that speaks has something to give up."""
         self._enter(Cue.INTERRUPTED_SPEAKING if engine_speaks else Cue.INTERRUPTED)
 
     def begin_unit(self) -> bool:
@@ -85,7 +85,7 @@ class ForcedListening:
         return before in (Hold.NEXT, Hold.BOTH)
 
     def drops(self) -> bool:
-        """Return whether what the engine spoke in its unit is not said."""
+        """Return whether the engine's speech in its unit is dropped."""
         return self._enter(Cue.SPOKE) in (Hold.UNIT, Hold.BOTH)
 
     def _enter(self, cue: Cue) -> Hold:

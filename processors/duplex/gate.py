@@ -1,11 +1,12 @@
-"""Is the engine asked at all while nobody speaks?
+"""Decide whether the engine runs during mutual silence.
 
-An engine that is asked in every unit may act in silence: ask whether somebody is still there, go on by
-itself. Where nobody wants that, two thirds of its units are spent on hearing nothing. ``vad`` leaves out the
-units of a mutual silence from ``hold_ms`` on; ``wake`` asks again after each ``wake_ms`` of it, for
+An engine that runs in every unit may act in silence: ask whether the caller is still there, or continue by
+itself. Where this is not wanted, two thirds of its units are spent on silence. ``vad`` leaves out the units
+of a mutual silence from ``hold_ms`` on; ``wake`` runs it again after each ``wake_ms`` of silence, for
 ``hold_ms``.
 
-What was heard just before a voice is sure of itself is kept and heard first. Pure; times in milliseconds.
+Audio from just before a voice is confirmed is kept and processed first. The module is pure; times in
+milliseconds.
 """
 
 from enum import Enum
@@ -16,7 +17,7 @@ from core.strict_model import StrictModel
 
 
 class Gating(Enum):
-    """Which units are taken."""
+    """Selection of the units that are taken."""
 
     NONE = "none"
     VAD = "vad"
@@ -24,7 +25,7 @@ class Gating(Enum):
 
 
 class GateSettings(StrictModel):
-    """When silence is left out."""
+    """Conditions under which silence is left out."""
 
     gating: Gating = Field(
         Gating.NONE,
@@ -42,11 +43,11 @@ class GateSettings(StrictModel):
 
 
 class UnitGate:
-    """One conversation.
+    """Gate of one conversation.
 
     Args:
-        settings: see the model.
-        began_ms: the conversation begins: as if somebody had spoken.
+        settings: conditions under which silence is left out.
+        began_ms: beginning of the conversation, which counts as activity.
     """
 
     def __init__(self, settings: GateSettings, began_ms: int) -> None:
@@ -54,11 +55,11 @@ class UnitGate:
         self._active_ms = began_ms
 
     def is_open(self, at_ms: int, *, is_active: bool) -> bool:
-        """Whether the unit that is due is taken.
+        """Return whether the unit that is due is taken.
 
         Args:
             at_ms: when it is due.
-            is_active: somebody speaks, the engine included.
+            is_active: True when either side speaks.
         """
         chosen = self._settings
         if chosen.gating is Gating.NONE:

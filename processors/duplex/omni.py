@@ -1,26 +1,27 @@
-"""A full-duplex engine in place of dialogue and speech: it hears everything, and decides when it talks.
+"""A full-duplex engine in place of dialogue and speech: it receives all audio, and decides when it talks.
 
     transport.input -> (echo control) -> VAD -> STT -> perception -> user turns -> gate -> (voice)
         -> DuplexOmniProcessor -> entry -> transport.output -> exit -> bot turns
 
-In: the caller's audio and pictures, system frames, appended as they come; interruptions of the outer policy;
-what a voice in front of it says. That is what an engine with a large tier in the pipeline is to say
-(``contents``); it passes as it is where the engine finds its own words (a greeting, an apology), and while
-no engine goes on. Out: the engine's speech as replies like any other, with an id, audio in paced pieces and
-the places of its words, so that the playout clock knows what was heard of it; hums without a reply, which
-take no turn. Questions (``LLMContextFrame``) end here: their turn is in the session, and the engine has
-heard it.
+Inputs: the caller's audio and pictures, system frames, appended as they come; interruptions of the outer
+policy; and the output of a voice before it. An engine with a large tier in the pipeline says that output
+(``contents``). It passes unchanged where the engine finds its own words (a greeting, an apology), and while
+there is no engine. Outputs: the engine's speech as replies like any other, with an id, audio in paced pieces
+and the places of its words, so that the playout clock knows the heard part. Backchannels are output without a
+reply, and take no turn. Questions (``LLMContextFrame``) end here: their turn is in the session, and the
+engine has received its audio.
 
-One flush. An engine that yields, a caller who interrupts (``InterruptionFrame``) and a hang-up drop what has
-not left here by the same path, and the interruption drops what has; the playout clock commits what was heard.
-While the interrupting caller has the floor the engine is made to listen (``forced_listening``): models that
-may not yield by themselves do then.
+There is one way to flush. An engine that yields, a caller who interrupts (``InterruptionFrame``) and a
+hang-up drop everything that has not left here by the same path. The interruption drops the rest, and the
+playout clock commits the heard part. While the interrupting caller has the floor the engine is made to listen
+(``forced_listening``): models that may not yield by themselves do then.
 
-The engine and what becomes of it: ``conversation``, ``succession``. Owns three tasks, the engines with their
-ticks (``ticker``), the voice and the camera, and a thread for each engine; they end with the processor.
+``conversation`` and ``succession`` hold the engine and its successors. The processor owns three tasks (the
+engines with their ticks, ``ticker``; the voice; the camera) and a thread for each engine; they end with the
+processor.
 
-A pause holds the engine and hears nothing. One that is longer than ``pause_ms`` is published as
-``PauseExpired``: a paused conversation keeps an engine from another caller.
+A pause holds the engine and drops audio. A pause longer than ``pause_ms`` is published as ``PauseExpired``: a
+paused conversation keeps an engine from another caller.
 """
 
 import asyncio
@@ -58,10 +59,10 @@ END_S = 30
 
 @dataclass
 class DuplexPauseFrame(SystemFrame):
-    """Hear and say nothing.
+    """Request to pause: drop audio and say nothing.
 
     Attributes:
-        pause_ms: for at most so long; no longer than the setting.
+        pause_ms: longest pause; no longer than the setting.
     """
 
     pause_ms: int | None = None
@@ -69,24 +70,25 @@ class DuplexPauseFrame(SystemFrame):
 
 @dataclass
 class DuplexResumeFrame(SystemFrame):
-    """Go on."""
+    """Request to continue after a pause."""
 
 
 async def _say_nothing() -> None:
-    """Apologise for nothing."""
+    """Do nothing, where there is no apology."""
 
 
 class DuplexOmniProcessor(FrameProcessor):
-    """One conversation with a full-duplex engine.
+    """Processor that holds one conversation with a full-duplex engine.
 
     Args:
-        source: of the engines.
-        events: of the call.
-        outlet: where what is said goes.
-        settings: see the model.
-        apologise: says that something went wrong; must not block for long.
-        hears_pipeline: audio and pictures come down the pipeline. Otherwise a client gives them to ``hear``
-            and ``see``: voice activity takes 10 ms for a second that comes at once, and a unit would wait.
+        source: source of the engines.
+        events: events of the call.
+        outlet: receives the engine's speech.
+        settings: None for the defaults.
+        apologise: has an apology said for an error; must not block for long.
+        hears_pipeline: True when audio and pictures come down the pipeline. Otherwise a client passes them to
+            ``hear`` and ``see``: voice activity takes 10 ms for a second that comes at once, and a unit would
+                wait.
     """
 
     def __init__(
@@ -127,41 +129,41 @@ class DuplexOmniProcessor(FrameProcessor):
 
     @property
     def is_speaking(self) -> bool:
-        """Whether a reply is on."""
+        """True while a reply is current."""
         return self._voice.is_speaking
 
     @property
     def is_voice_on(self) -> bool:
-        """See ``EngineConversation``."""
+        """True while the voice speaks by itself; see ``EngineConversation``."""
         return self._conversation.is_voice_on
 
     @property
     def paced(self) -> PacedOutput | None:
-        """What is held of the engine that is on."""
+        """Held audio of the current engine."""
         return self._voice.paced
 
     @property
     def refused_pictures(self) -> int:
-        """Frames of the camera that were none."""
+        """Number of camera frames that were no pictures."""
         return self._ears.camera.refused
 
     @property
     def unit_ms(self) -> int:
-        """See ``EngineConversation``."""
+        """Length of a unit of the current engine; see ``EngineConversation``."""
         return self._conversation.unit_ms
 
     @property
     def wants_content(self) -> bool:
-        """See ``EngineConversation``."""
+        """True when the deployment's model is asked; see ``EngineConversation``."""
         return self._conversation.wants_content
 
     @property
     def captures(self) -> bool:
-        """See ``EngineConversation``."""
+        """True when the output of the voice is for an engine; see ``EngineConversation``."""
         return self._conversation.captures
 
     def on_words(self, words: Told) -> None:
-        """See ``EngineConversation``."""
+        """Pass the recogniser's words to the engine; see ``EngineConversation``."""
         self._conversation.on_words(words)
 
     # ``UnitEars``.
@@ -175,15 +177,15 @@ class DuplexOmniProcessor(FrameProcessor):
         self._ears.see(frame)
 
     async def unit_begun(self, within_ms: int) -> None:
-        """See ``UnitEars``."""
+        """Wait for the beginning of a unit; see ``UnitEars``."""
         await self._ears.unit_begun(within_ms)
 
     def must_listen(self) -> None:
-        """See ``EngineConversation``."""
+        """Have the bot listen; see ``EngineConversation``."""
         self._conversation.must_listen()
 
     async def pause(self, wanted_ms: int | None) -> None:
-        """Hear and say nothing, for so long at most."""
+        """Drop audio and say nothing, for at most ``wanted_ms``."""
         if self._conversation.is_paused:
             return
         await self._conversation.pause()
@@ -192,7 +194,7 @@ class DuplexOmniProcessor(FrameProcessor):
         self._pause_watch = self.create_task(self._watch_pause(limit_ms), name=f"{self}::pause")
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue after a pause."""
         self._stop_watching()
         self._conversation.resume()
 
@@ -244,11 +246,11 @@ class DuplexOmniProcessor(FrameProcessor):
             await self._stop(name)
 
     async def _end_in_good_order(self) -> None:
-        """Say what is being said to its end."""
+        """Say the current reply to its end, then end."""
         loop = asyncio.get_running_loop()
         if self.captures:
             deadline_s = loop.time() + END_S
-            # What is over is known in the engine's thread, which has no event for it.
+            # The engine's thread notices the end, and has no event for it.
             while (  # noqa: ASYNC110
                 self._conversation.is_waiting or self._voice.is_speaking
             ) and loop.time() < deadline_s:

@@ -1,11 +1,11 @@
-"""Pipecat's OpenAI Realtime service, deaf to what is still on its way when the caller interrupts it, and with
-the caller's typed words as the caller's.
+"""Pipecat's OpenAI Realtime service with two corrections: late audio after an interruption, and typed words.
 
-The provider cancels a response when it hears a voice, and audio of it that has left already comes behind that
-news. Pipecat takes the first such piece for another reply: the interruption that follows from the voice then
-has the provider shorten it once more, to the few milliseconds since, and the model goes on as if nothing of
-its reply had been heard. Words that a caller typed it hands on as the application's (``system``): the model
-would take them for orders. No tasks of its own.
+The provider cancels a response when it detects a voice, and audio of it that has already left arrives after
+that notice. Pipecat takes the first such piece for another reply. The interruption that follows from the
+voice then has the provider shorten it once more, to the few milliseconds since. The model continues as if
+nothing of its reply had been heard. This service drops such audio. Pipecat passes typed words of a caller on
+as the application's (``system``), which the model would follow as instructions. This service sends them as
+the caller's. It owns no task.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from processors.pipecat_internals import RealtimeEvents
 
 
 class InterruptedRealtimeService(RealtimeEvents, OpenAIRealtimeLLMService):
-    """Drops audio between the beginning of a voice and the next response; typed words are the caller's."""
+    """Service that drops audio between a voice and the next response; typed words are the caller's."""
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)

@@ -13,15 +13,15 @@ from protocols.surface import UnitMouth
 
 @dataclass(frozen=True, kw_only=True)
 class Outlet:
-    """Outlet of what an engine says.
+    """Outlet of an engine's speech.
 
     Attributes:
-        playout: its books take what is said, as it is written.
-        contents: for an engine with a large tier in the pipeline: what the voice makes goes there.
-        holds_first: what the voice says before the first engine is on waits for it.
-        tells_units: the client is told when an engine is ready, and of each unit, after its audio
-            (``protocols.surface``); long units are taken when they have been heard.
-        mouth: has what is said in a unit that was taken so as soon as it is made.
+        playout: records the text as it is written.
+        contents: for an engine with a large tier in the pipeline: receives the output of the voice.
+        holds_first: True when speech of the voice before the first engine is ready waits for it.
+        tells_units: True when the client is notified when an engine is ready, and of each unit, after its
+            audio (``protocols.surface``); long units are then taken when they have arrived.
+        mouth: receives the audio of such a unit as soon as it is made.
         on_tick: takes the record of each unit; must not block.
     """
 
@@ -35,12 +35,12 @@ class Outlet:
 
 @dataclass(frozen=True)
 class Way:
-    """The way of a conversation into the pipeline.
+    """Access of a conversation to the pipeline.
 
     Attributes:
         push: pushes a frame down.
         interrupt: interrupts up and down.
-        apologise: says that something went wrong; must not block for long.
+        apologise: has an apology said for an error; must not block for long.
     """
 
     push: Callable[[Frame], Awaitable[None]]

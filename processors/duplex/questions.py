@@ -1,6 +1,7 @@
-"""Which questions go to the deployment's model: in a duplex call an engine may find its own words.
+"""Filter the questions to the deployment's model: in a duplex call an engine may find its own words.
 
-Stands behind the commit gate, which has made the turn durable. Owns nothing and waits for nothing.
+The processor stands after the commit gate, which has made the turn durable. It holds no state and never
+waits.
 """
 
 from collections.abc import Callable
@@ -10,10 +11,10 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 
 class Questions(FrameProcessor):
-    """Lets those pass that the model is asked; the others end here, and their turn is in the session.
+    """Filter that passes the questions for the model; the others end here, and their turn is in the session.
 
     Args:
-        is_asked: whether the model is asked this.
+        is_asked: returns whether a question goes to the model.
     """
 
     def __init__(self, is_asked: Callable[[LLMContextFrame], bool]) -> None:

@@ -1,13 +1,13 @@
-"""What a realtime service of Pipecat says and hears, for the playout clock and for the session.
+"""Translate the output and input of Pipecat's realtime services for the playout clock and for the session.
 
-``ServiceGate`` stands in front of the service, ``RealtimeReplies`` behind it. A service names no replies,
-writes words down without their place, begins and ends each in an order of its own, and goes on sending for a
-moment behind an interruption. The replies leave here as those of a voice do: a start, a stretch of audio with
-an id, its end. Their text is told to the playout clock as it comes and spread over the audio. What has no id
-of its own is the service's; what the deployment's voice says passes as it is.
+``TypedWords`` and ``ServiceGate`` stand before the service, ``RealtimeReplies`` after it. A service names no
+replies, writes words without their places, begins and ends each in an order of its own, and continues to send
+for a moment after an interruption. The replies leave here like those of a voice: a start, a stretch of audio
+with an id, its end. Their text is passed to the playout clock as it comes and spread over the audio. Frames
+without an id are the service's; speech of the deployment's voice passes unchanged.
 
-A ``continuous`` service sends silence as well, and its transcripts alone say that it speaks: there a sound or
-a word begins a reply, and a silence ends it.
+A ``continuous`` service sends silence as well, and only its transcripts indicate that it speaks. There a
+sound or a word begins a reply, and a silence ends it.
 
 The processors own no task.
 """
@@ -45,26 +45,26 @@ from processors.taps.response_events import ResponseEvents
 from processors.turns.floor import FloorHolder
 from runtime.event_stream import CallEvents
 
-# A silence of a continuous service that ends its reply: Pipecat takes its turns for over after as much.
+# Silence of a continuous service that ends its reply: Pipecat ends its turns after as much.
 GAP_MS = 800
-# Of a continuous service, which sends no faster than it speaks, is held back at the beginning of a reply: a
-# piece that is late by less leaves no gap.
+# Audio that is held back at the beginning of a reply of a continuous service, which sends no faster than it
+# speaks: a piece that is late by less leaves no gap.
 LEAD_MS = 120
 _SENTENCE_ENDS = (".", "?", "!", "…")
 
 
 class TypedWords(FrameProcessor):
-    """In front of the user aggregator: leads what the caller typed past it.
+    """Processor before the user aggregator that leads typed words past it.
 
-    The aggregator would keep it for a context that a realtime service does not answer. As messages, the
-    service and the assistant aggregator take the same frame in, and the latter asks for the answer; as text,
-    the service takes it for the caller's and answers. Where it has no way in for words, they reach neither it
-    nor the session; a client was told so before (``CheckedRtvi``).
+    The aggregator would keep them for a context that a realtime service does not answer. As messages, the
+    service and the assistant aggregator take the same frame, and the latter requests the answer; as text, the
+    service takes it for the caller's and answers. Where the service has no input for words, they reach
+    neither it nor the session; the client was notified before (``CheckedRtvi``).
 
     Args:
-        typing: how the service takes them.
-        hand_on: pushes a frame behind the aggregator.
-        events: of the call.
+        typing: way in which the service takes them.
+        hand_on: pushes a frame after the aggregator.
+        events: events of the call.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class TypedWords(FrameProcessor):
 
 
 class ServiceGate(FrameProcessor):
-    """In front of the service: what is not for it.
+    """Processor before the service that stops frames that are not for it.
 
     Args:
-        takes_contexts: whether it is given those that the aggregator pushes with each turn. A service that
-            was begun without one would take the first for its beginning, be told what it has heard itself,
+        takes_contexts: True when it gets the contexts that the aggregator pushes with each turn. A service
+            that was begun without one would take the first for its beginning, receive its own input again,
             and answer once more.
     """
 
@@ -117,7 +117,7 @@ class ServiceGate(FrameProcessor):
         self._is_shut = False
 
     def shut(self) -> None:
-        """The service is gone: it would complain about every piece of audio."""
+        """Stop audio to a service that is gone: it would report an error for every piece."""
         self._is_shut = True
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
@@ -131,12 +131,12 @@ class ServiceGate(FrameProcessor):
 
 
 class RealtimeReplies(FrameProcessor):
-    """Behind the service, in front of the ``PlayoutEntry``.
+    """Processor after the service and before the ``PlayoutEntry``.
 
     Args:
-        playout: the clock of the call.
-        continuous: the service sends one stream, silence included.
-        on_speaks: the first sound of a reply is here; must not block.
+        playout: the playout clock of the call.
+        continuous: True when the service sends one stream, silence included.
+        on_speaks: called with the first audio of a reply; must not block.
     """
 
     def __init__(
@@ -156,10 +156,10 @@ class RealtimeReplies(FrameProcessor):
         self._sounds = False
         self._text = ""
         self._silent_ms = 0
-        # Of a continuous service: the beginning of a reply, until it is played.
+        # Beginning of a reply of a continuous service, until it is played.
         self._held: list[bytes] | None = []
         self._held_ms = 0
-        # Behind an interruption nothing counts until the service begins another reply.
+        # After an interruption nothing counts until the service begins another reply.
         self._deaf = False
         self.late_frames = 0
 
@@ -184,7 +184,7 @@ class RealtimeReplies(FrameProcessor):
             elif isinstance(frame, TTSAudioRawFrame):
                 await self._sound(frame.audio, frame.sample_rate)
             elif isinstance(frame, TTSTextFrame) and not self._deaf:
-                # For clients; the text was told when it was written.
+                # For clients; the text was recorded when it was written.
                 HEARD_LATER.put(frame, True)
                 await self.push_frame(frame)
         else:
@@ -192,13 +192,13 @@ class RealtimeReplies(FrameProcessor):
 
     async def _bracket(self, frame: LLMFullResponseStartFrame | LLMFullResponseEndFrame) -> None:
         if self._continuous:
-            # Its words come in front of or behind its sound: the sound tells.
+            # Its words come before or after its audio, so the audio decides.
             return
         if isinstance(frame, LLMFullResponseEndFrame):
             await self._end()
             return
         self._deaf = False
-        # Some services say it when they ask and again when the answer begins.
+        # Some services send the start with the request and again when the answer begins.
         if self._reply_id is None:
             await self._begin(frame)
 
@@ -234,11 +234,11 @@ class RealtimeReplies(FrameProcessor):
         if self._reply_id is not None and frame.text:
             text = frame.text
             if self._text.endswith(_SENTENCE_ENDS) and text[0].isupper():
-                # A service that gives whole sentences leaves out what stands between them.
+                # A service that gives whole sentences leaves out the space between them.
                 text = " " + text
             self._text = text
             self._playout.saying(self._reply_id, text)
-        # Not for the context: what was heard of it is, and the playout clock says what that is.
+        # Not for the context: only the heard part is, which the playout clock supplies.
         frame.append_to_context = False
         await self.push_frame(frame)
 
@@ -257,7 +257,7 @@ class RealtimeReplies(FrameProcessor):
         )
 
     async def _stream(self, frame: SpeechOutputAudioRawFrame) -> None:
-        """A piece of one stream without beginnings and ends."""
+        """Handle a piece of a stream without marks for the beginnings and ends of replies."""
         is_loud = is_loud_pcm16(frame.audio)
         if self._reply_id is None:
             if not is_loud:

@@ -1,11 +1,11 @@
-"""Which word of what the engine says lies where in its audio.
+"""Align the words of an engine's reply with its audio.
 
-In: the text and the audio of each unit. Out: words with their places. An engine writes tokens, not words, and
-says how much sound a unit has, not where in it a word is: a word that is complete lies in the units in which
-it was written, and the words of a unit share its time by their letters. So a place is an estimate, right to a
-unit; text often runs a little ahead of its sound.
+Input: the text and the audio of each unit. Output: words with their places. An engine writes tokens, not
+words, and reports how much audio a unit has, not where in it a word is. A complete word lies in the units in
+which it was written, and the words of a unit share its time by their letters. So a place is an estimate,
+accurate to a unit; text often runs a little ahead of its audio.
 
-Pure; one object for each reply.
+The module is pure; each reply has one object.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ _US_PER_S = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class PlacedWord:
-    """A word and where it is heard.
+    """A word and its place in the audio.
 
     Attributes:
-        text: without the spaces around it.
-        start_us: from the first sample of the reply.
+        text: the word without the spaces around it.
+        start_us: its start, from the first sample of the reply.
         end_us: its end.
     """
 
@@ -30,21 +30,21 @@ class PlacedWord:
 
 @dataclass(slots=True)
 class Saying:
-    """One reply.
+    """Alignment of one reply.
 
     Attributes:
         text: all of it, as written.
-        audio_us: its audio so far.
+        audio_us: length of its audio so far.
     """
 
     text: str = ""
     audio_us: int = 0
-    # A word that may go on, and where it began.
+    # A word that may continue, and where it began.
     _open: str = ""
     _open_us: int = 0
 
     def add(self, text: str, samples: int, rate_hz: int) -> list[PlacedWord]:
-        """A unit: its words that are complete now."""
+        """Add a unit; return its words that are complete now."""
         start_us, length_us = self.audio_us, samples * _US_PER_S // rate_hz
         self.text += text
         self.audio_us += length_us
@@ -64,11 +64,11 @@ class Saying:
         return done
 
     def leave_out(self, samples: int, rate_hz: int) -> None:
-        """Note silence of its audio that is not played."""
+        """Subtract silence of its audio that is not played."""
         self.audio_us -= samples * _US_PER_S // rate_hz
 
     def end(self) -> list[PlacedWord]:
-        """Nothing follows: the last word, if it is not told yet."""
+        """End the reply; return the last word, if it is not returned yet."""
         return self._close(self.audio_us)
 
     def _close(self, at_us: int) -> list[PlacedWord]:

@@ -1,10 +1,10 @@
-"""When is which unit due: on a grid that does not move, whatever a unit has cost.
+"""Schedule units on a grid that does not move, whatever a unit has cost.
 
-Unit n is due when the units before it have passed, counted from the first. Who is late takes the next one at
-once, and what was missed is left out, not made up for: an engine that needs one and a half units for each
-takes two of three, and never falls behind by more than the one it is at.
+Unit n is due when the units before it have passed, counted from the first. After a late unit the next one is
+taken at once. Missed units are left out, not made up for: an engine that needs one and a half units for each
+takes two of three, and never falls behind by more than its current one.
 
-Pure: times come in, in microseconds on any clock.
+The module is pure: times come in, in microseconds on any clock.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ class Due:
 
     Attributes:
         slot: its place on the grid.
-        at_us: when.
-        missed: so many before it were due and were not taken.
+        at_us: when it is due.
+        missed: number of units before it that were due and not taken.
     """
 
     slot: int
@@ -26,7 +26,7 @@ class Due:
 
 
 class UnitSchedule:
-    """The units of one conversation.
+    """Unit schedule of one conversation.
 
     Args:
         unit_ms: length of a unit.
@@ -40,11 +40,11 @@ class UnitSchedule:
         self._next = 0
 
     def due(self, now_us: int) -> Due:
-        """The next unit to take; one whose time has come when several have."""
+        """Return the next unit to take; the latest one that is due when there are several."""
         passed = (now_us - self._first_us) // self._unit_us
         slot = max(self._next, passed)
         return Due(slot, self._first_us + slot * self._unit_us, slot - self._next)
 
     def taken(self, due: Due) -> None:
-        """It is on: the next one is behind it."""
+        """Mark a unit as taken: the next one follows it."""
         self._next = due.slot + 1

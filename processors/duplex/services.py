@@ -1,11 +1,11 @@
-"""Full-duplex services that Pipecat ships, as rows: one model that hears, decides and speaks.
+"""Full-duplex services that Pipecat ships, as rows: one model that listens, decides and speaks.
 
-A row builds the service of one call and says what is different about it: who tells where the caller's turn
-begins and ends, how it takes what was said before the call and the greeting, and whether its audio is one
-stream with silence in it. ``pipelines.realtime`` puts the parts around it that follow from that.
+A row builds the service of one call and states its properties: who reports where the caller's turn begins and
+ends, how it takes the earlier conversation and the greeting, and whether its audio is one stream with silence
+in it. ``pipelines.realtime`` adds the parts that follow from these properties.
 
-The defaults are the providers' own turn detection on, written words of both sides on (the session is made of
-them), and nothing kept at the provider.
+By default the providers' own turn detection is on, transcripts of both sides are on (the session is made of
+them), and the provider stores nothing.
 """
 
 import datetime
@@ -52,46 +52,49 @@ REALTIME_SERVICES: Registry[ServiceRow[Any]] = Registry(
 
 
 class Turns(StrEnum):
-    """Who says where a turn of the caller begins and ends."""
+    """Source of the beginnings and ends of the caller's turns."""
 
     SERVICE = "service"
-    """The service proposes it, and what it proposes interrupts the bot."""
+    """The service proposes a turn, and its proposal interrupts the bot."""
     SERVICE_ALONE = "service_alone"
-    """The service proposes it, and falls silent by itself where it is to."""
+    """The service proposes a turn, and falls silent by itself where necessary."""
     VOICE = "voice"
-    """The service does not say it, and interrupts the bot itself: voice activity here says it for clients."""
+    """The service does not report turns, and interrupts the bot itself: voice activity here reports them to
+    clients.
+    """
 
 
 class Opening(StrEnum):
-    """How the service is told what was said before, and what it is to greet with."""
+    """Way in which the service gets the earlier conversation, and the greeting."""
 
     CONTEXT = "context"
     """With a first context; a developer message at its end is answered."""
     ANSWERED_CONTEXT = "answered_context"
     """The same, but a first context is answered whatever it ends with."""
     INSTRUCTIONS = "instructions"
-    """It takes no context: all stands in its instructions."""
+    """It takes no context: everything stands in its instructions."""
 
 
 class Typing(StrEnum):
-    """How the service is given what the caller typed."""
+    """Way in which the service gets typed words of the caller."""
 
     MESSAGES = "messages"
-    """As messages of the conversation, and asked to answer."""
+    """As messages of the conversation, with a request for an answer."""
     TEXT = "text"
     """As the caller's text, which it answers by itself."""
     NONE = "none"
-    """It has no way in for them."""
+    """It has no input for them."""
 
 
 class RealtimeRow(ServiceRow[S]):
     """A row of ``REALTIME_SERVICES``.
 
     Attributes:
-        turns: who says where a turn of the caller begins and ends.
-        opening: how it takes what was said before.
-        continuous: its audio is one stream, silence included, and says nothing of where a reply begins.
-        typing: how it is given what the caller typed.
+        turns: source of the beginnings and ends of the caller's turns.
+        opening: way in which it gets the earlier conversation.
+        continuous: True when its audio is one stream, silence included, without marks for the beginning of a
+            reply.
+        typing: way in which it gets typed words.
     """
 
     turns: ClassVar[Turns]
@@ -103,25 +106,25 @@ class RealtimeRow(ServiceRow[S]):
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``ServiceRow.build``. ``system_instruction``: how the bot is to answer."""
+        """Build the service; see ``ServiceRow.build``. ``system_instruction``: how the model answers."""
 
 
 class OpenAiRealtimeSettings(RowSettings):
-    """OpenAI's Realtime API.
+    """Settings of OpenAI's Realtime API.
 
     Attributes:
         model: the provider's model name.
         voice: None leaves the provider's own.
-        base_url: where the WebSocket is; the model is added to it.
+        base_url: address of the WebSocket; the model is added to it.
         api_key_env: the environment variable that holds the key.
-        transcription: the model that writes down what the caller says; without it no turn of the caller
-            would be in the session.
-        language: of the caller, as ISO 639-1; None has it found out.
-        turn_detection: by silence, or by what was said as well.
-        threshold: of the silence detector, 0 to 1.
-        silence_ms: after which the silence detector takes the turn for ended.
-        eagerness: of the other one.
-        noise_reduction: at the provider; None where the microphone's own is enough.
+        transcription: the model that transcribes the caller; without it no turn of the caller would be in the
+            session.
+        language: language of the caller, as ISO 639-1; None detects it.
+        turn_detection: by silence, or by the words as well.
+        threshold: threshold of the silence detector, 0 to 1.
+        silence_ms: silence after which the silence detector ends the turn.
+        eagerness: eagerness of the semantic detector.
+        noise_reduction: noise reduction at the provider; None where the microphone's own is enough.
         max_output_tokens: longest answer; None leaves the provider's own.
     """
 
@@ -140,7 +143,7 @@ class OpenAiRealtimeSettings(RowSettings):
 
 
 class OpenAiRealtime(RealtimeRow[OpenAiRealtimeSettings]):
-    """Through Pipecat's service, over a WebSocket."""
+    """OpenAI's Realtime API through Pipecat's service, over a WebSocket."""
 
     name = "openai_realtime"
     settings_type = OpenAiRealtimeSettings
@@ -150,7 +153,7 @@ class OpenAiRealtime(RealtimeRow[OpenAiRealtimeSettings]):
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``RealtimeRow.build``."""
+        """Build the service; see ``RealtimeRow.build``."""
         self.check()
         from pipecat.services.openai.realtime import events
 
@@ -193,14 +196,14 @@ class OpenAiRealtime(RealtimeRow[OpenAiRealtimeSettings]):
 
 
 class OpenAiLiveSettings(RowSettings):
-    """OpenAI's Live API.
+    """Settings of OpenAI's Live API.
 
     Attributes:
-        model: None for the one that Pipecat takes.
+        model: None for Pipecat's default.
         voice: None leaves the provider's own.
-        base_url: where the WebSocket is.
+        base_url: address of the WebSocket.
         api_key_env: the environment variable that holds the key.
-        store: have the provider keep the conversation.
+        store: True has the provider store the conversation.
     """
 
     model: str | None = None
@@ -211,7 +214,7 @@ class OpenAiLiveSettings(RowSettings):
 
 
 class OpenAiLive(RealtimeRow[OpenAiLiveSettings]):
-    """Through Pipecat's service. What the model would have done elsewhere (a delegation) is declined."""
+    """OpenAI's Live API through Pipecat's service. Delegations of the model to others are declined."""
 
     name = "openai_live"
     settings_type = OpenAiLiveSettings
@@ -223,7 +226,7 @@ class OpenAiLive(RealtimeRow[OpenAiLiveSettings]):
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``RealtimeRow.build``."""
+        """Build the service; see ``RealtimeRow.build``."""
         self.check()
         from pipecat.services.openai.live.llm import OpenAILiveLLMService
 
@@ -243,15 +246,15 @@ class OpenAiLive(RealtimeRow[OpenAiLiveSettings]):
 
 
 class GeminiLiveSettings(RowSettings):
-    """Google's Gemini Live.
+    """Settings of Google's Gemini Live.
 
     Attributes:
-        model: None for the one that Pipecat takes.
+        model: None for Pipecat's default.
         voice: the provider's voice name.
-        language: of the conversation, as the provider writes it.
+        language: language of the conversation, in the provider's notation.
         base_url: None for the provider's own.
         api_key_env: the environment variable that holds the key.
-        silence_ms: after which the provider takes a turn for ended; None leaves its own.
+        silence_ms: silence after which the provider ends a turn; None leaves its own.
     """
 
     model: str | None = None
@@ -263,7 +266,7 @@ class GeminiLiveSettings(RowSettings):
 
 
 class GeminiLive(RealtimeRow[GeminiLiveSettings]):
-    """Through Google's SDK, which comes back by itself when its connection breaks."""
+    """Gemini Live through Google's SDK, which reconnects by itself."""
 
     name = "gemini_live"
     settings_type = GeminiLiveSettings
@@ -275,7 +278,7 @@ class GeminiLive(RealtimeRow[GeminiLiveSettings]):
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``RealtimeRow.build``."""
+        """Build the service; see ``RealtimeRow.build``."""
         self.check()
         from google.genai.types import HttpOptions  # type: ignore[import-untyped,unused-ignore]
         from pipecat.services.google.gemini_live.llm import GeminiLiveLLMService, GeminiVADParams
@@ -299,7 +302,7 @@ class GeminiLive(RealtimeRow[GeminiLiveSettings]):
 
 
 class NovaSonicSettings(RowSettings):
-    """Amazon's Nova Sonic.
+    """Settings of Amazon's Nova Sonic.
 
     Attributes:
         model: the provider's model name.
@@ -310,7 +313,7 @@ class NovaSonicSettings(RowSettings):
         session_token_env: the environment variable that holds a token of temporary credentials; None for
             lasting ones.
         max_tokens: longest answer.
-        endpointing: how soon a turn is taken for ended; None leaves the provider's own.
+        endpointing: how soon a turn is ended; None leaves the provider's own.
     """
 
     model: str = Field(default="amazon.nova-2-5-sonic", min_length=1)
@@ -324,7 +327,7 @@ class NovaSonicSettings(RowSettings):
 
 
 class NovaSonic(RealtimeRow[NovaSonicSettings]):
-    """Through Amazon's SDK for Bedrock: refused on Python 3.11, for which Amazon has no release."""
+    """Nova Sonic through Amazon's SDK for Bedrock: refused on Python 3.11, which the SDK does not support."""
 
     name = "nova_sonic"
     settings_type = NovaSonicSettings
@@ -334,13 +337,13 @@ class NovaSonic(RealtimeRow[NovaSonicSettings]):
 
     @property
     def secret_envs(self) -> tuple[str, ...]:
-        """See ``ServiceRow.secret_envs``."""
+        """Names of the environment variables of its secrets."""
         settings = self.settings
         envs = (settings.access_key_id_env, settings.secret_access_key_env, settings.session_token_env)
         return tuple(env for env in envs if env is not None)
 
     def check(self) -> None:
-        """See ``ServiceRow.check``."""
+        """Check the Python version and the credentials; see ``ServiceRow.check``."""
         if sys.version_info < (3, 12):
             raise ConfigError(
                 f"{self.name!r} cannot run here: Amazon's SDK needs Python 3.12 or newer and Parley runs on "
@@ -351,7 +354,7 @@ class NovaSonic(RealtimeRow[NovaSonicSettings]):
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``RealtimeRow.build``."""
+        """Build the service; see ``RealtimeRow.build``."""
         self.check()
         from pipecat.services.aws.nova_sonic.llm import AWSNovaSonicLLMService
 
@@ -373,12 +376,12 @@ class NovaSonic(RealtimeRow[NovaSonicSettings]):
 
 
 class UltravoxSettings(RowSettings):
-    """Ultravox's cloud.
+    """Settings of Ultravox's cloud.
 
     Attributes:
         model: None leaves the provider's own.
         voice: id of a voice of the provider; None leaves its own.
-        temperature: of the answers.
+        temperature: temperature of the answers.
         max_duration_s: longest call.
         api_key_env: the environment variable that holds the key.
     """
@@ -391,7 +394,7 @@ class UltravoxSettings(RowSettings):
 
 
 class Ultravox(RealtimeRow[UltravoxSettings]):
-    """Through Pipecat's service: one call of the provider for each call. Its address cannot be chosen."""
+    """Ultravox through Pipecat's service: one call of the provider for each call. Its address is fixed."""
 
     name = "ultravox"
     settings_type = UltravoxSettings
@@ -403,7 +406,7 @@ class Ultravox(RealtimeRow[UltravoxSettings]):
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
-        """See ``RealtimeRow.build``."""
+        """Build the service; see ``RealtimeRow.build``."""
         self.check()
         from pipecat.services.ultravox.llm import OneShotInputParams, UltravoxRealtimeLLMService
 

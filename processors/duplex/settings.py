@@ -1,4 +1,4 @@
-"""The settings of a full-duplex engine."""
+"""Settings of a full-duplex engine."""
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ class DuplexSettings(StrictModel):
 
 
 class DuplexTuning(DuplexSettings):
-    """Settings with the values beside them that no deployment sets."""
+    """Duplex settings including the values that no deployment sets."""
 
     tick: TickSettings = TickSettings()
     camera: CameraSettings = CameraSettings()
@@ -38,6 +38,6 @@ class DuplexTuning(DuplexSettings):
     )
 
     def gated(self) -> TickSettings:
-        """Return how an engine is ticked, with the units that it is given."""
+        """Return the tick settings with the gating of this deployment."""
         gate = self.tick.gate.model_copy(update={"gating": self.gating})
         return self.tick.model_copy(update={"gate": gate})

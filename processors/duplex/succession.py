@@ -1,7 +1,7 @@
-"""Has one engine after another hold a conversation, until none goes on.
+"""Run a conversation with one engine after another, until none is left.
 
-An engine that fails is given up: the caller hears an apology, and the next one of the hosts goes on with what
-was said so far. When ``most_failures`` come in a row without ``recovered_units`` between them,
+When an engine fails it is given up: the caller hears an apology, and the next one of the hosts continues with
+the conversation so far. When ``most_failures`` come in a row without ``recovered_units`` between them,
 ``EnginesGivenUp`` is published, and nothing is said any more.
 """
 
@@ -27,8 +27,8 @@ class EngineSource:
     """Source of the engines of a call.
 
     Attributes:
-        hosts: of engines, those after the first for when it fails.
-        prepare: returns how a conversation begins, with what was said so far; for each engine and context.
+        hosts: hosts of engines; those after the first are used when it fails.
+        prepare: returns how a conversation begins, with the conversation so far; for each engine and context.
         executors: makes the thread of an engine.
     """
 
@@ -47,23 +47,23 @@ class Conversation(Protocol):
         ...
 
     def refused(self) -> None:
-        """There is no room for an engine."""
+        """Note that there is no room for an engine."""
         ...
 
     async def failed(self, *, is_first: bool) -> None:
-        """The engine failed; ``is_first``: after one that held a conversation."""
+        """Handle the failure of an engine; ``is_first``: after one that held a conversation."""
         ...
 
 
 class EngineSuccession:
-    """The engines of one call. ``run`` is its caller's task.
+    """Sequence of the engines of one call. ``run`` is its caller's task.
 
     Args:
-        source: see the class.
-        conversation: that they hold.
-        events: of the call.
-        settings: see the model.
-        name: for the log.
+        source: source of the engines.
+        conversation: the conversation that they hold.
+        events: events of the call.
+        settings: limits on failures, and deadlines.
+        name: name for the log.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class EngineSuccession:
         self._settings, self._name = settings, name
 
     async def run(self) -> None:
-        """Converse until no engine goes on."""
+        """Hold the conversation until no engine is left."""
         hosts, most = self._source.hosts, self._settings.most_failures
         failures = place = 0
         last: Exception = EngineError("no engine", engine="omni")
@@ -87,12 +87,12 @@ class EngineSuccession:
             try:
                 await self._with_host(host)
             except CapacityError as error:
-                # There is no room, and there will be none: the next one, or none at all.
+                # There is no room, and there will be none: use the next one, or none at all.
                 logger.warning(f"{self._name}: an engine is refused: {error}")
                 last = error
                 self._conversation.refused()
                 failures = most if len(hosts) == 1 else failures + 1
-            except Exception as error:  # the edge of a conversation: whatever it is, the caller is told
+            except Exception as error:  # the boundary of a conversation: the caller hears an apology
                 last, units = error, self._conversation.ticks - ticks
                 failures = 1 if units >= self._settings.recovered_units else failures + 1
                 logger.opt(exception=None if isinstance(error, AgentError) else error).error(
@@ -108,7 +108,7 @@ class EngineSuccession:
         self._events.publish(EnginesGivenUp(self._events.now_ms(), last))
 
     async def _with_host(self, host: OmniHost) -> None:
-        """Converse until the engine fails, or the conversation is over."""
+        """Hold the conversation until the engine fails, or the conversation is over."""
         placing = host if isinstance(host, Placing) else None
         if placing is None:
             await self._with_engine(host)
@@ -125,7 +125,7 @@ class EngineSuccession:
             placing.over(well=well)
 
     async def _until_lost(self, host: OmniHost, placing: Placing) -> None:
-        """Converse; a worker that is gone is known before the engine's next call finds out."""
+        """Hold the conversation; a worker that is gone is noticed before the engine's next call fails."""
         conversation = asyncio.create_task(self._with_engine(host), name=f"{self._name}::conversation")
         lost = asyncio.create_task(placing.lost.wait(), name=f"{self._name}::lost")
         try:

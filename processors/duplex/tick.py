@@ -1,4 +1,4 @@
-"""The settings of an engine that is ticked, the record of each unit, and the call around it."""
+"""Settings of an engine that is ticked, the record of each unit, and the call around it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -46,16 +46,16 @@ class Tick:
         slot: its place on the grid of units.
         due_us: when it was due.
         late_us: how much later it began.
-        waited_us: then, for the unit before to be finalized.
+        waited_us: wait after that, for the unit before to be finalized.
         took_us: from its beginning until its result was there, that wait included.
-        missed: units before it that were not taken.
-        heard_ms: audio that was heard in it; the rest was silence.
+        missed: number of units before it that were not taken.
+        heard_ms: audio of the caller in it; the rest was silence.
         left_out_ms: audio that was left out.
-        frames: that were seen.
-        forced: the bot had to listen.
-        vote: what the engine decided.
-        said_ms: audio of the result.
-        text: its words.
+        frames: number of pictures in it.
+        forced: True when the bot had to listen.
+        vote: decision of the engine.
+        said_ms: length of the result's audio.
+        text: words of the result.
         kv_tokens: length of the context.
     """
 
@@ -77,14 +77,14 @@ class Tick:
 
 @dataclass(frozen=True, kw_only=True)
 class TickedCall:
-    """The call around a ticker: what it is told, and what is asked of it. Nothing here may block.
+    """Callbacks of the call around a ticker. None of them may block.
 
     Attributes:
         on_result: takes each result.
         on_tick: takes the record of each unit, after its result.
         on_prepared: called when the engine has been prepared.
         must_listen: returns whether the bot has to be silent in the unit that begins.
-        is_quiet: returns whether nobody speaks: a context that is nearly full may be begun anew.
+        is_quiet: returns whether both sides are silent: a context that is nearly full may be begun anew.
         hears_voice: returns whether the caller speaks: silence may be left out (``gate``).
         renewed: returns how a new context begins; None keeps the first preparation.
     """

@@ -1,26 +1,27 @@
-"""Asks an engine once a unit, in a thread of its own, and hands on what it says.
+"""Run an engine once per unit, in a thread of its own, and pass its results on.
 
-In: the caller's audio and frames as they come (``unit_intake``), and whether the bot has to listen. Out: one
-``UnitResult`` for each unit that was taken, and one ``Tick`` that says what became of it and what it cost. No
-Pipecat here: ``omni`` has the frames.
+Inputs: the caller's audio and frames as they come (``unit_intake``), and whether the bot has to listen.
+Output: one ``UnitResult`` for each unit that was taken, and one ``Tick`` with its outcome and its cost.
+Pipecat is not used here: ``omni`` handles the frames.
 
-A unit: wait for its time; wait for the unit before to be finalized; take what was heard; prefill and
-generate in the engine's thread (``engine_calls``); hand on the result; finalize. The last is deferred by
-default: the result has left when it begins, and the next unit waits for its end, so its cost is not in the
-way of what the caller hears.
+The steps of a unit are: wait for its time; wait for the unit before to be finalized; take the audio; prefill
+and generate in the engine's thread (``engine_calls``); pass the result on; finalize. The last step is
+deferred by default: the result has left when it begins, and the next unit waits for its end. So its cost does
+not delay the audio to the caller.
 
-Slow: units that were missed are left out (``schedule``), and the audio of the time is shortened to one unit
-(``audio.unit_buffer``): there is never more than one unit behind. An engine that fails or hangs ends ``run``
-with ``EngineError``.
+When the engine is slow, missed units are left out (``schedule``), and the audio of the time is shortened to
+one unit (``audio.unit_buffer``). So the ticker is never more than one unit late. An engine that fails or
+hangs ends ``run`` with ``EngineError``.
 
-Full: an engine whose context is nearly full is prepared anew in a moment in which nobody speaks, or at the
-latest when it is full; what is heard meanwhile waits, as far as the buffer goes. Paused: no unit is taken and
-nothing is heard. Silence: units in which nobody speaks may be left out (``gate``).
+When the context is nearly full, the engine is prepared anew in a moment of mutual silence, or at the latest
+when it is full. Audio meanwhile waits, as far as the buffer goes. While paused, no unit is taken and audio is
+dropped. Units of mutual silence may be left out (``gate``).
 
-By arrival: a client that sends whole units is answered for each of them. A unit is due when it has been
-heard; nothing is gated; units that a slow engine never takes are counted in the tick of the next one.
+With ``by_arrival`` a client that sends whole units gets an answer for each of them. A unit is due when its
+audio has arrived; nothing is gated; units that a slow engine never takes are counted in the tick of the next
+one.
 
-``run`` is the only task. Cancelled in any phase, it stops the engine and gives it back.
+``run`` is the only task. When it is cancelled in any phase, it stops the engine and gives it back.
 """
 
 import asyncio
@@ -75,22 +76,22 @@ TRANSITIONS: dict[tuple[Ticking, TickEvent], Ticking] = {
 
 
 class Ticker:
-    """One conversation with one engine.
+    """Ticker of one conversation with one engine.
 
     Args:
         engine: not prepared yet; given back when ``run`` ends.
-        executor: of one thread, of this conversation alone.
-        call: see the class.
-        settings: see the model.
-        clock: of the units.
-        by_arrival: a unit is due when it has been heard, and not when the clock says so; see the module.
+        executor: has one thread, for this conversation alone.
+        call: callbacks of the call.
+        settings: None for the defaults.
+        clock: clock of the units; None for that of the loop.
+        by_arrival: a unit is due when its audio has arrived, and not by the clock; see the module.
 
     Attributes:
         by_arrival: as given.
-        units: that were taken.
-        missed: that were not.
-        gated: that were left out because nobody spoke.
-        renewals: contexts that were begun anew.
+        units: number of units that were taken.
+        missed: number of units that were not taken in time.
+        gated: number of units that were left out in mutual silence.
+        renewals: number of contexts that were begun anew.
     """
 
     def __init__(
@@ -119,17 +120,17 @@ class Ticker:
 
     @property
     def buffer(self) -> UnitBuffer:
-        """Audio that was heard and not taken."""
+        """Audio that has arrived and was not taken."""
         return self._intake.buffer
 
     @property
     def sees(self) -> bool:
-        """Return whether a picture would be looked at."""
+        """Return whether a picture would be used."""
         return self._engine.takes_frames and self._settings.frames_per_unit > 0 and not self.is_paused
 
     @property
     def picture_ms(self) -> float:
-        """Time between two pictures that are looked at."""
+        """Time between two pictures that are used."""
         return self._engine.unit_ms / max(1, self._settings.frames_per_unit)
 
     @property
@@ -149,7 +150,7 @@ class Ticker:
             self._intake.see(frame)
 
     def listen_behind(self) -> None:
-        """Have the bot be silent in the unit that hears what comes next; by arrival."""
+        """Silence the bot in the unit that contains the next audio; used with ``by_arrival``."""
         if not self.is_paused:
             self._intake.request_listening()
 
@@ -163,14 +164,14 @@ class Ticker:
                 await self._calls.begun.wait()
 
     def pause(self) -> None:
-        """Take no unit from here on; one that is on is finished."""
+        """Take no unit from here on; the current one is finished."""
         self._enter(TickEvent.PAUSED)
         self._resumed.clear()
         self._intake.clear()
         self._heard.set()
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue after a pause."""
         self._enter(TickEvent.RESUMED)
         self._resumed.set()
 
@@ -178,7 +179,7 @@ class Ticker:
         """Tick until cancelled. The engine is given back in any case.
 
         Raises:
-            EngineError: the engine failed, hangs, or gave something that is no result.
+            EngineError: the engine failed, hangs, or gave an invalid result.
             AgentError: another refusal of the engine.
         """
         try:
@@ -217,7 +218,7 @@ class Ticker:
         self._gate = UnitGate(self._settings.gate, self._clock.now_ms())
 
     async def _next_due(self) -> Due:
-        """Return when a unit is due; which one, is known then."""
+        """Wait until a unit is due and return it."""
         assert self._schedule is not None
         if self.by_arrival:
             while not self._intake.has_unit and not self.is_paused:
@@ -233,7 +234,7 @@ class Ticker:
         return due
 
     def _is_wanted(self, due: Due) -> bool:
-        """Return whether the gate is open; a closed one keeps what a voice may begin in."""
+        """Return whether the gate is open; a closed one keeps the audio in which a voice may begin."""
         assert self._gate is not None
         is_active = self._speaks or self._call.hears_voice()
         if self.by_arrival or self._gate.is_open(due.at_us // 1000, is_active=is_active):
@@ -244,12 +245,13 @@ class Ticker:
         return False
 
     async def _unit(self, due: Due) -> None:
-        # Behind a closed gate the beginning of a voice has waited: it is heard at once, unit by unit.
+        # While the gate was closed the beginning of a voice has waited: it is processed at once, unit by
+        # unit.
         was_gated = self._enter(TickEvent.UNIT_BEGUN) is Ticking.GATED
         behind = self.buffer.held_samples // self._intake.unit_samples - 1 if was_gated else 0
         for _ in range(behind):
             await self._one(due, shortens=False)
-            # What was missed before is counted once.
+            # Units missed before are counted once.
             due = replace(due, missed=0)
             if self.is_paused:
                 return
@@ -291,7 +293,8 @@ class Ticker:
         )
         self._call.on_tick(tick)
         if self._settings.deferred_finalize:
-            # After what the result is made into: a thread that wakes now takes the interpreter from that.
+            # After the result is processed: a thread that wakes now would take the interpreter from that
+            # work.
             self._calls.finalize()
 
     def _is_full(self) -> bool:
@@ -301,7 +304,7 @@ class Ticker:
         return self._units_of_context >= most or (not self._speaks and self._call.is_quiet())
 
     async def _renew(self, preparation: Preparation) -> None:
-        """Begin another context with what was said so far. The grid of units stays."""
+        """Begin another context with the conversation so far. The grid of units stays."""
         renewed = self._call.renewed
         await self._calls.renew(await renewed() if renewed is not None else preparation)
         self._units_of_context = 0

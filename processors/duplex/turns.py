@@ -1,23 +1,23 @@
-"""The caller's turns in a duplex call, as whoever ticks decides them.
+"""The caller's turns in a duplex call, as the ticking component decides them.
 
     ... STT -> perception -> DuplexTurns -> waits -> gate -> (guessed) LLM -> voice -> DuplexOmniProcessor ...
 
-In place of the user aggregator of a cascade. In: the recogniser's words, which go to the engine as they come
-and no further; what the engine's small tier (or the one beside an engine that has none) decides about turns
-(``Steps``); what the caller types. Out: the start and the end of a turn for clients and for the session, the
-question behind it as an ``LLMContextFrame``, which the commit gate makes durable before it is asked, and the
-interruption of whatever is being made when a turn turns out to be meant. The engine has fallen silent by
-itself at that time.
+The processor replaces the user aggregator of a cascade. Inputs: the recogniser's words, which go to the
+engine as they come and no further; the decisions about turns of the engine's small tier (or of the turn
+monitor for an engine that has none, ``Steps``); typed text. Outputs: the start and the end of a turn for
+clients and for the session; the question after it as an ``LLMContextFrame``, which the commit gate makes
+durable before it is asked; and the interruption of pending output when a turn turns out to be meant. The
+engine has fallen silent by itself at that time.
 
-A guess, the begin and the end of a turn are events. What is to be said goes to ``speak``, which is behind the
-model: the gate and the model may be at work. It goes when an interruption that was sent before it has passed
-there.
+A guess, the beginning and the end of a turn are events. Text that is to be said goes to ``speak``, which is
+after the model: the gate and the model may be at work. It goes when an interruption that was sent before it
+has passed there.
 
-What somebody writes is asked for the deployment's own model (``IS_WRITTEN``), whatever engine speaks: a
-speech model reads nothing.
+Typed text is a question for the deployment's own model (``IS_WRITTEN``), whatever engine speaks: a speech
+model takes no text.
 
-Owns one task, which carries out the steps in their order; it ends with the processor. Full (``WAITING``
-steps behind): the loop has stood still for minutes; guesses are left out, nothing else.
+The processor owns one task, which carries out the steps in their order and ends with the processor. When
+``WAITING`` steps wait, the loop has stood still for minutes; then guesses are left out, nothing else.
 """
 
 import asyncio
@@ -59,21 +59,21 @@ from runtime.event_stream import CallEvents
 WAITING = 256
 # The question of a context was typed.
 IS_WRITTEN = FrameFact[bool]("is_written")
-# An interruption passes within milliseconds; a model's client that holds it is not waited for longer.
+# An interruption passes within milliseconds; a model's client that holds it is not awaited for longer.
 PASS_S = 1.0
 
 Step = Callable[[], Awaitable[None]]
 
 
 class DuplexTurns(FrameProcessor):
-    """The turns of one call; see ``processors.duplex.dialogue.Steps``.
+    """Turns of one call; see ``processors.duplex.dialogue.Steps``.
 
     Args:
-        context: of who thinks.
-        events: of the call.
+        context: context of the deployment's model.
+        events: events of the call.
         on_words: takes the recogniser's words for the engine; must not block.
         speak: puts phrases into the pipeline, after the model and before the voice.
-        are_own: whether words are what the bot said a moment ago, and are nobody's.
+        are_own: returns whether words are the bot's own of a moment ago, and are discarded.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class DuplexTurns(FrameProcessor):
             self._do(self._run)
             return
         elif isinstance(frame, LLMUpdateSettingsFrame):
-            # For the questions behind it, and not for those that still wait here.
+            # For the questions after it, and not for those that still wait here.
             self._do(lambda: self.push_frame(frame, direction))
             return
         elif isinstance(frame, LLMContextFrame) and direction is FrameDirection.UPSTREAM:
@@ -135,10 +135,10 @@ class DuplexTurns(FrameProcessor):
             confidences = tuple(word.confidence for word in frame.result.words)
         self._on_words(Words(frame.text, isinstance(frame, TranscriptionFrame), confidences))
 
-    # What was decided, in its order.
+    # Decisions, in their order.
 
     def on_foreseen(self, text: str | None) -> None:
-        """See ``Steps``."""
+        """Publish a guess, or its withdrawal; see ``Steps``."""
 
         async def step() -> None:
             now_ms = self._events.now_ms()
@@ -148,23 +148,23 @@ class DuplexTurns(FrameProcessor):
             self._do(step)
 
     def on_turn(self, *, is_open: bool) -> None:
-        """See ``Steps``."""
+        """Begin a turn, or void it; see ``Steps``."""
         self._do(self._begin if is_open else self._void)
 
     def on_asked(self, asked: Asked) -> None:
-        """See ``Steps``."""
+        """End a turn and ask its question; see ``Steps``."""
         self._do(lambda: self._ask(asked))
 
     def on_said(self, text: str) -> None:
-        """See ``Steps``."""
+        """Say a text; see ``Steps``."""
         self._do(lambda: self._speak(TTSSpeakFrame(text, append_to_context=True)))
 
     def on_dropped(self) -> None:
-        """See ``Steps``."""
+        """Interrupt all pending output; see ``Steps``."""
         self._do(self._interrupt)
 
     def on_forgotten(self) -> None:
-        """See ``Steps``."""
+        """Discard the last recognised words; see ``Steps``."""
 
         async def step() -> None:
             self._discard_words()
@@ -172,7 +172,7 @@ class DuplexTurns(FrameProcessor):
         self._do(step)
 
     def interruption_passed(self) -> None:
-        """An interruption has come to where phrases enter the pipeline."""
+        """Note that an interruption has passed the place where phrases enter the pipeline."""
         self._passed.set()
 
     def _do(self, step: Step) -> None:
@@ -187,7 +187,7 @@ class DuplexTurns(FrameProcessor):
                 step = self._steps.popleft()
                 try:
                     await step()
-                except Exception as error:  # the edge of a call: one step is lost, the call goes on
+                except Exception as error:  # The boundary of a call: one step is lost, the call continues.
                     logger.opt(exception=error).error(f"{self}: a step failed: {type(error).__name__}")
 
     async def _interrupt(self) -> None:
@@ -226,7 +226,7 @@ class DuplexTurns(FrameProcessor):
         await self._run()
 
     async def _append(self, messages: list[LLMContextMessage], *, runs: bool) -> None:
-        """What somebody writes ends what is being said, as what he says does."""
+        """Append typed messages; a question among them interrupts current speech, as a spoken one does."""
         if runs:
             await self._interrupt()
         for message in messages:

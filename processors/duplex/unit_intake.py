@@ -1,7 +1,7 @@
-"""Keeps what an engine hears and sees until a unit takes it.
+"""Keep audio and pictures for an engine until a unit takes them.
 
-By arrival, pictures and requests that the bot listens belong to the unit that hears what follows them. On the
-clock they belong to the unit that begins.
+By arrival, pictures and requests that the bot listens belong to the unit that contains the audio after them.
+On the clock they belong to the unit that begins.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class TakenUnit:
     """A unit for the engine.
 
     Attributes:
-        heard: audio.
+        heard: its audio.
         frames: pictures, oldest first.
-        must_listen: the bot was requested to be silent in it.
+        must_listen: True when the bot was requested to be silent in it.
     """
 
     heard: Unit
@@ -33,15 +33,15 @@ class TakenUnit:
 
 
 class UnitIntake:
-    """The intake of one conversation with an engine.
+    """Intake of one conversation with an engine.
 
     Args:
-        engine: which hears.
-        settings: see the model.
-        by_arrival: a unit is due when it has been heard.
+        engine: the engine that takes the units.
+        settings: settings of the ticks.
+        by_arrival: a unit is due when its audio has arrived.
 
     Attributes:
-        buffer: audio that was heard and not taken.
+        buffer: audio that has arrived and was not taken.
         unit_samples: length of a unit.
     """
 
@@ -61,7 +61,7 @@ class UnitIntake:
             overrun=settings.overrun,
             slack_samples=0 if by_arrival else rate_hz * min(settings.slack_ms, unit_ms) // 1000,
         )
-        # Each with how much had been heard by then.
+        # Each with the number of samples that had arrived by then.
         self._frames: list[tuple[int, np.ndarray]] = []
         self._requests: list[int] = []
         self._heard_samples = 0
@@ -79,40 +79,40 @@ class UnitIntake:
     def see(self, frame: np.ndarray) -> None:
         """Append a picture: uint8, (height, width, 3).
 
-        Twice as many as are looked at are kept for each unit: who shows so many leaves no unit without one,
-        and what is looked at is of the whole unit.
+        Twice as many as are used are kept for each unit: a client that sends so many leaves no unit without
+        one, and the used ones cover the whole unit.
         """
         self._frames.append((self._heard_samples, frame))
         units = MOST_UNITS + 2 if self._by_arrival else 1
         del self._frames[: -2 * units * self._frames_per_unit]
 
     def request_listening(self) -> None:
-        """Have the bot be silent in the unit that hears what comes next."""
+        """Request that the bot is silent in the unit that contains the next audio."""
         near = self.unit_samples // REQUESTS_PER_UNIT
         if not self._requests or self._heard_samples - self._requests[-1] >= near:
             self._requests.append(self._heard_samples)
 
     def clear(self) -> None:
-        """Forget what was not taken."""
+        """Forget everything that was not taken."""
         self.buffer.clear()
         self._frames.clear()
         self._requests.clear()
 
     def keep_before_voice(self) -> None:
-        """Forget what no voice can have begun in."""
+        """Forget audio in which no voice can have begun."""
         self.buffer.keep(self._before_samples)
 
     def take(self, *, is_first: bool, shortens: bool) -> TakenUnit:
         """Return the unit that begins."""
         unit = self.buffer.take(self._first_samples if is_first else None, shortens=shortens)
-        # What was seen after its last sample is of the next one.
+        # A picture from after its last sample belongs to the next one.
         held = self.buffer.held_samples if self._by_arrival else -1
         ends = self._heard_samples - held
         frames = [frame for place, frame in self._frames if place < ends]
         self._frames = [each for each in self._frames if each[0] >= ends]
         must_listen = any(place < ends for place in self._requests)
         self._requests = [place for place in self._requests if place >= ends]
-        # The newest, and then every other one where there are more than are looked at.
+        # The newest, and then every other one where there are more than are used.
         most = self._frames_per_unit
         step = 2 if len(frames) > most else 1
         return TakenUnit(unit, tuple(frames[::-step][:most][::-1]), must_listen)

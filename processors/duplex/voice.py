@@ -1,19 +1,20 @@
-"""What a full-duplex engine says, as replies of a call: paced audio, words at their places, hums.
+"""Speech of a full-duplex engine as replies of a call: paced audio, words at their places, backchannels.
 
-In: the results of units as they come, what is to be dropped, and what falls silent. Out, through ``push``:
-for each reply a start, audio with the reply's id in pieces that leave when they are due, its words as they
-are said, and its end; hums without any of that. What an engine says is a reply until it ends its turn or
-listens; what follows while that is still being heard is another one where the engine says so.
+Inputs: the results of units as they come, drops, and yields. Outputs, through ``push``: for each reply a
+start, audio with the reply's id in pieces that leave when they are due, its words as they are said, and its
+end. Backchannels have none of these marks. The speech of an engine is one reply until it ends its turn or
+listens. Speech that follows while the reply is still being heard is another reply if the engine reports it
+so.
 
-A client that takes whole units has each of them, and what is told behind it, in front of the pipeline
-(``UnitMouth``): several frames for each unit on their way down to it took longer than all that is done with
-its audio. The frames follow, for the books of what is heard.
+A client that takes whole units gets each of them, and the messages that follow it, before the pipeline
+(``UnitMouth``). Several frames per unit on their way down the pipeline took longer than all work on its
+audio. The frames follow, for the records of playout.
 
-``drop`` forgets whatever has not left; ``flush`` is what an engine's yield does: the same, and ``on_yield``
-is told when something of the reply was heard. ``finish`` says what is held to its end.
+``drop`` forgets everything that has not left. ``flush`` is the effect of an engine's yield: the same, and
+``on_yield`` is called when a part of the reply was heard. ``finish`` plays the held audio to its end.
 
-Slow: a piece that is late leaves at once, and the next ones in their time. Full: an engine that makes more
-than ``PacedOutput`` holds is an error of its unit. Owns no task: ``run`` is its caller's.
+A late piece leaves at once, and the next ones in their time. An engine that makes more audio than
+``PacedOutput`` holds causes an error of its unit. The object owns no task: ``run`` is its caller's.
 """
 
 import asyncio
@@ -50,16 +51,16 @@ from protocols.surface import TOLD, Happening, UnitMouth
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 
-# Softer than this in front of a reply is padding of the engine's (-60 dBFS).
+# Softer audio before a reply is padding of the engine's (-60 dBFS).
 SILENT_PEAK = 0.001
-# What waits to leave: so many units of it, and no less than that.
+# Audio that may wait to leave: so many units of it, and no less than that.
 HELD_UNITS, HELD_MS = 4, 10_000
-# A unit that leaves at once does so in as few pieces as can be: each costs its way down the pipeline.
+# A unit that leaves at once does so in as few pieces as possible: each costs its way down the pipeline.
 WHOLE_PIECE_MS = 1_000
 
 
 class VoiceSettings(StrictModel):
-    """How what an engine says leaves."""
+    """Pacing of an engine's speech."""
 
     piece_ms: int = Field(20, ge=10, le=40, description="audio leaves in pieces of this length")
     lead_ms: int = Field(
@@ -73,7 +74,7 @@ class VoiceSettings(StrictModel):
 def paced_output(
     rate_hz: int, *, unit_ms: int, settings: VoiceSettings, whole_units: bool = False
 ) -> PacedOutput:
-    """What holds the audio of an engine with this rate and these units until it is due.
+    """Create the buffer that holds the audio of an engine with this rate and these units until it is due.
 
     ``whole_units``: all of a unit leaves at once, for a client that plays it when it is due.
     """
@@ -87,18 +88,18 @@ def paced_output(
 
 
 class _Reply:
-    """What is being said."""
+    """State of one reply."""
 
     def __init__(self, *, is_aside: bool) -> None:
         self.reply_id = uuid.uuid4().hex
         self.is_aside = is_aside
         self.saying = Saying()
-        # None: here words are missing that the voice could not say.
+        # None marks words missing here that the voice could not say.
         self.words: deque[PlacedWord | None] = deque()
-        # What was announced of them, with how many; of each word that was, the id of its announcement.
+        # Announced texts, each with its number of words; for each announced word the id of its announcement.
         self.texts: deque[tuple[str, int] | None] = deque()
         self.segments: deque[int] = deque()
-        # All that is to be said, where the engine knows it.
+        # The whole text of the reply, where the engine knows it.
         self.planned = ""
         self.sent_us = 0
         self.is_begun = self.is_over = False
@@ -106,17 +107,17 @@ class _Reply:
 
 
 class EngineVoice:
-    """Of one call.
+    """Voice of one call.
 
     Args:
         push: takes the frames.
         events: of the call.
-        settings: see the model.
-        playout: its books take what is said, as it is written.
-        keeps_apart: whether what an engine says behind the end of a reply, while that is being heard, is
-            another one.
-        on_yield: told that the engine fell silent in the middle of a reply that was heard.
-        mouth: has whole units in front of the pipeline.
+        settings: pacing.
+        playout: records the text as it is written.
+        keeps_apart: returns whether speech of an engine after the end of a reply, while that is being heard,
+            is another one.
+        on_yield: called when the engine fell silent in the middle of a reply that was heard.
+        mouth: receives whole units before the pipeline.
     """
 
     def __init__(
@@ -142,46 +143,46 @@ class EngineVoice:
         self._wake = asyncio.Event()
         self._reply: _Reply | None = None
         self._floor = FloorHolder(events)
-        # Replies that are over, and whose end is to be told in front of the next.
+        # Replies that are over, and whose end is pushed before the next one.
         self._over: deque[_Reply] = deque()
-        # What is said behind a reply that is still being heard, and is another one.
+        # Speech after a reply that is still being heard, which is another one.
         self._behind: deque[UnitResult] = deque()
-        # What was being said has been said.
+        # Set when the current reply has been said.
         self._said = asyncio.Event()
-        # Hums that are to be said.
+        # Backchannels that are to be said.
         self._hums: deque[OutputAudioRawFrame] = deque(maxlen=4)
         self._is_flushing = False
-        # What is told behind the audio that is due: see ``follow``.
+        # Messages that follow the audio that is due: see ``follow``.
         self._following: deque[Happening] = deque(maxlen=256)
         # Pieces that the mouth has, and whose frames have not been pushed, with their replies.
         self._told: deque[tuple[_Reply, bytes]] = deque()
 
     @property
     def is_speaking(self) -> bool:
-        """Whether a reply is on."""
+        """True while a reply is current."""
         return self._reply is not None
 
     @property
     def paced(self) -> PacedOutput | None:
-        """What is held of the engine that is on."""
+        """Held audio of the current engine."""
         return self._paced
 
     def begin(self, rate_hz: int, *, unit_ms: int, whole_units: bool = False) -> None:
-        """Another engine speaks; see ``paced_output``."""
+        """Begin the speech of another engine; see ``paced_output``."""
         self._paced = paced_output(rate_hz, unit_ms=unit_ms, settings=self._settings, whole_units=whole_units)
         mouth = self._given_mouth
-        # Another rate has to be converted, which is the output's business.
+        # Another rate has to be converted, which is the output's task.
         self._mouth = mouth if mouth is not None and whole_units and mouth.rate_hz == rate_hz else None
         self._following.clear()
 
     def follow(self, happening: Happening) -> None:
-        """Tell the client behind all audio that is due by now."""
+        """Send a message to the client after all audio that is due by now."""
         self._following.append(happening)
         self._tell_due()
         self._wake.set()
 
     def fail(self, happening: Happening) -> bool:
-        """The engine is given up: nothing more of it is said. Whether the client has been told."""
+        """Drop the speech of an engine that is given up; return whether the client has been notified."""
         self.drop()
         self._following.clear()
         if self._mouth is None:
@@ -190,7 +191,7 @@ class EngineVoice:
         return True
 
     def say(self, result: UnitResult) -> None:
-        """What an engine made of a unit."""
+        """Handle the engine's result for a unit."""
         paced = self._paced
         if paced is None:
             return
@@ -205,10 +206,11 @@ class EngineVoice:
             self._close(self._reply, paced)
         if self._mouth is None:
             self._wake.set()
-        # Otherwise what follows it is told first, and its frames take their way behind that (``follow``).
+        # Otherwise the messages after it are sent first, and its frames take their way after that
+        # (``follow``).
 
     def drop(self) -> None:
-        """What has not left is never said."""
+        """Drop everything that has not left."""
         if self._mouth is not None:
             self._mouth.cut()
         if self._paced is not None:
@@ -223,14 +225,14 @@ class EngineVoice:
         self._wake.set()
 
     async def flush(self) -> None:
-        """The engine yields: the same as when it is interrupted."""
+        """Yield: the same as an interruption."""
         spoke = self._reply is not None and (self._reply.is_begun or bool(self._told))
         self.drop()
         if spoke:
             await self._on_yield()
 
     async def finish(self) -> None:
-        """No more comes: wait until what is held has been said."""
+        """Wait until the held audio has been said; no more comes."""
         paced, reply = self._paced, self._reply
         if paced is None or reply is None:
             return
@@ -242,7 +244,7 @@ class EngineVoice:
                 await self._said.wait()
 
     async def run(self) -> None:
-        """Pieces leave when they are due, until cancelled."""
+        """Send pieces when they are due, until cancelled."""
         while True:
             await self._until_due()
             if self._is_flushing:
@@ -257,10 +259,10 @@ class EngineVoice:
         audio, reply, rate_hz = result.audio, self._reply, paced.rate_hz
         if reply is not None and reply.is_over and (paced.held_samples or self._told):
             if self._keeps_apart() or reply.is_aside != result.is_aside:
-                # Behind the one that is still being said; nobody's is longer than some units.
+                # After the reply that is still being said; no reply is longer than some units.
                 self._behind.append(result)
                 return
-            # Between units that speak an engine may vote otherwise: they are one.
+            # Between units that speak an engine may vote otherwise: they are one reply.
             reply.is_over = False
         if reply is None or reply.is_over:
             loud = np.flatnonzero(np.abs(audio) > SILENT_PEAK)
@@ -274,7 +276,7 @@ class EngineVoice:
         reply.planned = result.written or reply.planned
         words = reply.saying.add(result.text, len(audio), rate_hz)
         left_out = paced.push(audio, self._clock.now_us())
-        # Words behind silence that was left out are heard as much sooner.
+        # Words after silence that was left out are heard as much sooner.
         reply.saying.leave_out(left_out, rate_hz)
         if result.broke_off:
             words += reply.saying.end()
@@ -294,7 +296,7 @@ class EngineVoice:
             paced.push(np.zeros(0, np.float32), self._clock.now_us(), is_last=True)
 
     def _tell_words(self, reply: _Reply, words: Sequence[PlacedWord]) -> None:
-        """Whole words: an engine writes pieces of them. The books have the pieces."""
+        """Queue whole words: an engine writes pieces of them. The records have the pieces."""
         if reply.is_begun:
             self._tell_written(reply)
         if words:
@@ -338,7 +340,7 @@ class EngineVoice:
             await self._send_end(self._over.popleft())
 
     def _next_piece(self, paced: PacedOutput) -> tuple[_Reply, bytes] | None:
-        """What leaves now, 16-bit, and of which reply."""
+        """Return the piece that leaves now, 16-bit, with its reply; None without one."""
         self._tell_due()
         if self._told:
             return self._told.popleft()
@@ -348,7 +350,7 @@ class EngineVoice:
         return None if piece is None else (self._reply, float_to_pcm16(piece))
 
     def _tell_due(self) -> None:
-        """The mouth has all that is due, and what follows it; a cut comes in front of what follows."""
+        """Pass all due audio to the mouth, and the messages after it; a cut precedes those messages."""
         mouth, paced = self._mouth, self._paced
         if mouth is None or paced is None or self._is_flushing:
             return
@@ -390,8 +392,8 @@ class EngineVoice:
             await self._send_word(reply, reply.words.popleft())
 
     async def _send_texts(self, reply: _Reply) -> None:
-        """What is about to be said: an interruption leaves it known, and unheard."""
-        # What follows a hole is announced behind it: what was announced last is taken for what was lost.
+        """Push the announcements: after an interruption their text is known as unheard."""
+        # Text after a gap is announced after the gap: the last announcement counts as the lost one.
         while reply.texts and (announced := reply.texts[0]) is not None:
             text, words = announced
             reply.texts.popleft()

@@ -1,1 +1,1 @@
-"""From raw microphone audio to voice activity."""
+"""Front end of the caller's audio: from the raw microphone to voice activity."""

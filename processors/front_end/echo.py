@@ -1,14 +1,14 @@
-"""Echo control in a pipeline: the caller's audio without the bot's, in front of voice activity.
+"""Echo control in a pipeline: remove the bot from the caller's audio before voice activity.
 
     transport.input() -> EchoProcessor -> voice activity, recogniser, ...
     transport's ``on_packet`` -> ``played``
 
-Each piece of the microphone crosses to a thread, or to a process with the engines of all calls
-(``processors.front_end.hosted``), once and comes back before the next one is taken, so order is kept and the
-loop is free. Without an executor the work is done on the loop (simulated time). A piece that
-completes no frame is not pushed. When the engine fails or the rate is wrong, the caller is heard as recorded
-from there on, no voice is taken for the bot's own any more, and one error is pushed: an echo is better than
-silence. The control is closed with the processor, behind what a thread may still be working on.
+Each piece of the microphone crosses once to a thread, or to a process with the engines of all calls
+(``processors.front_end.hosted``). It comes back before the next one is taken, so order is kept and the loop
+is free. Without an executor the work is done on the loop (simulated time). A piece that completes no frame is
+not pushed. When the engine fails or the rate is wrong, one error is pushed. From there on the microphone
+passes unchanged, and no voice counts as the bot's own any more: an echo is better than silence. The control
+is closed with the processor, after any work that a thread still does.
 
 Rates: the microphone's must be the canceller's; the bot's may be any.
 """
@@ -35,15 +35,15 @@ from turn_taking.self_voice import SelfVoice
 
 
 class EchoProcessor(FrameProcessor):
-    """One call's echo control.
+    """Echo control of one call.
 
     Args:
-        control: of this call, here or in another process; closed with the processor.
-        executor: where it runs, shared by all calls; None for the loop. Not used by another process's.
-        self_voice: told the levels of every frame, on the loop.
-        clock: of both sides of the audio; None for the loop's.
-        on_cancelled: shown each piece as the canceller alone made it, 16-bit PCM, on the loop and before the
-            piece is pushed; the microphone itself when echo control has failed. Must not block.
+        control: control of this call, here or in another process; closed with the processor.
+        executor: where it runs, shared by all calls; None for the loop. Not used with another process.
+        self_voice: receives the levels of every frame, on the loop.
+        clock: clock of both sides of the audio; None for the loop's.
+        on_cancelled: called with each piece after the canceller alone, 16-bit PCM, on the loop and before the
+            piece is pushed; with the microphone itself when echo control has failed. Must not block.
     """
 
     def __init__(
@@ -65,19 +65,19 @@ class EchoProcessor(FrameProcessor):
         self._knowledge = Knowledge.UNKNOWN
 
     def played(self, pcm: bytes, rate_hz: int, at_us: int | None = None) -> None:
-        """A packet of the bot's audio left, at ``at_us`` of the clock or now. Does not block.
+        """Register a packet of the bot's audio that left at ``at_us`` of the clock or now. Does not block.
 
-        A packet whose rate nobody knows yet (0) is no reference and is left out.
+        A packet of unknown rate (0) is no reference and is left out.
         """
         if rate_hz > 0 and not self._failed:
             self._control.played(pcm, rate_hz, self._clock.now_us() if at_us is None else at_us)
 
     def accepts(self, frame: InputAudioRawFrame) -> bool:
-        """Whether the microphone has the rate that the canceller was made for."""
+        """Return whether the microphone has the rate of the canceller, and one channel."""
         return frame.sample_rate == self._control.rate_hz and frame.num_channels == 1
 
     async def cleanup(self) -> None:
-        # The microphone's task may still be on its way: what it has is nobody's.
+        # The microphone's task may still be running: its audio is discarded.
         self._is_over = True
         await super().cleanup()
         if self._executor is None or isinstance(self._control, HostedFrontEnd):
@@ -128,7 +128,7 @@ class EchoProcessor(FrameProcessor):
             await self.push_frame(left, direction)
 
     def _note(self, knowledge: Knowledge, delay_ms: float | None) -> None:
-        """A caller whom nobody hears is looked for here first."""
+        """Log a change of the canceller's state: the first place to look when a caller is inaudible."""
         if knowledge is not self._knowledge:
             self._knowledge = knowledge
             is_placed = delay_ms is not None and knowledge is Knowledge.ECHO

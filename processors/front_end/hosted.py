@@ -1,17 +1,18 @@
-"""A caller's echo control and voice activity in a process of their own, as the pipeline sees them.
+"""Pipeline side of a caller's echo control and voice activity in a process of their own.
 
-In: pieces of the microphone and of what was played. Out: pieces of the caller's voice, with the voice
-activity of the windows that they complete: those are taken (``measure``) by the analyzer that the same audio
-comes to next. One question at a time, each with a deadline.
+Inputs: pieces of the microphone and of the played audio. Outputs: pieces of the caller's voice, with the
+voice activity of the windows that they complete. The analyzer, which the same audio reaches next, takes those
+windows (``measure``). There is one request at a time, each with a deadline.
 
-Dead or hung child: the same questions go to the same engines in threads of this process, at once. They are
-played the last ``KEPT_MS`` of the caller first, so that they know the room, the echo and the voice under way;
-the question that failed is put again, and nothing of the caller is lost. A child that is ready, the pool's
-spare or the one that was started again, is played the same while threads go on answering, and takes over when
-it has caught up: threads take the interpreter from the loop that paces audio, so no caller stays in them. One
-with whom ``MOST_CHILDREN`` children died in a row does: its audio may be what they died of. A child that
-lives for ``FORGET_S`` ends the row. Engines that fail in threads too are an ``EngineError``, once;
-``failure`` says so from there on. Closed by ``close``, as often as it is called.
+When the child is dead or hangs, the same requests go at once to the same engines in threads of this process.
+The engines first get the last ``KEPT_MS`` of the caller replayed, which initialises the room, the echo and
+the voice in progress. The request that failed is repeated, and no audio of the caller is lost. A child that
+is ready, the pool's spare or the restarted one, gets the same replay while threads continue to answer, and
+takes over when it has caught up. No caller stays in threads, since they take the interpreter from the loop
+that paces audio. The exception is a caller with whom ``MOST_CHILDREN`` children died in a row: its audio may
+be the cause. A child that lives for ``FORGET_S`` resets that count. When the engines fail in threads too, an
+``EngineError`` is raised once, and ``failure`` holds it from there on. ``close`` closes the streams; it may
+be called repeatedly.
 """
 
 import asyncio
@@ -41,27 +42,28 @@ from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.engine_pool import EnginePool
 from runtime.engine_process import ProcessStream
 
-# Audio of a caller that new engines are played: an echo is found in 0.6 s in the median, and a voice detector
-# knows a voice by less. A second costs a tenth of a second of a processor.
+# Audio of a caller that new engines get replayed: an echo is found in 0.6 s in the median, and a voice
+# detector needs less for a voice. A second costs a tenth of a second of a processor.
 KEPT_MS = 1_000
-# Children that died while they had this caller, none of them after so long, before it stays in threads.
+# Number of children in a row that may die with this caller, each sooner than that, before it stays in
+# threads.
 MOST_CHILDREN = 3
 FORGET_S = 180.0
-# A child that has so many questions of one caller before it does not catch up; it is tried again later.
+# A child with so many waiting requests of one caller does not catch up; another is tried later.
 MOST_BEHIND = 250
-# A child with no more questions than this takes over: it answers in their order. Waiting for none has no end
-# under load, where the next question comes before the answer to the last one.
+# A child with no more requests than this takes over: it answers in their order. Under load the count never
+# reaches zero, since the next request comes before the answer to the last one.
 CAUGHT_UP = 3
 TRY_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFrontEnd:
-    """The engines in this process.
+    """Engines in this process.
 
     Attributes:
         engine: shared by all calls.
-        executor: where questions are answered, one thread: their order is kept; None: on the loop.
+        executor: where requests are answered, one thread, which keeps their order; None: on the loop.
     """
 
     engine: FrontEnd
@@ -95,7 +97,7 @@ class _ThreadStream:
         return answer
 
     def close(self) -> None:
-        # After what a thread may still be working on.
+        # After any work that a thread still does.
         if self._executor is not None:
             try:
                 self._executor.submit(self._stream.close)
@@ -111,7 +113,7 @@ class _ThreadStream:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A piece of the caller, to be played again: 16-bit PCM, when it came, what was played meanwhile."""
+    """A piece of the caller, for a replay: 16-bit PCM, its arrival, and the audio played meanwhile."""
 
     pcm: bytes
     at_us: int = 0
@@ -123,36 +125,36 @@ class _Candidate:
     """A child that is catching up.
 
     Attributes:
-        stream: of this caller.
-        behind: questions without an answer.
+        stream: stream of this caller.
+        behind: number of requests without an answer.
     """
 
     stream: ProcessStream[object]
     behind: int = 0
 
     def ask(self, question: EngineMessage) -> None:
-        """Put a question whose answer is not needed."""
+        """Send a request whose answer is not needed."""
         self.behind += 1
         self.stream.ask(question).add_done_callback(self._answered)
 
     def _answered(self, answer: "asyncio.Future[EngineMessage]") -> None:
         self.behind -= 1
         if not answer.cancelled():
-            # Why it failed is the stream's to say.
+            # The stream reports the failure.
             answer.exception()
 
 
 class HostedFrontEnd:
-    """One caller.
+    """Front end of one caller.
 
     Args:
         pool: children with ``models.front_end.load_front_end``; they may be loading, or dead.
-        local: answers while no child does.
-        forget_s: a child that had the caller for so long and died is the first one again.
+        local: engines that answer while no child does.
+        forget_s: a child that served the caller for so long before it died resets the count of dead children.
 
     Attributes:
-        rate_hz: of the microphone.
-        failure: why nothing more is answered.
+        rate_hz: sample rate of the microphone.
+        failure: the error after which no request is answered; None before.
     """
 
     def __init__(self, pool: EnginePool[object], local: LocalFrontEnd, *, forget_s: float = FORGET_S) -> None:
@@ -163,7 +165,7 @@ class HostedFrontEnd:
         self._echo: EchoControlSettings | None = None
         self._delay_ms: float | None = None
         self._played: deque[Played] = deque(maxlen=MAX_WAITING)
-        # Taken before the next piece is asked for.
+        # Taken before the next piece is requested.
         self._windows: deque[Window] = deque()
         self._kept: deque[_Kept] = deque()
         self._kept_bytes = self._forgotten_bytes = 0
@@ -177,11 +179,11 @@ class HostedFrontEnd:
 
     @property
     def is_in_threads(self) -> bool:
-        """Tell whether threads of this process answer."""
+        """Return whether threads of this process answer."""
         return isinstance(self._stream, _ThreadStream)
 
     async def open_echo(self, settings: EchoControlSettings) -> None:
-        """Give this caller echo control, before its first piece.
+        """Open echo control for this caller, before its first piece.
 
         Raises:
             EngineError: the engine does not start; the stream is over.
@@ -190,11 +192,11 @@ class HostedFrontEnd:
         self._echo = settings
 
     def played(self, pcm: bytes, rate_hz: int, at_us: int) -> None:
-        """Take a piece of 16-bit PCM that leaves for the loudspeaker at ``at_us``. Any thread."""
+        """Register 16-bit PCM that leaves for the loudspeaker at ``at_us``. Any thread may call it."""
         self._played.append((pcm, rate_hz, at_us))
 
     async def process(self, pcm: bytes, at_us: int, *, wants_cancelled: bool) -> Piece:
-        """Return what is not echo of the frames that ``pcm`` completes.
+        """Return the frames that ``pcm`` completes, without the echo.
 
         Raises:
             EngineError: the engine failed, here as well as in its process.
@@ -209,9 +211,9 @@ class HostedFrontEnd:
         return piece
 
     async def measure(self, pcm: bytes, windows: int) -> list[Window]:
-        """Return the voice activity of so many whole windows of the caller's audio.
+        """Return the voice activity of a number of whole windows of the caller's audio.
 
-        pcm: 16-bit; where there is echo control, what it made.
+        pcm: 16-bit; where there is echo control, its output.
 
         Raises:
             EngineError: the engine failed, here as well as in its process.
@@ -219,7 +221,7 @@ class HostedFrontEnd:
         if self._echo is None:
             return answered_windows(await self._ask(asked_windows(pcm), _Kept(pcm)))
         if len(self._windows) < windows:
-            # The audio is not that of the pieces; nothing here knows of it.
+            # The audio is not that of the pieces; there are no windows for it.
             error = EngineError("voice activity of other audio was asked for", engine="front_end")
             self.failure = self.failure or error
             self.close()
@@ -270,11 +272,11 @@ class HostedFrontEnd:
         self._stream.close()
         self._stream = _ThreadStream(self._local)
         for question in self._replayed():
-            # In order, in one thread: what follows is answered after it. What fails here fails there too.
+            # In order, in one thread: later requests are answered after it. A failure here would recur there.
             self._stream.ask(question).add_done_callback(_forget)
 
     def _consider_child(self) -> None:
-        """Begin to play the caller to a child that is ready, or go over to it when it has caught up."""
+        """Start the replay to a child that is ready, or switch to it when it has caught up."""
         if not self.is_in_threads or self._children_lost >= MOST_CHILDREN:
             return
         now_s = asyncio.get_running_loop().time()
@@ -307,7 +309,7 @@ class HostedFrontEnd:
             self._forgotten_bytes += forgotten
 
     def _replayed(self) -> Iterator[EngineMessage]:
-        """The questions that bring new engines to where the caller is."""
+        """Yield the requests that bring new engines to the caller's present state."""
         if self._echo is None:
             yield from (asked_windows(kept.pcm) for kept in self._kept)
             return
@@ -315,7 +317,7 @@ class HostedFrontEnd:
         if self._delay_ms is not None:
             expected_ms = min(max(self._delay_ms, 0.0), float(settings.longest_ms))
             settings = settings.model_copy(update={"expected_ms": min(expected_ms, 700.0)})
-        # Frames and windows have to end where they would have ended.
+        # Frames and windows must end where they would have ended.
         skip = -self._forgotten_bytes % (engine.frame_samples * PCM_BYTES_PER_SAMPLE)
         begun_bytes = (self._forgotten_bytes + skip) % (engine.window_samples * PCM_BYTES_PER_SAMPLE)
         yield asked_open(settings, begun_bytes=begun_bytes)

@@ -1,13 +1,13 @@
-"""Voice activity for the pipeline: the shared detector behind Pipecat's ``VADAnalyzer``.
+"""Voice activity for the pipeline: the shared detector as Pipecat's ``VADAnalyzer``.
 
-In: 16-bit microphone audio in pieces of any length. Out: quiet, starting, speaking or stopping, and at which
-sample of the stream a voice began and ended: ``turn_taking.voice_gate`` decides.
+Input: 16-bit microphone audio in pieces of any length. Outputs: quiet, starting, speaking or stopping, and
+the samples of the stream at which a voice began and ended: ``turn_taking.voice_gate`` decides.
 
 The weights and the executor are shared by all calls; this object holds one caller's state. Audio that
 completes no window costs no thread change, several windows at once cost one. Inference never runs on the
-loop, except without an executor (simulated time, where the detector costs nothing). Slow: the audio behind
-waits in the processor's queue. With a ``hosted`` front end it is asked; when that fails this process goes on,
-with a caller of whom nothing was heard.
+loop, except without an executor (simulated time, where the detector costs nothing). When inference is slow,
+later audio waits in the processor's queue. With a ``hosted`` front end the windows come from it. When it
+fails, this process continues, with fresh state for the caller.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _EVENTS: dict[GateEvent, type[CallEvent]] = {
 
 
 class VadSettings(StrictModel):
-    """When a voice begins and ends."""
+    """Thresholds and times of the beginning and end of a voice."""
 
     confidence: float = Field(default=0.7, gt=0, lt=1, description="from here on a window holds a voice")
     start_ms: int = Field(default=128, ge=32, le=2_000, description="voice before speech has begun")
@@ -56,7 +56,7 @@ class VadSettings(StrictModel):
     min_volume: float = Field(default=0.5, ge=0, le=1, description="0 is -110 dB, 1 is -10 dB full scale")
 
     def params(self) -> VADParams:
-        """The same for Pipecat."""
+        """Return these settings for Pipecat."""
         return VADParams(
             confidence=self.confidence,
             start_secs=self.start_ms / 1000,
@@ -65,7 +65,7 @@ class VadSettings(StrictModel):
         )
 
     def ears(self) -> EarSettings:
-        """The same for an engine that hears for itself."""
+        """Return these settings for an engine that detects voices itself."""
         return EarSettings(
             confidence=self.confidence,
             start_ms=self.start_ms,
@@ -75,23 +75,23 @@ class VadSettings(StrictModel):
         )
 
 
-# Of every call.
+# Settings of every call.
 VOICE = VadSettings()
 
 
 class SharedVadAnalyzer(VADAnalyzer):
-    """One caller's voice activity on a shared detector.
+    """Voice activity of one caller on a shared detector.
 
     Args:
         detector: shared weights.
         executor: where inference runs, shared by all calls; None runs it on the loop.
         params: thresholds and times; the defaults are those of ``VadSettings``.
-        events: of the call. The first window of a possible voice, a pause inside of a voice and its end are
-            published at once; that a voice has begun or ended is Pipecat's to say, in a frame.
+        events: events of the call. The first window of a possible voice, a pause inside of a voice and its
+            end are published at once; Pipecat reports in a frame that a voice has begun or ended.
         pause_ms: quiet inside of a voice that is published, before the voice has ended: the moment to begin
-            what will be needed if it does.
-        listeners: given every piece of the caller's audio before it is judged, so that they have all that a
-            later event is about. Called on the loop; must not block.
+            work that is needed if it does.
+        listeners: called with every piece of the caller's audio before it is judged, so that they have all
+            audio that a later event is about. Called on the loop; must not block.
         hosted: measures in the detector's place; closed with the analyzer.
     """
 
@@ -120,7 +120,7 @@ class SharedVadAnalyzer(VADAnalyzer):
         self._meter = self._new_meter()
 
     def set_sample_rate(self, sample_rate: int) -> None:
-        """Take the pipeline's rate.
+        """Set the pipeline's rate.
 
         Raises:
             ConfigError: it is not the detector's.
@@ -132,7 +132,7 @@ class SharedVadAnalyzer(VADAnalyzer):
         super().set_sample_rate(sample_rate)
 
     def set_params(self, params: VADParams) -> None:
-        """Change thresholds and times; a speech under way is forgotten, as in the base class."""
+        """Change thresholds and times; speech in progress is forgotten, as in the base class."""
         super().set_params(params)
         before, self._gate = self._gate, self._new_gate()
         self._gate.follow(before)
@@ -164,17 +164,17 @@ class SharedVadAnalyzer(VADAnalyzer):
 
     @property
     def speech_started_sample(self) -> int | None:
-        """Where the voice of the last begun speech was first heard; None before any."""
+        """Sample at which the voice of the last speech began; None before any."""
         return self._gate.started_sample
 
     @property
     def speech_stopped_sample(self) -> int | None:
-        """Where it fell quiet; None before any."""
+        """Sample at which it fell quiet; None before any."""
         return self._gate.stopped_sample
 
     @property
     def judged_ms(self) -> int:
-        """How much audio has been judged so far."""
+        """Length of the audio judged so far."""
         return self._gate.position * 1000 // self._detector.rate_hz
 
     @property
@@ -183,15 +183,15 @@ class SharedVadAnalyzer(VADAnalyzer):
         return self._gate.level_db
 
     def num_frames_required(self) -> int:
-        """Samples per window."""
+        """Return the number of samples per window."""
         return self._detector.window_samples
 
     def voice_confidence(self, buffer: bytes) -> float:
-        """Probability of voice in one window of 16-bit audio."""
+        """Return the probability of voice in one window of 16-bit audio."""
         return self._stream.probability(pcm16_to_float(bytes(buffer)))
 
     async def analyze_audio(self, buffer: bytes) -> VADState:
-        """Take audio of any length and return the state after its last whole window.
+        """Process audio of any length and return the state after its last whole window.
 
         Raises:
             EngineError: the detector failed.
@@ -211,7 +211,7 @@ class SharedVadAnalyzer(VADAnalyzer):
     async def cleanup(self) -> None:
         self._is_over = True
         await super().cleanup()
-        # They hold what decides about turns, and that holds this.
+        # The listeners hold the turn policies, which hold this object.
         self._listeners = ()
         if self._hosted is not None:
             self._hosted.close()

@@ -1,1 +1,1 @@
-"""From what specialists report to the words that a turn is made of."""
+"""Fusion of the specialists' reports into the words of a turn."""

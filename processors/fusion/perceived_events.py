@@ -1,6 +1,6 @@
-"""Publishes what is perceived of the caller: voices, words, typed text.
+"""Publish perceptions of the caller as events: voices, words, typed text.
 
-Reads the frames that pass ``Perception``, which stands in front of the caller's turns, and changes none.
+Reads the frames that pass ``Perception``, which precedes the caller's turns, and changes none.
 """
 
 from pipecat.frames.frames import (
@@ -19,17 +19,17 @@ from runtime.event_stream import CallEvents
 
 
 class PerceivedEvents:
-    """Translates frames into events.
+    """Translator of frames into events.
 
     Args:
-        events: of the call.
+        events: events of the call.
     """
 
     def __init__(self, events: CallEvents) -> None:
         self._events = events
 
     def publish(self, frame: Frame) -> None:
-        """Publish what a frame says of the caller."""
+        """Publish the event for a frame about the caller; other frames are ignored."""
         events, now_ms = self._events, self._events.now_ms()
         if isinstance(frame, VADUserStartedSpeakingFrame):
             events.publish(VoiceStarted(now_ms, int(frame.start_secs * 1000)))
@@ -46,7 +46,7 @@ class PerceivedEvents:
 
 
 def word_confidences(frame: TranscriptionFrame) -> tuple[float, ...] | None:
-    """Return how well each word was understood; None from a recogniser that does not say."""
+    """Return the confidence of each word; None from a recogniser that does not report it."""
     transcript = frame.result
     if not isinstance(transcript, Transcript) or len(transcript.words) != len(frame.text.split()):
         return None

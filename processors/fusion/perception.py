@@ -1,18 +1,19 @@
-"""What is perceived of the caller, in the order in which it happened.
+"""Collect perceptions of the caller in the order in which they happened.
 
-Stands between the recogniser and the user aggregator, and only listens: transcripts, typed text and the
-``AnnotationFrame``s of any other specialist (prosody, vision, diarization) go into the sequencer of the call,
-what it commits goes through fusion, and ``take`` hands the tokens of a turn to the commit gate. Frames pass
-unchanged and at once. Pure work of microseconds, in the task of whoever pushes; no task of its own.
+The processor stands between the recogniser and the user aggregator, and only observes. Transcripts, typed
+text and the ``AnnotationFrame``s of any other specialist (prosody, vision, diarization) go into the sequencer
+of the call, and its commits go through fusion. ``take`` gives the tokens of a turn to the commit gate. Frames
+pass unchanged and at once. The work takes microseconds in the pushing task; there is no task of its own.
 
-A turn waits for specialists that are still at work, at most ``settle_ms`` and only when there are any. One
-that is gone, late or silent costs its own tags. What was committed, and the operations that a replay needs to
-reach the same order (``session_store.replay``), is written to the session as records: nothing waits for them.
+A turn waits for specialists that are still at work, at most ``settle_ms`` and only when there are any. A
+specialist that is gone, late or silent costs its own tags. The commits, and the operations that a replay
+needs to reach the same order (``session_store.replay``), are written to the session as records: nothing waits
+for them.
 
-A turn gets its own words. What no turn has taken is forgotten by age and number (a television talks for an
-hour and nobody answers it), and what is older than the words of the turn by more than fusion's
-``epsilon_us`` (a late tag brings the statement of an earlier turn again) is left out. The model reads the
-words of the turn's record, which whoever takes the turn names, with what was perceived of the same words
+A turn gets its own words. Words that no turn has taken are forgotten by age and number (a television may talk
+for an hour without an answer). Words older than those of the turn by more than fusion's ``epsilon_us`` are
+left out (a late tag brings the statement of an earlier turn again). The model reads the words of the turn's
+record, which the caller of ``take`` supplies, with the annotations of the same words
 (``processors.fusion.said``).
 """
 
@@ -59,19 +60,19 @@ from session_store.events import Draft, Kind
 
 OWN_STREAMS = (Source.STT, Source.TEXT)
 SPECIALISTS = (Source.PROSODY, Source.VISION, Source.DIAR)
-# Operations that are kept back for the next record at most.
+# Largest number of operations that wait for the next record.
 MAX_OPERATIONS = 200
 
 
 class PerceptionSettings(StrictModel):
-    """How what is perceived is put together.
+    """Settings of the sequencer, the fusion and the rendering of a call.
 
     Attributes:
         settle_ms: how long a turn that is over waits for specialists that are still at work.
-        latency_ms: what is believed of each specialist's latency before its first report.
-        remembered_ms: what no turn has taken by then is forgotten, in session time; longer than anybody
+        latency_ms: estimate of each specialist's latency before its first report.
+        remembered_ms: words that no turn has taken by then are forgotten, in session time; longer than anyone
             speaks without a pause.
-        remembered: statements that no turn has taken, at most; the oldest are forgotten.
+        remembered: largest number of statements that no turn has taken; the oldest are forgotten.
     """
 
     settle_ms: int = Field(default=150, ge=0, le=5_000)
@@ -87,12 +88,12 @@ class PerceptionSettings(StrictModel):
 
 @dataclass
 class AnnotationFrame(SystemFrame):
-    """What a specialist reports; or, without an annotation, that it has nothing to say up to now.
+    """Report of a specialist; without an annotation, notice that it has nothing to report up to now.
 
     Attributes:
         stream: the specialist.
         annotation: its report, times on the session clock.
-        identity: what it is a statement about, when it may be revised.
+        identity: identifies the statement, when it may be revised.
         revision: counts up while it is.
     """
 
@@ -104,11 +105,12 @@ class AnnotationFrame(SystemFrame):
 
 @dataclass(frozen=True, slots=True)
 class Perceived:
-    """A turn.
+    """Perception of a turn.
 
     Attributes:
-        text: for the model: the words with what is salient about them; empty when nothing adds to the words.
-        tokens: what was perceived, as JSON objects.
+        text: text for the model: the words with their salient annotations; empty when nothing adds to the
+            words.
+        tokens: the annotated words, as JSON objects.
     """
 
     text: str
@@ -120,9 +122,9 @@ class _Revised:
     """A statement that is still revised.
 
     Attributes:
-        revision: the newest.
-        start_us: the earliest moment that was ever given for it.
-        touched_us: when it was revised last.
+        revision: the newest revision.
+        start_us: the earliest start that was ever given for it.
+        touched_us: when it was last revised.
     """
 
     revision: int
@@ -144,15 +146,16 @@ class _Said:
 
 
 class Perception(FrameProcessor):
-    """The sequencer and the fusion of one call.
+    """Sequencer and fusion of one call.
 
     Args:
         conversation: the session.
-        call_id: of the call.
-        settings: see the model.
-        latencies: what earlier calls have learnt, and where this one leaves what it has.
-        engines: what reports in each stream; one that is not named begins anew in each call.
-        events: of the call; voices, words and typed text are published as they come.
+        call_id: identifies the call.
+        settings: None for the defaults.
+        latencies: latencies of earlier calls, to which this one adds its own.
+        engines: engine that reports in each stream; one that is not named starts without a prior in each
+            call.
+        events: events of the call; voices, words and typed text are published as they come.
     """
 
     def __init__(
@@ -196,7 +199,7 @@ class Perception(FrameProcessor):
 
     @property
     def untaken(self) -> int:
-        """How many things are remembered for the next turn."""
+        """Number of items that are remembered for the next turn."""
         return len(self._fused) + len(self._revisions) + len(self._said)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
@@ -219,7 +222,7 @@ class Perception(FrameProcessor):
         await super().cleanup()
 
     async def take(self, said: str) -> Perceived:
-        """The turn that is over: its tokens, once each. Waits for specialists at most ``settle_ms``.
+        """Return the tokens of the turn that is over, once each. Waits for specialists at most ``settle_ms``.
 
         Args:
             said: its words, as they are recorded.
@@ -244,11 +247,11 @@ class Perception(FrameProcessor):
         return Perceived(render(shown, rendering) if adds else "", [_as_json(token) for token in tokens])
 
     def _on_words_discarded(self, _event: WordsDiscarded) -> None:
-        """The next turn does not have what was said since the last one."""
+        """Exclude the words since the last turn from the next one."""
         self._said.clear()
 
     def _turn(self) -> list[EnrichedToken]:
-        """The tokens of the turn."""
+        """Return the tokens of the turn."""
         fused, self._fused = self._fused, {}
         said, self._said = self._said, deque()
         since_us = min((each.start_us for each in said), default=self._clock.now_us())
@@ -365,7 +368,7 @@ class Perception(FrameProcessor):
     def _advance(self, *, overdue: bool = False) -> None:
         now_us = real_us = self._clock.now_us()
         if overdue:
-            # The turn waits no longer: as if everybody's deadline had passed.
+            # The turn waits no longer: act as if all deadlines had passed.
             chosen = self._settings
             now_us += max(chosen.sequencer.deadline_us, chosen.fusion.deadline_us)
         committed = self._sequencer.advance(now_us)
@@ -381,7 +384,7 @@ class Perception(FrameProcessor):
             self._write()
 
     def _forget(self, now_us: int) -> None:
-        """What no turn has taken is kept for so long and up to so many."""
+        """Forget old and excess statements that no turn has taken."""
         most, before_us = self._settings.remembered, now_us - self._settings.remembered_ms * 1000
         fused, revisions, said = self._fused, self._revisions, self._said
         while fused and (len(fused) > most or fused[next(iter(fused))][0] < before_us):
@@ -395,7 +398,7 @@ class Perception(FrameProcessor):
 
     def _keep(self, operation: Operation[Annotation], *, yielded: bool = False) -> None:
         kept = self._journal.record(operation, yielded=yielded)
-        # What was reported stands in the annotations; the order does not depend on it.
+        # The reports are stored as annotations; the order does not depend on their content.
         self._operations.extend(to_json(each, lambda _payload: None) for each in kept)
 
     def _write(self) -> None:

@@ -1,9 +1,10 @@
-"""What was perceived of a turn, told with the words that stand in its record.
+"""Align the annotations of a turn with the words of its record.
 
 A recogniser's words go two ways: as text into the record, and through fusion into tokens. The two may differ:
 a final that came late, a service whose text is not the sum of its words. The model must not read other words
-than the record holds, so the words of the record are taken and the tokens' tags are laid onto them: words are
-compared without case and marks and in order, a word that both have keeps its tags, any other has none. Pure.
+than the record holds, so the words of the record are taken and the tokens' tags are laid onto them. Words are
+compared in order, without case and marks. A word that both have keeps its tags, any other has none. The
+module is pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ _Mood = tuple[str | None, ProsodyPayload | None, VisionPayload | None, bool]
 
 
 def as_said(text: str, tokens: Sequence[EnrichedToken]) -> list[EnrichedToken]:
-    """The words of ``text``, all of them and no others, with the tags of the same words in ``tokens``."""
+    """Return exactly the words of ``text``, with the tags of the same words in ``tokens``."""
     written = text.split()
     units = [words_of(word) for word in written]
     heard = [(unit, token) for token in tokens for unit in words_of(token.text)]
@@ -47,7 +48,7 @@ def as_said(text: str, tokens: Sequence[EnrichedToken]) -> list[EnrichedToken]:
 
 
 def _agreed(tokens: Iterable[EnrichedToken | None]) -> EnrichedToken | None:
-    """The token of all parts of a word ("well-known" has two); None when they do not agree."""
+    """Return the token of all parts of a word ("well-known" has two); None when they do not agree."""
     first, *others = tokens
     if first is None or any(each is None or not _same_mood(each, first) for each in others):
         return None
@@ -59,7 +60,7 @@ def _same_mood(one: EnrichedToken, other: EnrichedToken) -> bool:
 
 
 def _speakers(carriers: Sequence[EnrichedToken | None]) -> list[str | None]:
-    """Who said each word; of one that was not found those around it say it, when they are one person."""
+    """Return the speaker of each word; a word without one takes that of its neighbours, when they agree."""
     speakers: list[str | None] = [None] * len(carriers)
     known = [at for at, carrier in enumerate(carriers) if carrier is not None]
     for at, carrier in enumerate(carriers):

@@ -1,1 +1,1 @@
-"""Perception specialists as Pipecat services: speech to text and what else is heard or seen."""
+"""Perception specialists as Pipecat services: speech to text and other analyses of audio and video."""

@@ -1,17 +1,19 @@
 """Speech to text by an engine of ours: voice activity and audio in, partial and final transcripts out.
 
-Decides which audio makes an utterance: what was heard from ``pre_speech_ms`` before the voice until voice
-activity reports its end. Turns are decided elsewhere. An utterance in which nothing was understood pushes no
-transcript: turn policies must end such a turn by time (``turn_taking.endpointing`` does).
+Decides which audio makes an utterance: the audio from ``pre_speech_ms`` before the voice until voice activity
+reports its end. Turns are decided elsewhere. An utterance without recognised words pushes no transcript: turn
+policies must end such a turn by time (``turn_taking.endpointing`` does).
 
-``process_frame`` only appends: to a short ring while nobody speaks, to the engine's stream while somebody
-does. One task, owned by the service, opens the stream, waits for results and pushes them in order: a final
-before anything of the next utterance. Slow: partials are skipped, never queued; the engine bounds its own
-backlog, and audio that it dropped is logged at the end of the utterance. Full: an engine without room for an
-utterance is asked again, with growing pauses, for at most ``busy_wait_ms`` after its end, and the words come
-late; of more than ``max_waiting`` utterances without a result the oldest is given up. Dead: the error is
-pushed once, a new stream is opened and the utterances without a result are played to it again from the audio
-kept here; an utterance that three streams failed with is given up, the call goes on.
+``process_frame`` only appends: to a short ring while the caller is silent, to the engine's stream while they
+speak. One task, owned by the service, opens the stream, waits for results and pushes them in order: a final
+before anything of the next utterance.
+
+When the engine is slow, partials are skipped, never queued. The engine bounds its own backlog, and audio that
+it dropped is logged at the end of the utterance. When it is full and has no room for an utterance, the words
+come late: the utterance is offered again, with growing pauses, for at most ``busy_wait_ms`` after its end. Of
+more than ``max_waiting`` utterances without a result the oldest is given up. When it is dead, the error is
+pushed once, a new stream is opened and the utterances without a result are replayed to it from the audio kept
+here. An utterance that three streams failed with is given up, and the call continues.
 """
 
 import asyncio
@@ -48,15 +50,15 @@ from models.stt import Transcript
 from processors.pipecat_internals import VoiceEdges, record_audio_usage
 from runtime.utterances import UtteranceEngine, UtteranceStream
 
-# Of a transcription: the loop's time of the first sample of its utterance, to which the word times of the
+# On a transcription: the loop's time of the first sample of its utterance, to which the word times of the
 # transcript belong.
 BEGAN_S = FrameFact[float]("began_s")
-# An utterance is given up when so many streams failed while they had it: it may be what they died of.
+# Number of streams that may fail with one utterance before it is given up: it may be the cause.
 MAX_FAILURES = 3
 
 
 class EngineSttSettings(StrictModel):
-    """What makes an utterance, and how its text is reported."""
+    """Bounds of an utterance, and of the delivery of its text."""
 
     pre_speech_ms: int = Field(
         default=250, ge=0, le=2_000, description="audio before the voice was first heard: soft first sounds"
@@ -92,9 +94,9 @@ class _Utterance:
     Attributes:
         audio: kept for a repetition.
         began_s: the loop's time of its first sample, as it arrived.
-        played: whether the present stream has it.
-        dropped_before_ms: what that stream had dropped before it.
-        failures: streams that failed while they had it.
+        played: True when the present stream has it.
+        dropped_before_ms: audio that the stream had dropped before it.
+        failures: number of streams that failed while they had it.
         final: the result, once the utterance has ended and a stream has it.
         refused_s: loop time at which a full engine first refused it after its end.
     """
@@ -109,12 +111,12 @@ class _Utterance:
 
     @property
     def is_heard(self) -> bool:
-        """Whether its result is there."""
+        """True when its result is there."""
         final = self.final
         return final is not None and final.done() and not final.cancelled() and final.exception() is None
 
     def begin(self, stream: UtteranceStream[Transcript]) -> None:
-        """Give it to a stream, with the audio that there is."""
+        """Begin it on a stream, with the audio so far."""
         self.played = True
         self.dropped_before_ms = stream.dropped_ms
         stream.start()
@@ -122,13 +124,13 @@ class _Utterance:
             stream.feed(bytes(self.audio))
 
     def finish(self, stream: UtteranceStream[Transcript]) -> int:
-        """Ask for the result; returns the milliseconds of its audio that the stream has dropped."""
+        """Request the result; return the milliseconds of its audio that the stream has dropped."""
         self.final = stream.finish()
         return stream.dropped_ms - self.dropped_before_ms
 
 
 def transcript_from_fields(fields: Mapping[str, object]) -> Transcript:
-    """The transcript whose dataclass fields crossed a process border as JSON.
+    """Build a transcript from its dataclass fields, which crossed a process boundary as JSON.
 
     Raises:
         KeyError, TypeError, ValueError: these are not its fields.
@@ -154,13 +156,13 @@ def transcript_from_fields(fields: Mapping[str, object]) -> Transcript:
 class EngineSttService(VoiceEdges, STTService):
     """Pipecat's STT service over an ``UtteranceEngine``.
 
-    Voice activity may come from a processor in front (downstream) or from the user aggregator behind
+    Voice activity may come from an earlier processor (downstream) or from the later user aggregator
     (upstream).
 
     Args:
         engine: shared by all calls, started by its owner, not closed here.
-        settings: see the model.
-        audio_passthrough: whether somebody behind hears the audio too.
+        settings: None for the defaults.
+        audio_passthrough: True when later processors need the audio too.
     """
 
     def __init__(
@@ -186,11 +188,11 @@ class EngineSttService(VoiceEdges, STTService):
         self._idle_audio: deque[bytes] = deque()
         self._idle_bytes = 0
         self._idle_limit = self._bytes(chosen.idle_audio_ms)
-        # The utterance under way; None while nobody speaks.
+        # The current utterance; None while the caller is silent.
         self._speech: _Utterance | None = None
         self._speech_limit = self._bytes(chosen.max_utterance_ms)
         self._waiting: deque[_Utterance] = deque()
-        # The last pause before a full engine was asked again; 0 when it had room.
+        # The last pause before a full engine was tried again; 0 when it had room.
         self._busy_pause_ms = 0
         self._partial: Transcript | None = None
         self._work = asyncio.Event()
@@ -202,7 +204,7 @@ class EngineSttService(VoiceEdges, STTService):
         self._speaker_id = ""
 
     def can_generate_metrics(self) -> bool:
-        """Time from the end of the voice to the final transcript, and seconds of audio."""
+        """Return True: the time from end of voice to final, and the seconds of audio, are measured."""
         return True
 
     async def start(self, frame: StartFrame) -> None:
@@ -229,7 +231,7 @@ class EngineSttService(VoiceEdges, STTService):
         await self._release()
 
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
-        """Unused: audio is appended in ``process_audio_frame``."""
+        """Yield nothing: audio is appended in ``process_audio_frame``."""
         yield None
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
@@ -238,7 +240,7 @@ class EngineSttService(VoiceEdges, STTService):
             self._forget_speech()
 
     async def process_audio_frame(self, frame: InputAudioRawFrame, direction: FrameDirection) -> None:
-        """Append; nothing is awaited unless the audio has the wrong rate."""
+        """Append audio; nothing is awaited unless it has the wrong rate."""
         if self.is_muted or not self.is_usable:
             return
         if frame.sample_rate != self._engine.rate_hz:
@@ -254,7 +256,7 @@ class EngineSttService(VoiceEdges, STTService):
         self._append_speech(frame.audio)
 
     async def voice_started(self, frame: VADUserStartedSpeakingFrame) -> None:
-        # The frame comes twice when voice activity is detected both in front of us and behind us.
+        # The frame comes twice when voice activity is detected both before and after this processor.
         if self._speech is not None or self.is_muted:
             return
         await super().voice_started(frame)
@@ -324,7 +326,7 @@ class EngineSttService(VoiceEdges, STTService):
         for utterance in (*self._waiting, *([self._speech] if self._speech else ())):
             if utterance.played and not utterance.is_heard:
                 utterance.played = False
-                # A full engine did not hear it, so it did not fail of it.
+                # A full engine did not process it, so it is not the cause.
                 utterance.failures += not isinstance(error, EngineBusyError)
         self._wake()
 
@@ -401,13 +403,13 @@ class EngineSttService(VoiceEdges, STTService):
             await self._give_up(utterance, "the engine did not hear it")
             return
         try:
-            # Not awaited itself: being given up cancels the result, which is no cancellation of this task.
+            # Not awaited directly: giving up cancels the result, which is no cancellation of this task.
             await asyncio.wait({utterance.final})
             if utterance.final.cancelled():
                 return
             transcript = utterance.final.result()
         except EngineError as error:
-            # With the stream gone it is played to the next one; a failure of its own is final.
+            # Without a stream it is replayed to the next one; a failure of the utterance itself is final.
             if self._stream is not None:
                 await self._give_up(utterance, str(error))
             return
@@ -438,7 +440,7 @@ class EngineSttService(VoiceEdges, STTService):
         if self._speech is not None:
             BEGAN_S.put(frame, self._speech.began_s)
         await self.push_frame(frame)
-        # A final that comes meanwhile does not wait for the partials' pace.
+        # A final that arrives meanwhile does not wait for the pace of partials.
         try:
             async with asyncio.timeout(self._chosen.partial_interval_ms / 1000):
                 await self._urgent.wait()
@@ -481,7 +483,7 @@ class EngineSttService(VoiceEdges, STTService):
 
 
 def _discard(final: "asyncio.Future[Transcript] | None") -> None:
-    """Nobody will read this result: neither wait for it nor complain about its error."""
+    """Discard a result that will not be read, with its error."""
     if final is None:
         return
     if final.done() and not final.cancelled():

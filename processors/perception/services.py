@@ -1,7 +1,8 @@
-"""Speech to text that Pipecat ships, as rows.
+"""Speech-to-text services that Pipecat ships, as rows.
 
-Decides nothing about turns: every service here hands transcripts to the user aggregator, and streams over a
-socket that the service owns and ends with the pipeline. Engines of this machine are in ``models.stt``.
+The rows decide nothing about turns. Every service here passes transcripts to the user aggregator, and streams
+over a socket that the service owns and closes with the pipeline. Engines of this machine are in
+``models.stt``.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ STT_SERVICES: Registry[ServiceRow[Any]] = Registry(
 
 
 class DeepgramSettings(RowSettings):
-    """Deepgram.
+    """Settings of Deepgram.
 
     Attributes:
         model: the provider's model name.
@@ -51,7 +52,7 @@ class Deepgram(ServiceRow[DeepgramSettings]):
     extra = "deepgram"
 
     def build(self, shared: Shared = NOTHING_SHARED) -> "STTService":
-        """See ``ServiceRow.build``."""
+        """Build the service; see ``ServiceRow.build``."""
         self.check()
         from pipecat.services.deepgram.stt import DeepgramSTTService
 
@@ -66,7 +67,7 @@ class Deepgram(ServiceRow[DeepgramSettings]):
 
 
 class SonioxSettings(RowSettings):
-    """Soniox.
+    """Settings of Soniox.
 
     Attributes:
         model: the provider's model name.
@@ -88,7 +89,7 @@ class Soniox(ServiceRow[SonioxSettings]):
     settings_type = SonioxSettings
 
     def build(self, shared: Shared = NOTHING_SHARED) -> "STTService":
-        """See ``ServiceRow.build``."""
+        """Build the service; see ``ServiceRow.build``."""
         self.check()
         from pipecat.services.soniox.stt import SonioxSTTService
         from pipecat.transcriptions.language import Language

@@ -1,1 +1,1 @@
-"""The end of the road for the bot's voice: what of it was heard."""
+"""Playout of the bot's voice: the record of what was heard."""

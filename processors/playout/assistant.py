@@ -1,10 +1,10 @@
-"""The bot's side of the context, told by the playout clock what was heard.
+"""The bot's side of the context, limited to what was heard according to the playout clock.
 
-Pipecat's aggregator collects the words that the output released. This one leaves those out that the playout
-clock has in its books, and takes the text that the frame which ends the reply brings along: an interruption,
-the end of a response, the end of the call. An interruption overtakes everything that waits in the
-aggregator's queue, so the text travels in the frame itself; a text that a dropped frame carried comes again
-with the interruption that dropped it.
+Pipecat's aggregator collects the words that the output released. This one leaves out the words that the
+playout clock has recorded. Instead it takes the text that arrives with the frame that ends the reply: an
+interruption, the end of a response, the end of the call. An interruption overtakes everything that waits in
+the aggregator's queue, so the text travels in the frame itself. The text of a dropped frame is repeated by
+the interruption that dropped it.
 """
 
 from collections.abc import Sequence
@@ -22,40 +22,40 @@ from pipecat.processors.frame_processor import FrameDirection
 from core.frame_facts import FrameFact
 from processors.pipecat_internals import CollectedText, add_words, paired_with
 
-# The frame is in the books of the playout clock.
+# The frame is recorded by the playout clock.
 HEARD_LATER = FrameFact[bool]("heard_later")
 
 
 @dataclass(slots=True)
 class HeardText:
-    """What was heard of a reply, on its way into the context.
+    """The heard part of a reply, on its way into the context.
 
     Attributes:
         text: the words.
-        taken: the aggregator has it.
+        taken: True when the aggregator has it.
     """
 
     text: str
     taken: bool = False
 
 
-# What was heard of the replies that a frame ends.
+# The heard part of the replies that a frame ends.
 _HEARD_TEXTS = FrameFact[tuple[HeardText, ...]]("heard_texts")
 
 
 def heard_texts(frame: Frame, texts: Sequence[HeardText]) -> None:
-    """Have a frame carry texts to the aggregator."""
+    """Attach texts to a frame, for the aggregator."""
     if texts:
         _HEARD_TEXTS.put(frame, tuple(texts))
 
 
 class HeardAssistantAggregator(CollectedText, LLMAssistantAggregator):
-    """In place of the assistant half of ``LLMContextAggregatorPair``.
+    """Replacement of the assistant half of ``LLMContextAggregatorPair``.
 
     Args:
         context: shared with the user half.
-        user: the user half; None where something else makes the turns.
-        params: Pipecat's.
+        user: the user half; None where another component makes the turns.
+        params: Pipecat's parameters.
     """
 
     def __init__(

@@ -1,32 +1,32 @@
-"""Where the words of a text lie in its audio when the voice does not say: a guess from the spelling.
+"""Estimate word times in the audio of a text when the voice does not report them, from the spelling.
 
-A word takes time by its letters, a digit as much as several (it is read as a word), and a mark behind a word
-takes the pause that speakers make there. The audio is divided in these shares. Pure.
+A word takes time by its letters, and a digit as much as several, since it is read as a word. A mark after a
+word takes the pause that speakers make there. The audio is divided in these shares. The module is pure.
 """
 
 import re
 from dataclasses import dataclass
 
 # Shares, in letters, fitted to flite's word times over 160 sentences of the example documents. In 134 other
-# ones the middle of a word lay within 65 ms of the guess in half of the cases and within 210 ms in 95 of 100;
-# for a random moment the last word was right in 77 of 100 cases and one off at most in 99.
+# ones the middle of a word lay within 65 ms of the estimate in half of the cases and within 210 ms in 95 of
+# 100; for a random moment the last word was right in 77 of 100 cases and one off at most in 99.
 _WORD = 0.2
 _DIGIT = 4.0
 _CAPITAL_WORD = 3.0
 _PAUSES = {",": 4.0, ";": 4.0, ":": 4.0, ".": 9.0, "?": 9.0, "!": 9.0, "…": 9.0}
-# What such a share lasts with flite, for audio that is still being made.
+# Length of such a share with flite, for audio that is still being made.
 _SHARE_US = 57_000
 _TOKEN = re.compile(r"(\s*)(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedWord:
-    """A word and its guessed place.
+    """A word and its estimated time.
 
     Attributes:
         text: the word with its marks.
-        joiner: the white space in front of it.
-        start_us, end_us: where it sounds; the pause behind it is not part of it.
+        joiner: the white space before it.
+        start_us, end_us: where it sounds; the pause after it is not included.
     """
 
     text: str
@@ -39,7 +39,7 @@ def place_words(text: str, start_us: int, end_us: int) -> list[PlacedWord]:
     """Divide a stretch of audio among the words of its text."""
     tokens = [(found[1], found[2]) for found in _TOKEN.finditer(text.rstrip())]
     shares = [_shares(token) for _, token in tokens]
-    # The pause behind the last word is the silence in which the audio ends, and is mostly cut off.
+    # The pause after the last word is the silence in which the audio ends, and is mostly cut off.
     whole = sum(sound + pause for sound, pause in shares) - (shares[-1][1] / 2 if shares else 0.0)
     placed: list[PlacedWord] = []
     passed = 0.0
@@ -52,12 +52,12 @@ def place_words(text: str, start_us: int, end_us: int) -> list[PlacedWord]:
 
 
 def spoken_us(text: str) -> int:
-    """How long the text takes to say, at an ordinary pace."""
+    """Return how long the text takes to say, at an ordinary pace."""
     return round(sum(sum(_shares(token)) for token in text.split()) * _SHARE_US)
 
 
 def _shares(token: str) -> tuple[float, float]:
-    """Of the word itself, and of the pause behind it."""
+    """Return the shares of the word itself and of the pause after it."""
     letters = [char for char in token if char.isalpha()]
     digits = sum(char.isdigit() for char in token)
     # Capitals are spelled letter by letter.

@@ -1,18 +1,18 @@
-"""What of each reply reached the person's ear: the pure core of playout.
+"""Track how much of each reply reached the caller: the pure core of playout.
 
-``HeardClock`` is told what the voice makes (audio by its length, words by their place in it), what the output
-takes and what leaves in packets, and answers with marks: milliseconds played, the last word heard, the text
-heard and the rest. It decides nothing about interruptions; it only keeps the books. Positions are
-microseconds of a reply's own audio, ``at_us`` is the session clock; nothing here reads one. Durations and not
-samples, because the voice and the output may run at different rates.
+``HeardClock`` receives the output of the voice (audio by its length, words by their place in it), the audio
+that the transport's output takes and the packets that leave. It answers with marks: milliseconds played, the
+last word heard, the text heard and the rest. It decides nothing about interruptions; it only keeps the
+records. Positions are microseconds of a reply's own audio, ``at_us`` is the session clock; nothing here reads
+one. Durations and not samples are used, because the voice and the output may run at different rates.
 
-Two accounts meet here. In front of the output a reply's audio is queued: words are placed on it. Behind the
-output it is written, in the order in which it will be played, and packets take it from there. Audio that the
-output drops is never written or never played, so it is never counted, whatever the reason.
+Two accounts meet here. Before the output a reply's audio is queued: words are placed on it. After the output
+it is written, in the order in which it will be played, and packets take it from there. Audio that the output
+drops is never written or never played, so it is never counted, whatever the reason.
 
-What left is heard: packets on their way and in the client's jitter buffer are played even after an
-interruption, unless the client empties its buffer (``flushes``) or is gone. The client's delay therefore
-says *when* something was heard, and how much is lost with the client; not how much of an interrupted reply
+Audio that left counts as heard: packets on their way and in the client's jitter buffer are played even after
+an interruption, unless the client empties its buffer (``flushes``) or is gone. The client's delay therefore
+determines *when* audio was heard, and how much is lost with the client; not how much of an interrupted reply
 was heard.
 """
 
@@ -29,24 +29,24 @@ from processors.playout.estimate import PlacedWord, place_words, spoken_us
 
 # A reply of which only this much was not played is whole: one packet, and voices end in silence.
 _WHOLE_US = 20_000
-# A word whose end is not known yet: from one word to the next, flite takes 270 ms in the median.
+# Length of a word whose end is not known yet: from one word to the next, flite takes 270 ms in the median.
 _WORD_US = 270_000
-# The output takes the next chunk when the last one has moved; written audio that nothing moved for so long is
-# not there any more.
+# The output takes the next chunk when the last one has moved; written audio that has not moved for so long is
+# gone.
 _STALE_US = 500_000
-# How far back the position at the ear is known: a peer that vanished is noticed a few seconds late, ten on a
-# telephone line.
+# History of the position at the ear: a peer that vanished is noticed a few seconds late, ten on a telephone
+# line.
 _HISTORY_US = 12_000_000
-# A word is looked for this far behind the one before it.
+# Largest distance at which a word is searched for after the one before it.
 _SEARCH_CHARS = 200
 _CLAUSE_MARKS = ".,;:?!…。？！，"
 _CLOSERS = "\"')]}”’»*_"
-# Replies that are over and can still be asked for.
+# Number of replies that are over and still available.
 _KEPT = 16
 
 
 class PlayoutSettings(StrictModel):
-    """What counts as heard.
+    """Conditions under which audio counts as heard.
 
     Attributes:
         word_due_percent: the share of a word that is played when it counts as heard.
@@ -71,10 +71,10 @@ class _Word:
     """A word of a reply.
 
     Attributes:
-        text: as the conversation remembers it.
-        joiner: what stands between the word before and this one.
-        start_us, end_us: in the reply's audio; None for an end that is not known yet.
-        estimated: the place was guessed.
+        text: the word as the conversation records it.
+        joiner: the white space between the word before and this one.
+        start_us, end_us: place in the reply's audio; None for an end that is not known yet.
+        estimated: True when the place was estimated.
     """
 
     text: str
@@ -94,7 +94,7 @@ class _Segment:
 
 @dataclass(slots=True)
 class _Reply:
-    """The books of one reply."""
+    """The record of one reply."""
 
     reply_id: str
     in_context: bool
@@ -104,20 +104,20 @@ class _Reply:
     announced_text: str = ""
     queued_us: int = 0
     closed: bool = False
-    # A text was announced and no sound of it came; nothing was said behind it.
+    # A text was announced and no audio of it came; nothing was said after it.
     failed: bool = False
-    # Words of the text are missing in front of the word of this number: the voice failed.
+    # Words of the text are missing before the word of this number: the voice failed.
     breaks: set[int] = field(default_factory=set)
-    # Behind the output.
+    # State after the output.
     parts: int = 0
     waiting_us: int = 0
     sent_us: int = 0
-    # Position at the ear before the oldest entry of ``flight``; (when it left, position) behind it.
+    # Position at the ear before the oldest entry of ``flight``; then entries of (when it left, position).
     settled_us: int = 0
     flight: deque[tuple[int, int]] = field(default_factory=deque)
     first_sent_us: int | None = None
     last_sent_us: int | None = None
-    # Played to here, there may be something to tell.
+    # Once played up to here, there may be progress to report.
     alarm_us: int = 0
     told: int = 0
 
@@ -136,26 +136,26 @@ class _Piece:
 
 
 class HeardClock:
-    """The books of one call.
+    """Records of the replies of one call.
 
     Args:
-        settings: what counts as heard.
+        settings: conditions under which audio counts as heard; None for the defaults.
     """
 
     def __init__(self, settings: PlayoutSettings | None = None) -> None:
         self._settings = settings or PlayoutSettings()
         self._delay_us = self._settings.client_delay_ms * 1000
         self._delay_reported = False
-        # How much of what had its time a client that flushes has not played; None: its delay.
+        # Part of the due audio that a client that flushes has not played; None: its delay.
         self._unplayed_us: int | None = None
         self._open: dict[str, _Reply] = {}
         self._over: Newest[str, tuple[HeardReply, _Reply]] = Newest(_KEPT)
-        # What a client said of replies that were not over yet: microseconds of their audio.
+        # Claims of a client about replies that were not over yet: microseconds of their audio.
         self._claimed: dict[str, int] = {}
-        # Whose first sound has left since the last ``take_started``.
+        # Replies whose first audio has left since the last ``take_started``.
         self._started: list[str] = []
         self._pieces: deque[_Piece] = deque()
-        # What the output is writing now, and how far it has come.
+        # The reply that the output is writing now, and its position.
         self._current: _Reply | None = None
         self._current_us = 0
         # Played before it was reported as written: an output that plays while it writes.
@@ -164,7 +164,7 @@ class HeardClock:
 
     @property
     def delay_ms(self) -> int:
-        """From the moment a packet leaves to the moment it is heard."""
+        """Delay from the moment a packet leaves to the moment it is heard."""
         return self._delay_us // 1000
 
     def set_delay_ms(self, delay_ms: int) -> None:
@@ -172,21 +172,21 @@ class HeardClock:
         self._delay_reported = True
 
     def set_unplayed_ms(self, unplayed_ms: int) -> None:
-        """What a client that flushes has not played of what had its time, when it is told to.
+        """Set the due audio that a client that flushes has not played when the command arrives there.
 
-        The word to flush takes as long there as the audio does: that part of the delay is not lost.
+        The command takes as long to arrive as the audio does: that part of the delay is not lost.
         """
         self._unplayed_us = max(0, unplayed_ms) * 1000
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing waits to leave."""
+        """True when no audio waits to leave."""
         return not self._pieces
 
-    # In front of the output: what there is to be heard.
+    # Before the output: audio and words of replies.
 
     def open(self, reply_id: str, *, in_context: bool = True) -> None:
-        """A reply begins; more than once is once."""
+        """Begin a reply; repeated calls have no effect."""
         if reply_id not in self._open:
             self._over.pop(reply_id, None)
             self._open[reply_id] = _Reply(reply_id, in_context)
@@ -197,30 +197,30 @@ class HeardClock:
         return frozenset(self._open)
 
     def is_open(self, reply_id: str) -> bool:
-        """Whether the reply has begun and is not over."""
+        """Return whether the reply has begun and is not over."""
         return reply_id in self._open
 
     def written_by_model(self, reply_id: str, text: str) -> None:
-        """The model wrote the next piece of the reply."""
+        """Add the next piece of the reply that the model wrote."""
         reply = self._open.get(reply_id)
         if reply is not None:
             reply.written_text += text
 
     def announced(self, reply_id: str, text: str) -> None:
-        """The voice is about to say this, from the end of the audio so far."""
+        """Record that the voice is about to say a text, from the end of the audio so far."""
         reply = self._open.get(reply_id)
         if reply is not None:
             reply.announced_text = f"{reply.announced_text} {text}".strip()
             reply.segment = _Segment(text, reply.queued_us)
 
     def broke_off(self, reply_id: str) -> None:
-        """The voice failed in the middle of what it announced last; the rest of it is not said any more."""
+        """Record that the voice failed in its last announced text; the rest of it is not said any more."""
         reply = self._open.get(reply_id)
         if reply is None:
             return
         segment, reply.segment = reply.segment, None
         if segment is not None and reply.queued_us > segment.start_us:
-            # At the usual speed, up to where the sound ends.
+            # At the usual speed, up to where the audio ends.
             end_us = max(reply.queued_us, segment.start_us + spoken_us(segment.text))
             for placed in place_words(segment.text, segment.start_us, end_us):
                 if placed.end_us <= reply.queued_us:
@@ -228,10 +228,10 @@ class HeardClock:
         reply.breaks.add(len(reply.words))
 
     def goes_on(self, reply_id: str, text: str) -> None:
-        """Another piece of the text that is being said, white space included, at no known place in its audio.
+        """Add a piece of the text that is being said, with its white space, at no known place in its audio.
 
-        A model that speaks writes down what it says a little before or after the sound of it, so all of the
-        text is spread over all of the audio.
+        A model that speaks writes its text a little before or after the audio of it, so all of the text is
+        spread over all of the audio.
         """
         reply = self._open.get(reply_id)
         if reply is not None:
@@ -241,19 +241,19 @@ class HeardClock:
             reply.alarm_us = 0
 
     def part_begins(self, reply_id: str) -> int:
-        """A stretch of the reply's audio begins; returns its place in the reply."""
+        """Begin a stretch of the reply's audio; return its place in the reply."""
         reply = self._open[reply_id]
         reply.parts += 1
         return reply.queued_us
 
     def queued(self, reply_id: str, duration_us: int) -> None:
-        """Audio of the reply is on its way to the output."""
+        """Record audio of the reply on its way to the output."""
         reply = self._open.get(reply_id)
         if reply is not None:
             reply.queued_us += duration_us
 
     def queued_us(self, reply_id: str) -> int:
-        """Length of the reply's audio so far."""
+        """Return the length of the reply's audio so far."""
         reply = self._open.get(reply_id)
         return reply.queued_us if reply is not None else 0
 
@@ -267,7 +267,7 @@ class HeardClock:
         estimated: bool = False,
         joiner: str = " ",
     ) -> None:
-        """A word with its place; ``end_us`` None when it lasts until the next one."""
+        """Add a word with its place; ``end_us`` is None when it lasts until the next one."""
         reply = self._open.get(reply_id)
         if reply is None:
             return
@@ -282,7 +282,7 @@ class HeardClock:
             reply.alarm_us = 0
 
     def spoken(self, reply_id: str, text: str, *, joiner: str = " ") -> None:
-        """Text without times was said in the audio since its announcement, or since the last word."""
+        """Add text without times that was said since its announcement, or since the last word."""
         reply = self._open.get(reply_id)
         if reply is None:
             return
@@ -293,14 +293,14 @@ class HeardClock:
         reply.alarm_us = 0
 
     def silent_text(self, reply_id: str, text: str) -> None:
-        """Text that is shown and not said: as heard as the word before it."""
+        """Add text that is shown and not said: it counts as heard with the word before it."""
         reply = self._open.get(reply_id)
         if reply is not None:
             at_us = _words_end_us(reply)
             reply.words.append(_Word(text, " ", at_us, at_us, estimated=True))
 
     def close(self, reply_id: str) -> None:
-        """All of the reply's audio and words are known."""
+        """Record that all of the reply's audio and words are known."""
         reply = self._open.get(reply_id)
         if reply is not None:
             reply.closed = True
@@ -313,28 +313,28 @@ class HeardClock:
             if reply.words and reply.words[-1].end_us is None:
                 reply.words[-1].end_us = max(reply.queued_us, reply.words[-1].start_us)
 
-    # Behind the output: what becomes of it.
+    # After the output: written and played audio.
 
     def speaks(self, reply_id: str | None, start_us: int = 0) -> None:
-        """What is written from now on belongs to a reply, from this place on; None for anything else."""
+        """Assign the audio written from now on to a reply, from this place on; None for any other audio."""
         self._current = self._open.get(reply_id) if reply_id is not None else None
         self._current_us = start_us
         self._ahead_us = 0
 
     def part_over(self, reply_id: str) -> None:
-        """A stretch of the reply's audio has been written to its end."""
+        """Record that a stretch of the reply's audio has been written to its end."""
         reply = self._open.get(reply_id)
         if reply is not None and reply.parts:
             reply.parts -= 1
 
     def parts_over(self, *, but: Collection[str] = ()) -> None:
-        """The output has nothing more: every stretch that began is over, but for those of some replies."""
+        """Record that the output has nothing more: every stretch is over, except those of some replies."""
         for reply in self._open.values():
             if reply.reply_id not in but:
                 reply.parts = 0
 
     def written(self, duration_us: int, at_us: int) -> bool:
-        """The output has taken audio of whatever it speaks now; True as for ``played``."""
+        """Record audio that the output has taken for its current reply; return True as for ``played``."""
         stale_us = max(_STALE_US, self._settings.keeps_waiting_ms * 1000)
         if self._pieces and at_us - self._moved_us > stale_us:
             self._forget_waiting()
@@ -349,7 +349,7 @@ class HeardClock:
         return self.played(ahead_us, at_us) if ahead_us else False
 
     def played(self, duration_us: int, at_us: int) -> bool:
-        """A packet left; True when ``progress`` or ``finished`` may have something to tell."""
+        """Record a packet that left; return True when ``progress`` or ``finished`` may have news."""
         self._moved_us = at_us
         news = False
         left_us = duration_us
@@ -369,15 +369,16 @@ class HeardClock:
     def interrupted(
         self, at_us: int, *, keep: Collection[str] = (), still_playing: bool = False
     ) -> list[HeardReply]:
-        """Whatever was not sent is gone; returns what became of every reply that was not over.
+        """Drop all audio that was not sent; return the final state of every reply that was not over.
 
         Args:
-            at_us: when.
+            at_us: when the interruption happened.
             keep: replies that may not be interrupted.
-            still_playing: what waits in the output is of such a reply and is played on.
+            still_playing: True when the audio that waits in the output belongs to such a reply and still
+                plays.
         """
         if self._ahead_us and self._current is not None and self._current.reply_id in self._open:
-            # It was playing what it had not yet reported as written.
+            # It was playing audio that it had not yet reported as written.
             self.written(self._ahead_us, at_us)
         self._ahead_us = 0
         if not still_playing:
@@ -389,7 +390,9 @@ class HeardClock:
         return self._cut(at_us, heard_of, keep)
 
     def hung_up(self, at_us: int, *, quiet_us: int = 0) -> list[HeardReply]:
-        """The client is gone, and what was on its way is lost; returns what became of every open reply.
+        """Record that the client is gone; return the final state of every open reply.
+
+        Audio on its way is lost.
 
         Args:
             at_us: when it was noticed.
@@ -397,26 +400,27 @@ class HeardClock:
         """
         self._forget_waiting()
         self._ahead_us = 0
-        # What left while the client was already gone took the same way as what was lost with it.
+        # Audio that left while the client was already gone is lost like the audio on its way.
         seen_us = at_us - quiet_us
         return self._cut(at_us, lambda reply: self._ear_us(reply, seen_us), ())
 
     def finished(self, at_us: int) -> list[HeardReply]:
-        """Replies that have been played to their end since the last call; one without a sound ends now."""
+        """Return replies played to their end since the last call; one without audio ends now."""
         done = [reply for reply in self._open.values() if reply.is_played_out]
         return [self._finish(reply, reply.sent_us, at_us) for reply in done]
 
     def finish(self, reply_id: str, at_us: int) -> HeardReply | None:
-        """The reply ends here, however far it came."""
+        """End the reply at its present position."""
         reply = self._open.get(reply_id)
         return self._finish(reply, reply.sent_us, at_us) if reply is not None else None
 
     def claim(self, reply_id: str, audio_us: int, at_us: int) -> HeardReply | None:
-        """The client says how much of a reply it played, and has dropped the rest.
+        """Register the client's claim of how much of a reply it played; it has dropped the rest.
 
         Returns:
-            The reply as it was heard, where it is over and that was not known before; None for one that goes
-            on, which will be over with that, and for one that is not known.
+            The reply as it was heard, where it is over and the claim changes its record. None for one that
+            continues,
+            whose end will include the claim, and for one that is not known.
         """
         if reply_id in self._open:
             self._claimed[reply_id] = audio_us
@@ -431,17 +435,17 @@ class HeardClock:
         self._over[reply_id] = heard, reply
         return heard if heard != believed else None
 
-    # Answers.
+    # Queries.
 
     def take_started(self) -> list[str]:
-        """Replies whose first sound has left since the last call."""
+        """Return the replies whose first audio has left since the last call."""
         if not self._started:
             return self._started
         started, self._started = self._started, []
         return started
 
     def progress(self, at_us: int) -> list[HeardSoFar]:
-        """Replies of which another clause has left since the last call."""
+        """Return the replies of which another clause has left since the last call."""
         news = []
         for reply in self._open.values():
             words = self._words(reply)
@@ -456,7 +460,7 @@ class HeardClock:
         return news
 
     def mark(self, reply_id: str, at_us: int | None = None) -> HeardMark | None:
-        """How much of a reply was heard; None for one that is not known.
+        """Return how much of a reply was heard; None for one that is not known.
 
         Args:
             at_us: a moment of the last seconds; None for all that left, which is what will have been heard.
@@ -470,13 +474,13 @@ class HeardClock:
         return self._mark(reply, words, self._count(reply, words, heard_us), heard_us)
 
     def texts(self, reply_id: str, at_us: int | None = None) -> tuple[str, str]:
-        """The text heard and the rest, of a reply that is not over."""
+        """Return the text heard and the rest, for a reply that is not over."""
         reply = self._open[reply_id]
         words = self._words(reply)
         heard = self._count(reply, words, reply.sent_us if at_us is None else self._ear_us(reply, at_us))
         return _joined(words[:heard]), _unheard(reply, words, heard)
 
-    # The books.
+    # Internal records.
 
     def _sent(self, reply: _Reply, position_us: int, step_us: int, at_us: int) -> bool:
         reply.waiting_us -= step_us
@@ -492,7 +496,7 @@ class HeardClock:
         return position_us >= reply.alarm_us or reply.is_played_out
 
     def _ear_us(self, reply: _Reply, at_us: int) -> int:
-        """The position that had reached the ear."""
+        """Return the position that had reached the ear."""
         position_us = reply.settled_us
         left_us = at_us - self._delay_us
         for sent_us, sent_to_us in reply.flight:
@@ -547,7 +551,7 @@ class HeardClock:
         )
 
     def _words(self, reply: _Reply) -> list[_Word]:
-        """All words, those of text that is being said included."""
+        """Return all words, including those of text that is being said."""
         segment = reply.segment
         if segment is None:
             return reply.words
@@ -556,7 +560,7 @@ class HeardClock:
         return [*reply.words, *(_Word(w.text, w.joiner, w.start_us, w.end_us, True) for w in placed)]
 
     def _count(self, reply: _Reply, words: list[_Word], heard_us: int) -> int:
-        """How many words were heard up to a position."""
+        """Return the number of words that were heard up to a position."""
         if heard_us and reply.closed and heard_us >= reply.queued_us - _WHOLE_US:
             return len(words)
         count = 0
@@ -607,13 +611,14 @@ def _clause_ends(words: list[_Word], behind: int) -> Iterator[int]:
 
 
 def _unheard(reply: _Reply, words: list[_Word], heard: int) -> str:
-    """What is known of the reply behind the words that were heard."""
+    """Return the known text of the reply after the words that were heard."""
     whole = reply.written_text or reply.announced_text
     if not whole:
         return _joined(words[heard:])
     position, lost = 0, list[str]()
     for number, word in enumerate(words[:heard]):
-        # The words are those of the text, but for what a voice drops, spells in another way, or fails to say.
+        # The words are those of the text, except those that a voice drops, spells in another way, or fails to
+        # say.
         within = len(whole) if number in reply.breaks else position + len(word.text) + _SEARCH_CHARS
         found = whole.find(word.text, position, within)
         if found >= 0:

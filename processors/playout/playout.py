@@ -1,28 +1,28 @@
-"""The playout clock in a pipeline: three taps around the voice and the output, and the books between them.
+"""The playout clock in a pipeline: three taps around the voice and the output, and the records between them.
 
     LLM -> thought -> TTS -> ... -> entry -> transport.output() -> exit -> HeardAssistantAggregator
 
-``thought`` reads what the model writes, so that the rest of an interrupted reply is known. ``entry`` names
-replies, places words on their audio and drops what comes late for a cancelled reply, by comparing its id.
-``exit`` sees every chunk that the output has taken, in the order of playing. ``played`` is given to the
-transport as ``on_packet``. The books themselves are ``processors.playout.heard``.
+``thought`` reads the text of the model, so that the rest of an interrupted reply is known. ``entry`` names
+replies, places words on their audio and drops late frames of a cancelled reply, by comparing its id. ``exit``
+sees every chunk that the output has taken, in the order of playing. ``played`` is given to the transport as
+``on_packet``. The records themselves are ``processors.playout.heard``.
 
-A reply is all that the model says in one response, speech that is put into it included; outside of one, each
-``TTSSpeakFrame`` is its own. What is not for the context (a filler) is a reply too, and is marked so.
+A reply is all that the model says in one response, including speech inserted into it; outside of one, each
+``TTSSpeakFrame`` is its own. Speech that is not for the context (a filler) is a reply too, and is marked so.
 
 Pipecat decides what was said by the time stamps of words, counted from the moment when their audio left the
-voice. Here the frames that end a reply wait behind the output until its last packet has left, and they and
-interruptions carry the text that was heard to the aggregator, which takes no other. Recording and context
-therefore hold the same words.
+voice. Here the frames that end a reply wait after the output until its last packet has left. These frames and
+interruptions carry the heard text to the aggregator, which takes no other. Recording and context therefore
+hold the same words.
 
-Whoever speaks sets ``interruptible=False`` on a ``TTSSpeakFrame`` that may not be interrupted. Pipecat keeps
-such a frame through every interruption. When somebody who can tell a stop word from a cough decides about
-interruptions (``guards_protected``), they keep it instead, and an interruption that does come ends it like
+A speaker sets ``interruptible=False`` on a ``TTSSpeakFrame`` that may not be interrupted. Pipecat keeps such
+a frame through every interruption. Where another stage that recognises stop words decides about interruptions
+(``guards_protected``), that stage protects the frame instead, and an interruption that does come ends it like
 any other reply.
 
-What becomes of a reply is published: opened, written, announced, started, progressed, finished. The exit owns
-one task, which publishes what packets have changed and lets waiting frames go. A packet costs a few additions
-and never waits.
+The progress of a reply is published: opened, written, announced, started, progressed, finished. The exit owns
+one task, which publishes the changes that packets caused and releases waiting frames. A packet costs a few
+additions and never waits.
 """
 
 import asyncio
@@ -83,12 +83,13 @@ from runtime.loop_clock import LoopClock
 _US_PER_S = 1_000_000
 _NS_PER_US = 1_000
 _REPLY_ID = FrameFact[str]("reply_id")
-# Of an interruption: the replies that it meets. One that begins behind it may be here before it has passed
+# On an interruption: the replies that it meets. A reply that begins after it may arrive before it has passed
 # the output.
 _MEETS = FrameFact[frozenset[str]]("meets")
-# The text type of protected speech, which the voice hands on from the ``thought`` to the ``entry``.
+# The text type of protected speech, which the voice passes on from the ``thought`` to the ``entry``.
 _PROTECTED = "protected"
-# Contexts of cancelled replies whose late audio is known. A provider is late by seconds, not by replies.
+# Number of contexts of cancelled replies whose late audio is recognised. A provider is late by seconds, not
+# by replies.
 _CANCELLED = 64
 # Texts on their way to the aggregator. More than one waits only when the loop is late.
 _TEXTS = 8
@@ -96,15 +97,15 @@ _TEXTS = 8
 
 @dataclass(slots=True)
 class _Context:
-    """One audio context of the voice.
+    """Audio context of the voice.
 
     Attributes:
         reply_id: the reply that it belongs to.
         start_us: its place in the reply's audio.
-        interruptible: whether an interruption ends it.
-        queued_us: its audio so far.
+        interruptible: True when an interruption ends it.
+        queued_us: length of its audio so far.
         origin_ns: the moment from which Pipecat counts its words, in the pipeline's clock.
-        is_ahead: it has begun in front of the output and not yet behind it.
+        is_ahead: True when it has begun before the output and not yet after it.
     """
 
     reply_id: str
@@ -120,16 +121,17 @@ def _is_never_quiet() -> int:
 
 
 class Playout:
-    """What is heard in one call.
+    """Playout of one call.
 
     Args:
-        settings: what counts as heard.
-        events: of the call.
-        follows_packets: ``played`` is the transport's ``on_packet``; otherwise the output is taken to play
-            what it has accepted.
-        peer_quiet_ms: how long the client has given no sign of life, asked when it hangs up; None: not known.
+        settings: conditions under which audio counts as heard.
+        events: events of the call.
+        follows_packets: True when ``played`` is the transport's ``on_packet``; otherwise the output is taken
+            to play all audio that it has accepted.
+        peer_quiet_ms: returns how long the client has given no sign of life, when it hangs up; None: not
+            known.
         clock: session time.
-        rate_hz: of the packets, where the transport has a rate of its own; 0: that of the pipeline.
+        rate_hz: rate of the packets, where the transport has its own; 0: that of the pipeline.
     """
 
     def __init__(
@@ -153,21 +155,21 @@ class Playout:
         self.late_frames = 0
         self._texts: dict[str, HeardText] = {}
         self._news = asyncio.Event()
-        # Set with the next packet, while somebody waits for it.
+        # Set with the next packet, while ``drained`` waits for it.
         self._packet: asyncio.Event | None = None
         events.subscribe(ClientDelayReported, lambda event: self.books.set_delay_ms(event.delay_ms))
         events.subscribe(UnplayedReported, lambda event: self.books.set_unplayed_ms(event.unplayed_ms))
 
     def taps(self, *, guards_protected: bool = False) -> tuple["ThoughtTap", "PlayoutEntry", "PlayoutExit"]:
-        """Return the three processors: in front of the voice, in front of the output and after it.
+        """Return the three processors: before the voice, before the output and after it.
 
         Args:
-            guards_protected: the stage that decides about interruptions keeps protected speech from them.
+            guards_protected: True when the stage that decides about interruptions protects the speech.
         """
         return ThoughtTap(self, guards_protected), PlayoutEntry(self), PlayoutExit(self)
 
     def played(self, pcm: bytes) -> None:
-        """A packet of 16-bit PCM leaves now. On the event loop; for a transport's ``on_packet``."""
+        """Record a packet of 16-bit PCM that leaves now, on the event loop: a transport's ``on_packet``."""
         duration_us = len(pcm) // PCM_BYTES_PER_SAMPLE * _US_PER_S // self.rate_hz if self.rate_hz else 0
         if self.books.played(duration_us, self.clock.now_us()):
             self.wake()
@@ -177,11 +179,11 @@ class Playout:
             self._packet.set()
 
     def mark(self, reply_id: str) -> HeardMark | None:
-        """How much of a reply is heard at this moment; of one that is over, how much was heard."""
+        """Return how much of a reply has been heard by now; for one that is over, how much was heard."""
         return self.books.mark(reply_id, self.clock.now_us())
 
     def name_reply(self, frame: LLMFullResponseStartFrame) -> str:
-        """A reply begins with this frame: its id, under which the books have it from here on."""
+        """Name the reply that begins with this frame; return its id, which the records use from here on."""
         reply_id = _named(frame)
         self.books.open(reply_id)
         return reply_id
@@ -197,24 +199,24 @@ class Playout:
         self.events.publish(ReplyWritten(self.events.now_ms(), reply_id))
 
     def written(self, reply_id: str, text: str) -> None:
-        """The next piece of a reply, as its model writes it: what is not heard of it is known by that."""
+        """Add the next piece of a reply, as its model writes it, from which the unheard rest is known."""
         self.books.written_by_model(reply_id, text)
 
     def saying(self, reply_id: str, text: str) -> None:
-        """The next piece of a reply whose model speaks as it writes: see ``HeardClock.goes_on``."""
+        """Add the next piece of a reply whose model speaks as it writes: see ``HeardClock.goes_on``."""
         self.books.written_by_model(reply_id, text)
         self.books.goes_on(reply_id, text)
 
     def reply_of(self, context_id: str) -> str | None:
-        """The reply that a context of the voice belongs to."""
+        """Return the reply that a context of the voice belongs to; None for an unknown context."""
         context = self.contexts.get(context_id)
         return context.reply_id if context is not None else None
 
     def claim(self, reply_id: str, audio_ms: int) -> bool:
-        """The client says how much of a reply it played: see ``HeardClock.claim``.
+        """Register the client's claim of how much of a reply it played: see ``HeardClock.claim``.
 
         Returns:
-            Whether the reply is still known.
+            True when the reply is still known.
         """
         if self.mark(reply_id) is None:
             return False
@@ -224,16 +226,16 @@ class Playout:
         return True
 
     def wake(self) -> None:
-        """There may be something to tell."""
+        """Wake the task: there may be progress to publish."""
         self._news.set()
 
     async def news(self) -> None:
-        """Return when a packet changed something that is worth telling."""
+        """Return when a packet caused a change that may be published."""
         await self._news.wait()
         self._news.clear()
 
     async def drained(self) -> None:
-        """Return when everything that the output has taken has left, or after ``drain_ms``."""
+        """Return when all audio that the output has taken has left, or after ``drain_ms``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_ms / 1000):
                 while not self.books.is_drained:
@@ -242,7 +244,7 @@ class Playout:
         self._packet = None
 
     def tell(self, replies: list[HeardReply]) -> None:
-        """Replies are over: their text is for the aggregator, their record for the subscribers."""
+        """Publish replies that are over, and keep their text for the aggregator."""
         for reply in replies:
             if reply.in_context:
                 self._texts[reply.reply_id] = HeardText(reply.text)
@@ -252,25 +254,26 @@ class Playout:
             self.events.publish(ReplyFinished(self.events.now_ms(), reply))
 
     def text_of(self, frame: Frame) -> list[HeardText]:
-        """The text of the reply that a frame ends."""
+        """Return the text of the reply that a frame ends; empty without one."""
         text = self._texts.get(_REPLY_ID.of(frame) or "")
         return [text] if text is not None else []
 
     def texts_not_taken(self) -> list[HeardText]:
-        """Texts that the aggregator does not have yet."""
+        """Return the texts that the aggregator does not have yet."""
         return [text for text in self._texts.values() if not text.taken]
 
 
 def guard_protected(frame: TTSSpeakFrame) -> None:
-    """Make protected speech interruptible for Pipecat: another stage guards it, and what comes nevertheless
-    counts.
+    """Make protected speech interruptible for Pipecat.
+
+    Another stage guards it, and an interruption that arrives nevertheless takes effect.
     """
     if not frame.interruptible:
         frame.interruptible, frame.text_type = True, _PROTECTED
 
 
 def reply_named(frame: Frame) -> str | None:
-    """The reply that a frame of the model's begins or ends, behind the entry."""
+    """Return the reply that a frame of the model's begins or ends, after the entry."""
     return _REPLY_ID.of(frame)
 
 
@@ -282,7 +285,7 @@ def _named(frame: LLMFullResponseStartFrame) -> str:
 
 
 class ThoughtTap(FrameProcessor):
-    """In front of the voice: names the model's replies and reads what it writes."""
+    """Tap before the voice: names the model's replies and reads their text."""
 
     def __init__(self, playout: Playout, guards_protected: bool) -> None:
         super().__init__(enable_direct_mode=True)
@@ -313,7 +316,7 @@ class ThoughtTap(FrameProcessor):
 
 
 class PlayoutEntry(FrameProcessor):
-    """In front of the output: what there is to be heard, and no late audio of a cancelled reply."""
+    """Tap before the output: records words and audio, and drops late audio of a cancelled reply."""
 
     def __init__(self, playout: Playout) -> None:
         super().__init__(enable_direct_mode=True)
@@ -325,8 +328,8 @@ class PlayoutEntry(FrameProcessor):
         self._reply_id: str | None = None
         self._last: _Context | None = None
         self._last_pts = 0
-        # Texts that the voice announced before the context that they are spoken in began, and contexts of
-        # speech that may not be interrupted.
+        # Texts that the voice announced before their context began, and contexts of speech that may not be
+        # interrupted.
         self._announced: list[tuple[str | None, str]] = []
         self._protected: set[str] = set()
 
@@ -348,7 +351,7 @@ class PlayoutEntry(FrameProcessor):
             events.publish(SpeechMade(events.now_ms()))
 
     def _is_late(self, frame: Frame) -> bool:
-        """Whether the frame belongs to a reply that was cancelled."""
+        """Return whether the frame belongs to a reply that was cancelled."""
         if not self._cancelled or isinstance(frame, SystemFrame):
             return False
         context_id = getattr(frame, "context_id", None)
@@ -378,7 +381,7 @@ class PlayoutEntry(FrameProcessor):
         elif isinstance(frame, InterruptionFrame):
             met = _MEETS.of(frame)
             if met is not None:
-                # What began to sound since, too.
+                # Including replies that began to sound since.
                 _MEETS.put(frame, met | {context.reply_id for context in self._contexts.values()})
             self._cancel()
 
@@ -424,7 +427,7 @@ class PlayoutEntry(FrameProcessor):
     def _audio(self, frame: TTSAudioRawFrame) -> None:
         context = self._context(frame.context_id)
         if context is None:
-            # A service that does not say where a stretch begins: the output is not told either.
+            # A service that does not report where a stretch begins: the output is not informed either.
             return
         self._time_words_of(context)
         samples = len(frame.audio) // (PCM_BYTES_PER_SAMPLE * frame.num_channels)
@@ -450,7 +453,7 @@ class PlayoutEntry(FrameProcessor):
 
     def _words(self, frame: TTSTextFrame) -> None:
         if HEARD_LATER.is_on(frame):
-            # In the books already, by ``Playout.saying``.
+            # In the records already, by ``Playout.saying``.
             return
         context = self._context(frame.context_id)
         if context is None:
@@ -473,7 +476,7 @@ class PlayoutEntry(FrameProcessor):
             start_us = context.start_us + max(0, frame.pts - origin_ns) // _NS_PER_US
             self._books.word(reply_id, text, start_us=start_us, end_us=None, joiner=joiner)
         else:
-            # A sentence in one piece, or what the voice did not time.
+            # A sentence in one piece, or text without times.
             self._books.spoken(reply_id, text, joiner=joiner)
         self._last_pts = max(self._last_pts, frame.pts or 0)
         if frame.append_to_context:
@@ -500,14 +503,14 @@ class PlayoutEntry(FrameProcessor):
         return self._contexts.get(context_id) if context_id is not None else self._last
 
     def _time_words_of(self, context: _Context) -> int:
-        """The moment from which Pipecat counts the words of a context: its first audio, or the last word."""
+        """Return the moment from which Pipecat counts a context's words: its first audio or the last word."""
         if context.origin_ns is None:
             context.origin_ns = max(self._last_pts, self.get_clock().get_time())
         return context.origin_ns
 
 
 class PlayoutExit(FrameProcessor):
-    """Behind the output: what became of it."""
+    """Tap after the output: records what was written and heard."""
 
     def __init__(self, playout: Playout) -> None:
         super().__init__(enable_direct_mode=True)
@@ -517,15 +520,15 @@ class PlayoutExit(FrameProcessor):
         self._last_chunk_interruptible = True
         # In order; the first one ends a reply that is not over yet, or begins one before the last has ended.
         self._waiting: deque[Frame] = deque()
-        # The reply whose frame that ends it has still to come.
+        # The reply whose end frame has still to come.
         self._unended: str | None = None
-        # Two tasks let frames go, and their order is kept.
+        # Two tasks release frames, and their order is kept.
         self._releasing = asyncio.Lock()
         self._pump: asyncio.Task[None] | None = None
 
     async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own
         await super().setup(setup)
-        # A transport with a rate of its own has said so: the first packet leaves before its frame is here.
+        # A transport with a rate of its own has set it: the first packet leaves before its frame is here.
         self._playout.rate_hz = self._playout.rate_hz or setup.audio_out_sample_rate
         self._pump = self.create_task(self._tell(), name=f"{self}::heard")
 
@@ -540,7 +543,7 @@ class PlayoutExit(FrameProcessor):
         await super().process_frame(frame, direction)
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, OutputAudioRawFrame):
-                # Nobody behind reads audio, which is half of all frames.
+                # No later processor reads audio, which is half of all frames.
                 self._chunk(frame)
                 return
             if isinstance(frame, SystemFrame):
@@ -564,7 +567,7 @@ class PlayoutExit(FrameProcessor):
             self._books.speaks(None)
             self._current = None
         elif self._is_cancelled(frame):
-            # Was being written when the interruption came, which has counted what was played of it.
+            # It was being written when the interruption came, which has counted the played part of it.
             return
         self._last_chunk_interruptible = frame.interruptible
         samples = len(frame.audio) // (PCM_BYTES_PER_SAMPLE * frame.num_channels)
@@ -595,7 +598,8 @@ class PlayoutExit(FrameProcessor):
             events = self._playout.events
             events.publish(WordsSpoken(events.now_ms(), frame.text))
         elif isinstance(frame, LLMFullResponseEndFrame):
-            # A reply without a sound, as one that only calls a tool, is over here: no packet will say so.
+            # A reply without audio, such as one that only calls a tool, is over here: no packet will report
+            # it.
             self._settle()
 
     def _system(self, frame: Frame) -> None:
@@ -612,20 +616,20 @@ class PlayoutExit(FrameProcessor):
             self._waiting = deque(waiting for waiting in self._waiting if not waiting.interruptible)
             self._unended = None
             if self._waiting:
-                # The result of a tool stays, and what it waited for is over.
+                # The result of a tool stays, and the reply that it waited for is over.
                 playout.wake()
             heard_texts(frame, playout.texts_not_taken())
         elif isinstance(frame, CancelFrame):
             self._hang_up()
             heard_texts(frame, playout.texts_not_taken())
         elif isinstance(frame, BotStoppedSpeakingFrame) and self._books.is_drained:
-            # A stretch that follows another directly has not come here yet when that one stops.
+            # A stretch that follows another directly has not arrived here yet when that one stops.
             contexts = self._playout.contexts.values()
             self._books.parts_over(but={context.reply_id for context in contexts if context.is_ahead})
             self._settle()
 
     async def _end_in_good_order(self, frame: EndFrame) -> None:
-        """The output has taken everything; what it still holds is heard before the call is closed."""
+        """End the call after the output has played all audio that it still holds."""
         await self._playout.drained()
         self._books.parts_over()
         self._settle()
@@ -653,7 +657,7 @@ class PlayoutExit(FrameProcessor):
             heard_texts(frame, self._playout.text_of(frame))
 
     async def _release(self) -> None:
-        """Let frames go that wait for nothing any more."""
+        """Release frames that wait for nothing any more."""
         async with self._releasing:
             while self._waiting:
                 self._put_end_in_place()
@@ -669,11 +673,11 @@ class PlayoutExit(FrameProcessor):
                 await self.push_frame(frame)
 
     def _put_end_in_place(self) -> None:
-        """Have the frame that ends a reply go before the one that begins the next.
+        """Move the frame that ends a reply before the one that begins the next.
 
-        The output sends the end of a reply at the time of its last word, and what follows it when the audio
-        has been taken: where the last word is shorter than what the output holds, the next reply is here
-        first.
+        The output sends the end of a reply at the time of its last word, and later frames when the audio has
+        been taken. Where the last word is shorter than the audio that the output holds, the next reply
+        arrives first.
         """
         if not self._begins_too_early(self._waiting[0]):
             return
@@ -686,7 +690,7 @@ class PlayoutExit(FrameProcessor):
                     return
                 other_ended = True
         if other_ended and not self._books.is_open(self._unended or ""):
-            # Its end was lost: it has been heard, and another's is here.
+            # Its end was lost: it has been heard, and the end of another is here.
             self._unended = None
 
     def _waits(self, frame: Frame) -> bool:

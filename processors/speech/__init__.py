@@ -1,1 +1,1 @@
-"""The way from text to sound: clause splitting, synthesis, cached phrases."""
+"""From text to audio: clause splitting, synthesis, cached phrases."""

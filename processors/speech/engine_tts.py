@@ -1,13 +1,14 @@
-"""The shell between ``models.tts`` and the pipeline: text frames in, audio and timed words out.
+"""Shell between ``models.tts`` and the pipeline: text frames in, audio and timed words out.
 
-Decides when a clause goes to the engine (the first one as soon as ``models.tts.clauses`` lets it go, the next
-ones while the previous are still playing, up to a lead) and when its words are due. Synthesis runs in the
-executor that the process shares; the audio crosses to the loop through a bounded buffer.
+Decides when a clause goes to the engine and when its words are due. The first clause goes as soon as
+``models.tts.clauses`` releases it, the next ones while the previous are still playing, up to a lead.
+Synthesis runs in the executor that the process shares; the audio crosses to the loop through a bounded
+buffer.
 
-Slow, full, cancelled, dead: a loop that does not take the audio blocks the synthesis thread until a deadline
-and then ends the clause with an error; an interruption makes the engine's sink return False, so it stops
-within a piece; an engine that fails or stays silent past its deadline is reported by ``push_error`` and the
-reply goes on with the next clause. What an engine did not speak is not reported as spoken.
+A loop that does not take the audio blocks the synthesis thread until a deadline and then ends the clause with
+an error. An interruption makes the engine's sink return False, so the engine stops within a piece. An engine
+that fails or stays silent past its deadline is reported by ``push_error``, and the reply continues with the
+next clause. Text that an engine did not speak is not reported as spoken.
 """
 
 import asyncio
@@ -60,29 +61,29 @@ _NS_PER_S = 1_000_000_000
 _CONTEXT_QUIET_S = 60.0
 # While a clause waits for its turn the context is touched this often.
 _KEEPALIVE_S = 10.0
-# The marker of a failed clause is handled at once unless its context waits behind another one.
+# The marker of a failed clause is handled at once unless its context waits for another one.
 _MARKER_DEADLINE_S = 1.0
-# A text that is to be said as it stands is followed as one up to here.
+# A text that must be said as it stands is followed as one piece up to this length.
 FOLLOWED_CHARS = 200
-# Of a clause of a longer text: that text, if this is its first clause, else None.
+# On a clause of a longer text: that text, if this is its first clause, else None.
 _ANNOUNCED = FrameFact[AggregatedTextFrame | None]("announced")
-# Frames of a clause that are short: what the track needs to begin on a busy loop.
+# Number of short frames of a clause: the track needs them to begin on a busy loop.
 SHORT_FRAMES = 2
 
 
 class EngineTtsSettings(StrictModel):
-    """How an engine speaks into a pipeline.
+    """Settings of an engine's speech in a pipeline.
 
     Attributes:
         frame_ms: length of a clause's first audio frames; 40 is one chunk of Pipecat's output transports.
-        longest_frame_ms: length of those behind them, where the engine is as far ahead: each costs the loop
-            the same, whatever its length, and a clause that is ready comes in one go.
+        longest_frame_ms: length of the later ones, where the engine is as far ahead: each costs the loop the
+            same, whatever its length, and a clause that is ready comes in one go.
         max_lead_ms: a further clause is synthesised when less than this is left to play.
         buffer_ms: audio of one clause between the synthesis thread and the loop.
         stall_timeout_ms: the thread waits this long for room in the buffer.
         engine_timeout_ms: the loop waits this long for the next piece of a clause.
         word_due_percent: the share of a word that is played when it counts as heard.
-        clauses: where clauses end.
+        clauses: rules for the ends of clauses.
     """
 
     frame_ms: int = Field(default=40, ge=10, le=40)
@@ -99,7 +100,7 @@ class ClauseAggregator(BaseTextAggregator):
     """Pipecat's text aggregator on ``ClauseSplitter``: a clause leaves when its own marks end it.
 
     Args:
-        settings: where clauses end.
+        settings: rules for the ends of clauses.
     """
 
     def __init__(self, settings: ClauseSettings | None = None) -> None:
@@ -127,16 +128,16 @@ class ClauseAggregator(BaseTextAggregator):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The engine is done with the clause, with the error that ended it."""
+    """End of a clause, with the error that ended it, if any."""
 
     error: Exception | None
 
 
 class Crossing:
-    """One clause on its way from a synthesis thread to the loop.
+    """Transfer of one clause from a synthesis thread to the loop.
 
     Args:
-        engine: who speaks.
+        engine: the engine that speaks.
         limit_bytes: audio that may wait to be taken.
         stall_s: how long the thread waits for room.
     """
@@ -156,11 +157,11 @@ class Crossing:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the thread has given up waiting for room."""
+        """True when the thread has given up waiting for room."""
         return self._stalled
 
     def start(self, executor: Executor, text: str) -> None:
-        """Have the clause synthesised; an executor that refuses (it is shut down) ends it."""
+        """Start the synthesis of the clause; an executor that is shut down ends it."""
         try:
             executor.submit(self._speak, text)
         except RuntimeError as refused:
@@ -171,14 +172,14 @@ class Crossing:
         try:
             if not self._stopped:
                 self._engine.synthesize(text, self._sink)
-        except Exception as caught:  # the edge of the thread: the loop reports it
+        except Exception as caught:  # The boundary of the thread: the loop reports the error.
             error = caught
         if self._stalled and error is None:
             error = EngineError("the pipeline did not take the audio in time", engine=self._engine_name)
         self._post(Ended(error))
 
     async def take(self, timeout_s: float) -> SpeechPiece | Ended:
-        """The next piece, or the end; an engine that gives nothing for ``timeout_s`` has ended."""
+        """Return the next piece, or the end; an engine that gives nothing for ``timeout_s`` has ended."""
         try:
             async with asyncio.timeout(timeout_s):
                 piece = await self._pieces.get()
@@ -191,14 +192,14 @@ class Crossing:
         return piece
 
     def stop(self) -> None:
-        """Nobody listens any more: the engine stops at its next piece. From any thread, more than once."""
+        """Stop the engine at its next piece. May be called from any thread, repeatedly."""
         with self._room:
             self._stopped = True
             self._room.notify()
 
     def _sink(self, piece: SpeechPiece) -> bool:
         if not piece.pcm and not piece.words:
-            # The engine makes nothing at this moment, and asks whether it is wanted.
+            # The engine has no output at this moment, and checks whether it should continue.
             return not self._stopped
         with self._room:
             free = self._room.wait_for(
@@ -221,11 +222,11 @@ class Crossing:
 
 @dataclass
 class _ClauseFailed(ControlFrame):
-    """Travels behind the words of a clause that broke off; the service consumes it.
+    """Marker after the words of a clause that broke off; the service consumes it.
 
     Attributes:
         context_id: the audio context of the clause.
-        handled: set when it came through.
+        handled: set when the marker came through.
     """
 
     context_id: str = ""
@@ -234,7 +235,7 @@ class _ClauseFailed(ControlFrame):
 
 @dataclass
 class _TextDue(ControlFrame):
-    """Travels behind the audio of a clause without words; the service consumes it.
+    """Marker after the audio of a clause without words; the service consumes it.
 
     Attributes:
         due_ns: when the text of the clause counts as said, in the pipeline's clock.
@@ -244,12 +245,12 @@ class _TextDue(ControlFrame):
 
 
 class _PlayoutClock:
-    """When the audio that left is heard, in nanoseconds of the pipeline's clock.
+    """Times at which audio that left is heard, in nanoseconds of the pipeline's clock.
 
     Pipecat times words from the moment that the first audio of their context left the service, or from the
-    last word before it, if that is later. Audio plays after all audio before it. This keeps both accounts and
-    turns a position in a clause into the seconds that Pipecat wants, so that words stay true when a reply
-    follows a filler, and after a pause of the language model.
+    last word before it, if that is later. Audio plays after all audio before it. This class keeps both
+    accounts and converts a position in a clause into the seconds that Pipecat expects. So words stay accurate
+    when a reply follows a filler, and after a pause of the language model.
     """
 
     def __init__(self) -> None:
@@ -258,39 +259,40 @@ class _PlayoutClock:
         self._origins_ns: dict[str, int] = {}
 
     def lead_ms(self, now_ns: int) -> int:
-        """How much audio is left to play."""
+        """Return how much audio is left to play."""
         return max(0, self._audio_end_ns - now_ns) // _NS_PER_MS
 
     def clause_start_ns(self, context_id: str, now_ns: int) -> int:
-        """The first audio of a clause leaves now: when it will be heard."""
+        """Return when the first audio of a clause that leaves now will be heard."""
         self._origins_ns.setdefault(context_id, max(self._last_word_ns, now_ns))
         self._audio_end_ns = max(self._audio_end_ns, now_ns)
         return self._audio_end_ns
 
     def audio_left(self, duration_ns: int) -> None:
-        """A frame left."""
+        """Record a frame that left."""
         self._audio_end_ns += duration_ns
 
     def word_due_s(self, context_id: str, due_ns: int) -> float:
-        """Pipecat's seconds for a word that is heard at ``due_ns``."""
+        """Return Pipecat's seconds for a word that is heard at ``due_ns``."""
         origin_ns = self._origins_ns.get(context_id, due_ns)
         self._last_word_ns = max(self._last_word_ns, origin_ns, due_ns)
         return max(0, due_ns - origin_ns) / _NS_PER_S
 
     def context_over(self, context_id: str) -> None:
-        """All audio of a context left; if it ever comes back, its words are timed anew."""
+        """Forget a context whose audio has left; if it ever comes back, its words are timed anew."""
         self._origins_ns.pop(context_id, None)
 
     def interrupted(self) -> None:
-        """What was waiting to play is gone."""
+        """Discard the audio that was waiting to play."""
         self._audio_end_ns = self._last_word_ns = 0
         self._origins_ns.clear()
 
 
 class _Places:
-    """Where the words of each audio context lie in its audio.
+    """Places of the words of each audio context in its audio.
 
-    Pipecat's word frames say when a word is due. The place is kept here until the frame of its word comes by.
+    Pipecat's word frames contain when a word is due. The place is kept here until the frame of its word
+    passes.
     """
 
     def __init__(self) -> None:
@@ -298,24 +300,24 @@ class _Places:
         self._words: dict[str, deque[tuple[str, SpokenAt]]] = {}
 
     def end_us(self, context_id: str) -> int:
-        """Length of the context's audio so far."""
+        """Return the length of the context's audio so far."""
         return self._sent_us.get(context_id, 0)
 
     def audio_left(self, context_id: str, duration_us: int) -> None:
-        """A frame left."""
+        """Record a frame that left."""
         self._sent_us[context_id] = self.end_us(context_id) + duration_us
 
     def add(self, context_id: str, word: WordTime, clause_us: int) -> None:
-        """A word of a clause that begins at ``clause_us``."""
+        """Add a word of a clause that begins at ``clause_us``."""
         at = SpokenAt(
             clause_us + word.start_ms * _US_PER_MS, clause_us + word.end_ms * _US_PER_MS, word.estimated
         )
         self._words.setdefault(context_id, deque()).append((word.text, at))
 
     def stamp(self, frame: TTSTextFrame) -> None:
-        """Write the place of its word into a frame."""
+        """Attach the place of its word to a frame."""
         words = self._words.get(frame.context_id or "", deque())
-        # A word that Pipecat did not make a frame of is skipped.
+        # A word for which Pipecat made no frame is skipped.
         for position, (text, at) in enumerate(words):
             if text == frame.text:
                 for _ in range(position + 1):
@@ -324,18 +326,18 @@ class _Places:
                 return
 
     def context_over(self, context_id: str) -> None:
-        """Nothing more comes of a context."""
+        """Forget a context that has ended."""
         self._sent_us.pop(context_id, None)
         self._words.pop(context_id, None)
 
 
 class EngineTtsService(AnnouncedText, TTSService):
-    """Speaks the reply with an engine of ``models.tts``.
+    """Pipecat service that speaks the reply with an engine of ``models.tts``.
 
     Args:
         engine: the shared voice; its rate is the rate of the audio frames.
         executor: threads for synthesis, shared by all calls and owned by the process.
-        options: how the engine speaks into the pipeline.
+        options: settings of the speech in the pipeline.
         **kwargs: passed to Pipecat's TTSService.
     """
 
@@ -365,7 +367,7 @@ class EngineTtsService(AnnouncedText, TTSService):
         self._playout = _PlayoutClock()
         self._places = _Places()
         self._crossings: dict[Crossing, str] = {}
-        # A clause that may be asked for, and what synthesises it.
+        # A clause that will probably be the next one, and its synthesis.
         self._prepared: tuple[str, Crossing] | None = None
 
     def can_generate_metrics(self) -> bool:
@@ -377,9 +379,9 @@ class EngineTtsService(AnnouncedText, TTSService):
         await super().process_frame(frame, direction)
 
     async def take_text(self, frame: AggregatedTextFrame, context_id: str | None = None) -> None:
-        # What is to be said as it stands comes in one piece of any length, and Pipecat looks for each of its
-        # words in all of it: milliseconds of the loop for each word of some pages. Those are announced as
-        # they stand, and followed by their clauses.
+        # A text that must be said as it stands comes in one piece of any length, and Pipecat searches all of
+        # it for each of its words: milliseconds of the loop for each word of some pages. A long one is
+        # announced as it stands, and followed by its clauses.
         is_short = len(frame.text) <= FOLLOWED_CHARS
         if is_short or frame.text_type in self._skipped_kinds:
             await super().take_text(frame, context_id)
@@ -388,14 +390,14 @@ class EngineTtsService(AnnouncedText, TTSService):
         whole: AggregatedTextFrame | None = frame
         for clause in split_clauses(frame.text, self._options.clauses):
             part = AggregatedTextFrame(clause.strip(), frame.text_type, raw_text=clause.strip())
-            # Its words are shown as the words of what was announced.
+            # Its words are shown as the words of the announced text.
             part.id = frame.id
             part.interruptible = frame.interruptible
             _ANNOUNCED.put(part, whole)
             await super().take_text(part, context_id)
             whole = _ANNOUNCED.of(part)
             if not self.is_usable:
-                # Nobody speaks the rest, and it would be taken for said.
+                # The rest is not spoken, and would count as said.
                 return
 
     async def announce(self, frame: AggregatedTextFrame, context_id: str) -> None:
@@ -411,16 +413,15 @@ class EngineTtsService(AnnouncedText, TTSService):
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
         if isinstance(frame, _ClauseFailed):
-            # Pipecat reports the words that nobody timed as spoken when the context ends: forget them
-            # instead.
+            # Pipecat reports the words without times as spoken when the context ends: forget them instead.
             others = set(self.get_audio_contexts()) - {frame.context_id}
             forget_untimed_words(self, keep=others)
             await super().push_frame(BrokeOffFrame(context_id=frame.context_id), direction)
             frame.handled.set()
             return
         if isinstance(frame, _TextDue):
-            # Pipecat gives text that nobody timed the time of the last word, however long ago that was, or
-            # none: replies that are queued at once would overtake each other.
+            # Pipecat gives text without times the time of the last word, however long ago that was, or none:
+            # replies that are queued at once would overtake each other.
             hold_word_clock(self, frame.due_ns)
             return
         if isinstance(frame, TTSTextFrame):
@@ -453,7 +454,7 @@ class EngineTtsService(AnnouncedText, TTSService):
         self._prepared = clause, crossing
 
     def forget_prepared(self) -> None:
-        """It will not be said: the engine stops."""
+        """Stop the prepared clause: it will not be said."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             prepared[1].stop()
@@ -466,10 +467,10 @@ class EngineTtsService(AnnouncedText, TTSService):
         )
 
     def _started_crossing(self, clause: str) -> Crossing:
-        """What synthesises a clause that is to be said now: begun ahead, or begun here."""
+        """Return the synthesis of a clause that is to be said now: prepared, or started here."""
         if self._prepared is not None and self._prepared[0] == clause:
             (_, crossing), self._prepared = self._prepared, None
-            # One that waited longer for the end of the turn than for room has lost its end.
+            # A prepared clause that waited longer for the end of the turn than for room has lost its end.
             if not crossing.is_stalled:
                 return crossing
         crossing = self._new_crossing()
@@ -522,7 +523,7 @@ class EngineTtsService(AnnouncedText, TTSService):
     async def _timed_frame(
         self, pcm: bytes, words: list[WordTime], cutter: "_FrameCutter", context_id: str
     ) -> TTSAudioRawFrame:
-        """The frame, its words queued before it and its duration booked."""
+        """Return the frame; its words are queued before it and its duration is recorded."""
         if cutter.start_ns is None:
             cutter.start_ns = self._playout.clause_start_ns(context_id, self.get_clock().get_time())
             cutter.start_us = self._places.end_us(context_id)
@@ -555,7 +556,7 @@ class EngineTtsService(AnnouncedText, TTSService):
         return TTSAudioRawFrame(pcm, self._engine.rate_hz, 1, context_id=context_id)
 
     async def _wait_for_turn(self, context_id: str) -> None:
-        """Stay at most ``max_lead_ms`` ahead of what is heard: an interruption throws the lead away."""
+        """Stay at most ``max_lead_ms`` ahead of the heard audio: an interruption discards the lead."""
         left_s = (self._playout.lead_ms(self.get_clock().get_time()) - self._options.max_lead_ms) / 1000
         while left_s > 0:
             step_s = min(left_s, _KEEPALIVE_S)
@@ -564,7 +565,7 @@ class EngineTtsService(AnnouncedText, TTSService):
             keep_context(self, context_id)
 
     async def _report(self, error: Exception, context_id: str) -> None:
-        """Take back what was announced and not spoken, then tell the pipeline."""
+        """Take back the text that was announced and not spoken, then push the error."""
         marker = _ClauseFailed(context_id=context_id)
         await self.append_to_audio_context(context_id, marker)
         with suppress(TimeoutError):
@@ -577,7 +578,7 @@ class EngineTtsService(AnnouncedText, TTSService):
         )
 
     def _drop_pending(self, *, everything: bool) -> None:
-        """Stop the engine for what an interruption drops; speech marked uninterruptible goes on."""
+        """Stop the engine for text that an interruption drops; speech marked uninterruptible continues."""
         self.forget_prepared()
         kept = set() if everything else protected_contexts(self)
         for crossing, context_id in self._crossings.items():
@@ -588,7 +589,7 @@ class EngineTtsService(AnnouncedText, TTSService):
 
 
 class _FrameCutter:
-    """Pieces of any length to frames, each with the words that begin in it.
+    """Cutter of pieces of any length into frames, each with the words that begin in it.
 
     A word is released with the frame in which it begins, so a clause that breaks off has reported no later
     word. No frame waits for more audio than the shortest.
@@ -596,14 +597,14 @@ class _FrameCutter:
     Args:
         frame_ms: length of the shortest frame, and of the first ``SHORT_FRAMES``.
         rate_hz: samples per second.
-        longest_frame_ms: of the others, as far as there is audio.
+        longest_frame_ms: length of the others, as far as there is audio.
     """
 
     def __init__(self, frame_ms: int, rate_hz: int, *, longest_frame_ms: int) -> None:
         self.frame_bytes = ms_to_samples(frame_ms, rate_hz) * PCM_BYTES_PER_SAMPLE
         self._longest_frames = max(1, longest_frame_ms // frame_ms)
         self._short_frames_left = SHORT_FRAMES
-        # When the clause is heard, and where it lies in the audio of its context.
+        # Time at which the clause is heard, and its place in the audio of its context.
         self.start_ns: int | None = None
         self.start_us = 0
         self.sent_samples = 0
@@ -612,7 +613,7 @@ class _FrameCutter:
         self._words: deque[WordTime] = deque()
 
     def feed(self, piece: SpeechPiece) -> list[tuple[bytes, list[WordTime]]]:
-        """Take a piece, return the full frames."""
+        """Add a piece and return the full frames."""
         self._words.extend(piece.words)
         self._pcm += piece.pcm
         frames = []
@@ -631,12 +632,12 @@ class _FrameCutter:
         return min(whole, self._longest_frames)
 
     def finish(self) -> list[tuple[bytes, list[WordTime]]]:
-        """The short last frame, if any."""
+        """Return the short last frame, if any."""
         rest, self._pcm = bytes(self._pcm), bytearray()
         return [self._cut(rest)] if rest else []
 
     def late_words(self) -> list[WordTime]:
-        """Words that begin after the last sample, by rounding."""
+        """Return words that begin after the last sample, by rounding."""
         late = list(self._words)
         self._words.clear()
         return late

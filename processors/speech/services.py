@@ -1,7 +1,7 @@
-"""Text to speech that Pipecat ships, as rows.
+"""Text-to-speech services that Pipecat ships, as rows.
 
-Cartesia streams over a socket that the service owns and sends word times; XTTS asks a server. Voices that run
-in this process are engines of ``models.tts``.
+Cartesia streams over a socket that the service owns and sends word times; XTTS sends requests to a server.
+Voices that run in this process are engines of ``models.tts``.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ TTS_SERVICES: Registry[ServiceRow[Any]] = Registry(
 
 
 class CartesiaSettings(RowSettings):
-    """Cartesia.
+    """Settings of Cartesia.
 
     Attributes:
         voice: the provider's voice id.
@@ -49,7 +49,7 @@ class Cartesia(ServiceRow[CartesiaSettings]):
     settings_type = CartesiaSettings
 
     def build(self, shared: Shared = NOTHING_SHARED) -> "TTSService":
-        """See ``ServiceRow.build``."""
+        """Build the service; see ``ServiceRow.build``."""
         self.check()
         from pipecat.services.cartesia.tts import CartesiaTTSService
 
@@ -63,11 +63,11 @@ class Cartesia(ServiceRow[CartesiaSettings]):
 
 
 class XttsSettings(RowSettings):
-    """A Coqui XTTS streaming server.
+    """Settings of a Coqui XTTS streaming server.
 
     Attributes:
         voice: a studio speaker of the server.
-        base_url: the server.
+        base_url: address of the server.
         language: BCP 47.
     """
 
@@ -83,7 +83,7 @@ class Xtts(ServiceRow[XttsSettings]):
     settings_type = XttsSettings
 
     def build(self, shared: Shared = NOTHING_SHARED) -> "TTSService":
-        """See ``ServiceRow.build``."""
+        """Build the service; see ``ServiceRow.build``."""
         self.check()
         if shared.http is None:
             raise ConfigError(f"{self.name!r} needs the HTTP session of the process")

@@ -1,8 +1,8 @@
-"""What an engine knows of its speech, beside Pipecat's frames.
+"""Exact word places and failures of an engine, in addition to Pipecat's frames.
 
-Frames of words carry the moment at which a word is due. An engine knows more: the exact place in the audio.
-It travels with the frame as ``SPOKEN_AT``. That a text was not said to its end travels behind its
-last sound, as ``BrokeOffFrame``.
+Frames of words carry the moment at which a word is due. An engine also has the exact place in the audio,
+which travels with the frame as ``SPOKEN_AT``. A ``BrokeOffFrame`` after the last audio of a text reports that
+it was not said to its end.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class SpokenAt:
     """A place in the audio of an audio context.
 
     Attributes:
-        start_us: first sound of the word, from the first sample of the context.
-        end_us: its last sound.
-        estimated: the engine did not measure it.
+        start_us: beginning of the word, from the first sample of the context.
+        end_us: its end.
+        estimated: True when the engine did not measure it.
     """
 
     start_us: int
@@ -32,7 +32,7 @@ SPOKEN_AT = FrameFact[SpokenAt]("spoken_at")
 
 @dataclass
 class BrokeOffFrame(ControlFrame):
-    """The voice failed: what it announced last has no more sound than it had so far.
+    """Notice that the voice failed: the last announced text has no more audio than so far.
 
     Attributes:
         context_id: the audio context of the text.

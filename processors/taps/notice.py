@@ -1,4 +1,4 @@
-"""Shows frames to somebody on their way, and changes nothing."""
+"""Show passing frames to a callback without changing them."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,10 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 
 class NoticeTap(FrameProcessor):
-    """A place in the pipeline.
+    """Processor that shows every frame to a callback.
 
     Args:
-        notice: shown every frame, in either direction; must not block.
+        notice: called with every frame, in either direction; must not block.
     """
 
     def __init__(self, notice: Callable[[Frame], None]) -> None:

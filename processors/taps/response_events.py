@@ -1,7 +1,7 @@
-"""Publishes what comes out of the model: the frames between it and the voice, as events.
+"""Publish the output of the model, the frames between it and the voice, as events.
 
-Processors that stand there anyway call ``publish`` with each frame: a processor of its own in that place
-would cost every frame another hop.
+Existing processors in that place call ``publish`` with each frame: a separate processor would cost every
+frame another hop.
 """
 
 from pipecat.frames.frames import (
@@ -18,17 +18,17 @@ from runtime.event_stream import CallEvents
 
 
 class ResponseEvents:
-    """Translates frames into events.
+    """Translator of frames into events.
 
     Args:
-        events: of the call.
+        events: events of the call.
     """
 
     def __init__(self, events: CallEvents) -> None:
         self._events = events
 
     def publish(self, frame: Frame) -> None:
-        """Publish what a frame, in either direction, says of the answer."""
+        """Publish the event for a frame, in either direction; other frames are ignored."""
         events, now_ms = self._events, self._events.now_ms()
         if isinstance(frame, LLMTextFrame):
             events.publish(ResponseText(now_ms, frame.text))

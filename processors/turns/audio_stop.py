@@ -1,8 +1,8 @@
-"""The end of the road for the caller's audio.
+"""Drop the caller's audio after the last stage that uses it.
 
-Input audio is a system frame: left alone it visits every processor behind the recogniser (turns, LLM, TTS,
-output), which all just pass it on, fifty times a second for each call. Nothing behind the recogniser of a
-cascade hears audio, so it stops here; the end of turn gets it from the voice activity detector.
+Input audio is a system frame: by default it visits every processor after the recogniser (turns, LLM, TTS,
+output), which all just pass it on, fifty times a second for each call. Nothing after the recogniser of a
+cascade uses audio, so it stops here; the end of turn gets it from the voice activity detector.
 """
 
 from pipecat.frames.frames import Frame, InputAudioRawFrame
@@ -13,7 +13,7 @@ class AudioStop(FrameProcessor):
     """Consumes input audio; passes everything else."""
 
     def __init__(self) -> None:
-        # In the task of whoever pushes: this must not add the hop that it is there to save.
+        # It runs in the pushing task: it must not add the hop that it is there to save.
         super().__init__(enable_direct_mode=True)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:

@@ -1,19 +1,19 @@
-"""The bot's "mhm" while the caller talks: the Pipecat shell of ``turn_taking.backchannel``.
+"""Say "mhm" while the caller talks: the Pipecat shell of ``turn_taking.backchannel``.
 
-In, as events: voices and words, the caller's turns, the first sign of a voice, how complete a pause sounds
-and when the turn would end, what becomes of every reply and what the caller waits for. Out: short pieces of
-plain audio for the output.
+Inputs, as events: voices and words, the caller's turns, the first sign of a voice, how complete a pause
+sounds and when the turn would end, the progress of every reply and the reasons for which the caller waits.
+Output: short pieces of plain audio for the transport's output.
 
-It is plain audio, not speech: no reply begins with it, so nothing is recorded, interrupted or said on,
-barge-in does not arm, and the turn goes on. It comes from the audio that the voice keeps (``PhraseCache``): a
-phrase that is not kept is not said, because to synthesise it takes longer than the pause.
+Plain audio is not speech: no reply begins with it, so nothing is recorded, interrupted or resumed, barge-in
+does not arm, and the turn continues. It comes from the audio that the voice caches (``PhraseCache``). A
+phrase that is not cached is not said, because its synthesis takes longer than the pause.
 
-Nobody is hummed over: none begins when a voice may have begun (it is looked at again ``AGAIN_MS`` later), and
-one that is on ends with the first sign of a voice, faded over ``FADE_MS``: pieces of ``PIECE_MS`` are given
-to the output as they are due, ``AHEAD_MS`` early.
+A backchannel never overlaps the caller. None begins when a voice may have begun (it is considered again
+``AGAIN_MS`` later). One that is playing ends with the first sign of a voice, faded over ``FADE_MS``. Its
+pieces of ``PIECE_MS`` are given to the output as they are due, ``AHEAD_MS`` early.
 
-Owns no task: ``run`` is one that its caller owns, and it lives as long as the call. What it is told never
-blocks.
+The object owns no task: ``run`` is one that its caller owns, and it lasts as long as the call. Event handlers
+never block.
 """
 
 import asyncio
@@ -51,24 +51,25 @@ from turn_taking.backchannel import Backchannel, BackchannelPolicy
 Say = Callable[[Frame], Awaitable[None]]
 
 AGAIN_MS = 200
-# Who waits for these is not hummed at.
+# No backchannel is said to a caller who waits for one of these.
 BUSY = {Wait.ANSWER, Wait.SCREENING}
-# Two chunks of the output (40 ms each), so that nothing of a hum is left in its buffer for the reply.
+# Two chunks of the output (40 ms each), so that no part of a backchannel is left in its buffer before the
+# reply.
 PIECE_MS = 80
 AHEAD_MS = 80
 FADE_MS = 20
 
 
 class BackchannelKeeper:
-    """The backchannels of one call.
+    """Speaker of the backchannels of one call.
 
     Args:
-        events: of the call.
-        policy: when, and which.
-        sound: the kept audio of a phrase, 16-bit mono; None when it is not kept.
-        rate_hz: of that audio.
-        say: puts the audio into the pipeline, in front of the output.
-        clock: for tests.
+        events: events of the call.
+        policy: decides when, and which.
+        sound: returns the cached audio of a phrase, 16-bit mono; None when it is not cached.
+        rate_hz: sample rate of that audio.
+        say: puts the audio into the pipeline, before the output.
+        clock: None for the clock of the loop; tests pass another.
     """
 
     def __init__(
@@ -89,11 +90,11 @@ class BackchannelKeeper:
         self._wake = asyncio.Event()
         self._finals = ""
         self._in_turn = False
-        # What the caller waits for.
+        # The reasons for which the caller waits.
         self._waits: set[Wait] = set()
         self._open: set[str] = set()
         self._not_before_ms = 0
-        # Whether a voice may have begun since the last hum did.
+        # True when a voice may have begun since the last backchannel did.
         self._may_speak = False
         events.subscribe(VoiceSuspected, self._on_voice_suspected)
         events.subscribe(VoiceStarted, self._on_voice_started)
@@ -163,7 +164,7 @@ class BackchannelKeeper:
         ramp[:fade] = np.linspace(1, 0, fade, endpoint=False)
         return np.rint(samples * ramp).astype("<i2").tobytes()
 
-    # What the caller does.
+    # Events of the caller.
 
     def _on_voice_started(self, event: VoiceStarted) -> None:
         self._may_speak = True
@@ -205,7 +206,7 @@ class BackchannelKeeper:
         self._policy.on_turn_ended()
         self._wake.set()
 
-    # What the bot does.
+    # Events of the bot.
 
     @property
     def _is_busy(self) -> bool:

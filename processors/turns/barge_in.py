@@ -1,17 +1,17 @@
 """Interruptions: the Pipecat strategy around ``turn_taking.barge_in``, which starts every user turn.
 
-In: voice activity and transcripts, as the user aggregator shows them to a start strategy; early looks at how
-a voice sounds (``looks``); and as events the first sign of a voice and of its end, what becomes of every
-reply, that an answer is owed. Out: the start of the caller's turn, at once while no reply is on or on its
-way, and when the machine says ``Cut`` otherwise; the bot's volume; after an interruption for nothing the rest
-of the reply; and every decision as an event.
+Inputs: voice activity and transcripts, as the user aggregator passes them to a start strategy; early looks at
+the sound of a voice (``looks``); and as events the first sign of a voice and of its end, the progress of
+every reply, and that an answer is owed. Outputs: the start of the caller's turn, at once while no reply is
+current or announced, otherwise when the machine decides ``Cut``; the bot's volume; after an interruption for
+nothing the rest of the reply; and every decision as an event.
 
-The strategy hands frames to the parts of ``over_bot``: the voice (``voice``), the words (``words``) and the
-replies (``replies``) have the machine know what it has to, the decisions wait in ``decisions``, and ``floor``
-carries them out.
+The strategy passes frames to the parts of ``over_bot``. The voice (``voice``), the words (``words``) and the
+replies (``replies``) supply the machine with facts. Decisions wait in ``decisions``, and ``floor`` carries
+them out.
 
-Owns one task, which keeps the machine's deadlines, asks whether a voice is the bot's own, and carries out
-what was decided inside of an event; it ends with the strategy.
+The strategy owns one task, which ends with it. The task keeps the machine's deadlines, checks whether a voice
+is the bot's own, and carries out decisions that were made while an event was handled.
 """
 
 import asyncio
@@ -51,17 +51,18 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
     """The only start strategy of ``LLMUserAggregatorParams.user_turn_strategies``.
 
     Args:
-        machine: the interruptions of this call.
-        events: of the call.
-        endpoint: what ends the turns that begin here.
-        set_gain_db: the bot's volume; must not block.
+        machine: barge-in state machine of this call.
+        events: events of the call.
+        endpoint: ends the turns that begin here.
+        set_gain_db: sets the bot's volume; must not block.
         interrupt: interrupts the bot inside of an open turn: the aggregator's ``broadcast_interruption``.
-        heard_ms: how much of the caller's audio voice activity has judged; None takes it for in time.
-        level_db: how loud the present voice has been so far, dBFS; None where it is not measured.
-        is_own: whether what was heard last is the bot's own voice; None when that is not known.
-        are_own: whether words are what the bot said a moment ago.
-        stop_words: listens for them in voices over a reply; closed with the strategy.
-        looks: looks at the beginnings of voices over a reply; closed with the strategy.
+        heard_ms: returns how much of the caller's audio voice activity has judged; None: it counts as never
+            late.
+        level_db: returns the level of the present voice so far, dBFS; None where it is not measured.
+        is_own: returns whether the last sound is the bot's own voice; None when that is not known.
+        are_own: returns whether words are the bot's own of a moment ago.
+        stop_words: spots commands in voices over a reply; closed with the strategy.
+        looks: takes early looks at voices over a reply; closed with the strategy.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._endpoint = endpoint
         self._clock: Clock = clock or LoopClock()
         self._timer: asyncio.Task[None] | None = None
-        # The endpointer has heard a voice that was not meant.
+        # The endpointer has registered a voice that was not meant.
         self._is_stale = False
         self._turn = TurnOverBot()
         self._decisions = DecisionQueue(events, set_gain_db, name=str(self))
@@ -106,7 +107,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             machine, self._turn, self._voice, self._decisions, self._clock, name=str(self)
         )
         self._floor = CallerFloor(
-            # A call that has ended is freed without a collection.
+            # A weak reference, so that a call that has ended is freed without a collection.
             weakref.proxy(self),
             machine,
             events,
@@ -139,7 +140,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._turn.stop()
         self._voice.end_turn()
 
-    # What the caller does.
+    # Events of the caller.
 
     async def process_frame(self, frame: Frame) -> ProcessFrameResult:
         if isinstance(frame, VADUserStartedSpeakingFrame):
@@ -150,7 +151,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             self._words.end_voice()
             silence_ms = int(frame.stop_secs * 1000)
             await self._floor.carry_out(self._voice.end(silence_ms, self._words.take_spotted))
-            # Nothing hangs on it any more; the stop strategy is shown its end next.
+            # Nothing depends on it any more; the stop strategy receives its end next.
             self._is_stale = self._machine.state is State.REPLYING
         elif isinstance(frame, TranscriptionFrame):
             with self._floor.judging(frame):
@@ -177,7 +178,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         await self._floor.begin_with_words()
 
     async def _final_words(self, frame: TranscriptionFrame) -> None:
-        # What is known of the words before these comes first.
+        # The pending decision on earlier words comes first.
         await self._floor.settle_words()
         if self._voice.echoes(frame.text) and not self._turn.is_open:
             await self._floor.carry_out(self._machine.on_self_voice(self._clock.now_ms(), own=True))
@@ -189,7 +190,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         await self._floor.carry_out(decision)
         await self._floor.take_final(frame)
 
-    # Time.
+    # Deadlines.
 
     async def _keep_time(self) -> None:
         while True:
@@ -225,7 +226,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
 
 def _confidences(text: str, result: object) -> tuple[float, ...]:
-    """Return how well each word was understood; nothing from a recogniser that does not say."""
+    """Return the confidence of each word; empty from a recogniser that does not report it."""
     if not isinstance(result, Transcript):
         return ()
     if len(result.words) == len(text.split()):

@@ -1,23 +1,24 @@
-"""Ends the user's turn: the Pipecat shell of the policies of ``turn_taking.policies``.
+"""End the user's turn: the Pipecat shell of the policies of ``turn_taking.policies``.
 
-A turn may begin late: barge-in finds out only after a while that a voice over the bot is meant. What was
-heard and understood before that belongs to it, so nothing is forgotten when a turn begins; ``forget`` is told
-when it was not meant. Between turns nothing is decided.
+A turn may begin late: barge-in needs a while to decide that a voice over the bot is meant. Sound and words
+from before that belong to it, so nothing is forgotten when a turn begins; ``forget`` is called when they were
+not meant. Between turns nothing is decided.
 
-In: voice activity and transcripts, as the user aggregator shows them to a stop strategy, and the caller's
-audio straight from the voice activity detector (``hear``): as frames it would cross the aggregator fifty
-times a second, and arrive later than the pause it is about. Out: the end of the turn. The completeness model
-runs in a shared executor, never on the loop; its task and the deadline timer belong to the strategy and end
-with it. A slow or failing model costs its hint, not the turn: the wait then is the longer one.
+Inputs: voice activity and transcripts, as the user aggregator passes them to a stop strategy, and the
+caller's audio directly from the voice activity detector (``hear``). As frames the audio would cross the
+aggregator fifty times a second, and arrive later than the pause that it is needed for. Output: the end of the
+turn. The completeness model runs in a shared executor, never on the loop; its task and the deadline timer
+belong to the strategy and end with it. A slow or failing model costs its hint, not the turn: the wait is then
+the longer one.
 
-The model takes 40 to 90 ms, so it is asked early, when a pause has just begun (``VoicePaused``): a clear yes
-is at hand when voice activity confirms the silence. Anything else is asked again about what had been heard by
-then, with that silence in its ears, and that answer counts: also where the first one is still being worked
-on, since with each tenth of a second of silence more a complete sentence sounds more like a filler. (A run
-that believed the lower of the two, with a higher threshold and a longer hanging wait, had 4 cut-ins in 40
-turns instead of 7 and a median of 769 ms instead of 577; the three changes were not measured apart.) A policy
-may have it asked again while the turn stays open (``next_look_ms``), and may want the end of the voice beside
-it: that is measured by the same thread.
+The model takes 40 to 90 ms, so it starts early, when a pause has just begun (``VoicePaused``): a clear yes is
+available when voice activity confirms the silence. Otherwise the model runs again on the audio up to the
+confirmation, which contains that silence, and the second answer counts. This also applies while the first one
+is still being computed, since with each tenth of a second of silence more a complete sentence sounds more
+like a filler. A run that believed the lower of the two, with a higher threshold and a longer hanging wait,
+had 4 cut-ins in 40 turns instead of 7. Its median was 769 ms instead of 577. The three changes were not
+measured separately. A policy may have the model run again while the turn stays open (``next_look_ms``). It
+may also request the end of the voice, which the same thread measures.
 """
 
 import asyncio
@@ -61,11 +62,11 @@ from turn_taking.endpointing import EndpointPolicy
 from turn_taking.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
 from turn_taking.speculation import Guesser
 
-# Audio before the voice was detected that the completeness model hears too: a soft onset belongs to the turn.
+# Audio before the voice was detected that the completeness model also gets: a soft onset belongs to the turn.
 PRE_SPEECH_MS = 500
-# The words of a transcription were not meant, and no turn has them.
+# Marks a transcription whose words were not meant, and belong to no turn.
 NOT_MEANT = FrameFact[bool]("not_meant")
-# A caller has said that the turn is over: its last words are waited for so long.
+# Wait for the last words after a caller has ended the turn explicitly.
 FINISH_MS = 1_000
 
 
@@ -76,8 +77,9 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         endpointer: the policy, owned by this call.
         completeness: the shared model, or None to decide by time and words alone.
         executor: where the model runs; shared by all calls.
-        events: of the call.
-        guesser: says what a pause may be the end of, or None to guess nothing.
+        events: events of the call.
+        guesser: guesses the words of the turn at each pause; None for no guesses.
+        clock: None for the clock of the loop; tests pass another.
     """
 
     def __init__(
@@ -99,18 +101,18 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._clock = clock or LoopClock()
         self._audio = bytearray()
         self._voice = False
-        # A turn is open: what is understood outside of one is nobody's question. It was open for nothing and
-        # ends without an answer when the voice does.
+        # A turn is open; words outside of one belong to no question. An abandoned turn ends without an answer
+        # when the voice ends.
         self._in_turn = False
         self._is_abandoned = False
         self._timer: asyncio.Task[None] | None = None
         self._inference: asyncio.Task[None] | None = None
         self._early: TurnEstimate | None = None
-        # What had been heard when voice activity confirmed the silence.
+        # The audio up to the moment when voice activity confirmed the silence.
         self._confirmed = b""
-        # The end of the voice was measured at this pause: the silence that follows changes nothing of it.
+        # The end of the voice was measured at this pause: the silence that follows does not change it.
         self._has_voice_end = False
-        # The caller has said that the turn is over; what ends it when no words come any more.
+        # Ends the turn when no words come any more after the caller has ended it explicitly.
         self._finisher: asyncio.Task[None] | None = None
         # Ends the turn because another stage has requested it.
         self._ender: asyncio.Task[None] | None = None
@@ -190,12 +192,12 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         return ProcessFrameResult.CONTINUE
 
     async def take_up(self) -> None:
-        """A turn began late, or is one after all: its end may be near already."""
+        """Take up a turn that began late, or is valid after all: its end may already be near."""
         self._is_abandoned = False
         await self._rearm()
 
     async def forget(self) -> None:
-        """What was heard and understood since the last turn was not meant."""
+        """Forget the sound and words since the last turn: they were not meant."""
         if not self._in_turn:
             if self._guesser is not None:
                 self._guesser.reset()
@@ -203,7 +205,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             await self._drop_conclusions()
 
     async def abandon(self) -> None:
-        """The open turn was none: it ends now without words, or as soon as the voice does."""
+        """Abandon the open turn: it ends without words, now or as soon as the voice does."""
         if not self._in_turn:
             await self.forget()
             return
@@ -221,7 +223,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             self._ender = self.task_manager.create_task(work, f"{self}::end")
 
     async def _end_turn(self) -> None:
-        """End the open turn now, with what was understood."""
+        """End the open turn now, with the words so far."""
         if self._in_turn:
             await self.trigger_user_turn_stopped()
 
@@ -241,7 +243,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             await self.task_manager.cancel_task(finisher)
 
     def hear(self, pcm: bytes) -> None:
-        """A piece of the caller's audio, 16-bit at the pipeline's rate."""
+        """Add a piece of the caller's audio, 16-bit at the pipeline's rate."""
         keep = self._model.max_samples * PCM_BYTES_PER_SAMPLE if self._model else 0
         if not self._voice and self._endpointer.next_deadline_ms() is None:
             keep = PRE_SPEECH_MS * self._rate_hz // 1000 * PCM_BYTES_PER_SAMPLE
@@ -253,7 +255,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._endpointer.on_maybe_voice(self._clock.now_ms())
 
     def _on_voice_paused(self, _event: VoicePaused) -> None:
-        """Ask the model while voice activity makes sure."""
+        """Start the model while voice activity confirms the silence."""
         if self._guesser is not None and self._voice:
             self._tell(self._guesser.on_pause())
         if self._model is None or not self._voice:
@@ -261,7 +263,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._early = None
         self._has_voice_end = False
         if self._inference is not None:
-            # The answer about an earlier pause is worth nothing any more; its thread may finish.
+            # The answer about an earlier pause is useless now; its thread may finish.
             self._inference.cancel()
         self._start_inference(self._model, bytes(self._audio))
 
@@ -282,7 +284,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             self._events.publish(TurnContinued(self._events.now_ms(), said))
 
     def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
-        """The bot's last words are what the caller answers."""
+        """Register the bot's last words, which the caller answers."""
         self._endpointer.on_bot_said(event.text)
 
     async def _conclude_pause(self) -> None:
@@ -312,7 +314,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             logger.warning(f"{self}: turn completeness failed, waiting by time alone: {error}")
             return
         self._inference = None
-        # Of an early look too, and once: the silence that follows changes no voice.
+        # Taken from an early look too, and once: the silence that follows does not change the voice.
         if end is not None:
             self._has_voice_end = True
             self._endpointer.on_voice_end(end)
@@ -325,7 +327,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             await self._rearm()
 
     def _is_enough(self, estimate: TurnEstimate) -> bool:
-        """Whether an estimate from before the end of the voice was sure is not asked for again."""
+        """Return whether an estimate from before the silence was confirmed makes a second one unnecessary."""
         return self._endpointer.is_complete(estimate.complete, filler_log_odds=estimate.filler_log_odds)
 
     def _complete(self, estimate: TurnEstimate) -> None:
@@ -354,10 +356,10 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         await self._decide()
 
     def _look_again(self) -> None:
-        """Ask the model once more; the timer goes on, and the answer sets it anew.
+        """Start the model once more; the timer continues, and the answer sets it again.
 
-        While it is still thinking its answer is of the look before. That sets the timer, which comes back
-        here at once.
+        While the model still runs, its answer belongs to the look before. That answer sets the timer, which
+        comes back here at once.
         """
         if self._model is not None and self._inference is None:
             self._endpointer.on_look(self._clock.now_ms())
@@ -366,7 +368,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
     async def _decide(self) -> None:
         endpoint = self._endpointer.on_deadline(self._clock.now_ms())
         if endpoint is None:
-            # The deadline was rounded below the clock's resolution: ask again at the new one.
+            # The deadline was rounded below the clock's resolution: try again at the new one.
             await self._rearm()
             return
         self._events.publish(
@@ -381,7 +383,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         await self._cancel_inference()
 
     async def _cancel_timer(self) -> None:
-        # Somebody else may set one while this one ends: none is left behind.
+        # Another task may set a timer while this one ends: none may be left over.
         while (timer := self._timer) is not None:
             self._timer = None
             if timer is not asyncio.current_task():
@@ -394,7 +396,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
 
 
 def _last_word_confidence(frame: TranscriptionFrame) -> float:
-    """How well the last word was understood; 1.0 from a recogniser that does not say."""
+    """Return the confidence of the last word; 1.0 from a recogniser that does not report it."""
     transcript = frame.result
     if isinstance(transcript, Transcript) and transcript.words:
         return transcript.words[-1].confidence

@@ -35,7 +35,7 @@ class Floor:
     """The bot's side of the floor.
 
     Args:
-        events: of the call.
+        events: events of the call.
     """
 
     def __init__(self, events: CallEvents) -> None:
@@ -46,11 +46,11 @@ class Floor:
         events.subscribe(WaitEnded, self._on_wait_ended)
 
     def holds_reply(self) -> bool:
-        """Return whether a reply is on, on its way or about to be resumed."""
+        """Return whether a reply is current, announced or about to be resumed."""
         return self._holds
 
     def is_answering(self) -> bool:
-        """Return whether an answer is owed, a tool that runs included, or on its way."""
+        """Return whether an answer is owed, including a running tool, or is on its way."""
         return self._is_owed or self._holds
 
     def _on_floor_taken(self, _event: FloorTaken) -> None:

@@ -1,21 +1,23 @@
-"""Keeps a silent call company, and ends it: the Pipecat shell of ``turn_taking.idle``.
+"""Prompt a silent caller, and end the call: the Pipecat shell of ``turn_taking.idle``.
 
-In, as events: voices and the first sign of one, typed text, the caller's turns, what becomes of every reply,
-what the caller waits for. Out: prompts and the goodbye as speech for the pipeline, the end of a turn in which
-a voice never ends, and the end of the call in good order, behind what is being said.
+Inputs, as events: voices and the first sign of one, typed text, the caller's turns, the progress of every
+reply, and the reasons for which the caller waits. Outputs: prompts and the goodbye as speech for the
+pipeline; the end of a turn in which a voice never ends; and the end of the call in good order, after the
+current speech.
 
-A prompt interrupts nobody: it is decided while no turn is open, no answer owed (a tool that runs included),
-no reply on, on its way or about to be said on, and no voice may just have begun; otherwise it is looked at
-again ``AGAIN_MS`` later. Whoever begins to speak before it is heard interrupts it like anything that the bot
-says. It goes through the pipeline behind whatever is there, so it overlaps nothing of the bot's.
+A prompt interrupts neither side. It is decided while no turn is open, no answer is owed (including a running
+tool) and no voice may just have begun. Nor may a reply be current, announced or about to be resumed.
+Otherwise it is considered again ``AGAIN_MS`` later. A caller who begins to speak before it is heard
+interrupts it like any speech of the bot. It goes through the pipeline after everything there, so it never
+overlaps the bot's other speech.
 
-Without settings the silences are left alone: nobody is there who could answer, or nobody wants it. The call
-then ends when neither side has made a sound for ``timeout_ms``, as every call does.
+Without settings there are no prompts, for calls in which the caller cannot answer or prompts are not wanted.
+The call then ends when neither side has made a sound for ``timeout_ms``, as every call does.
 
-A server that is about to stop ends the call by ``leave``: what the bot says now has ``PATIENCE_MS`` to end,
-then the farewell is said, which nothing interrupts, and the call ends after it.
+A server that is about to stop ends the call by ``leave``. Current speech of the bot has ``PATIENCE_MS`` to
+end; then the farewell is said, which cannot be interrupted, and the call ends after it.
 
-Owns no task: ``run`` is one that its caller owns. What it is told never blocks.
+The object owns no task: ``run`` is one that its caller owns. Event handlers never block.
 """
 
 import asyncio
@@ -57,26 +59,26 @@ from turn_taking.idle import Goodbye, HangUp, IdleSettings, IdleWatch, Prompt, T
 
 Say = Callable[[Frame], Awaitable[None]]
 
-# What is due is put off for so long while somebody is busy: an unnoticeable part of the shortest silence.
+# Delay of a due prompt while either side is busy: an unnoticeable part of the shortest silence.
 AGAIN_MS = 500
-# Before a farewell: what is being said ends within this, or is cut.
+# Before a farewell: current speech ends within this, or is cut.
 PATIENCE_MS = 2_000
 # From a farewell to its first sign, and from there to its end.
 BEGINS_MS, FAREWELL_MS = 2_000, 15_000
-# Who waits for these makes no sound, and is there.
+# A caller who waits for one of these makes no sound, and is there.
 SILENT = {Wait.QUEUE, Wait.PERSON}
 
 
 class IdleKeeper:
-    """The silences of one call.
+    """Monitor of the silences of one call.
 
     Args:
-        events: of the call.
-        settings: of the policy, or None to leave the silences alone.
-        floor: whether a reply is on, on its way or about to be resumed.
-        timeout_ms: neither side has made a sound: the call ends.
-        idle_ms: how long neither side has made a sound.
-        clock: for tests.
+        events: events of the call.
+        settings: settings of the policy; None for no prompts.
+        floor: query whether a reply is current, announced or about to be resumed.
+        timeout_ms: the call ends when neither side has made a sound for so long.
+        idle_ms: returns how long neither side has made a sound.
+        clock: None for the clock of the loop; tests pass another.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class IdleKeeper:
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
-        # From the moment when the caller is there.
+        # Created when the caller joins.
         self._watch: IdleWatch | None = None
         self._timeout_ms = timeout_ms
         self._idle_ms = idle_ms
@@ -98,10 +100,10 @@ class IdleKeeper:
         self._events, self._floor = events, floor
         self._wake = asyncio.Event()
         self._open: set[str] = set()
-        # Why the caller is not to be asked whether they are there.
+        # Reasons not to ask whether the caller is there.
         self._waits: set[Wait] = set()
         self._in_turn = False
-        # What is said before the call ends; None: it goes on.
+        # Text that is said before the call ends; None: the call continues.
         self._farewell: str | None = None
         self._not_before_ms = 0
         # The caller had no reason to make a sound until then.
@@ -148,10 +150,10 @@ class IdleKeeper:
         await say(EndFrame())
 
     def leave(self, farewell: str) -> None:
-        """End the call after a farewell; once.
+        """End the call after a farewell; later calls are ignored.
 
         Args:
-            farewell: what is said; empty: nothing.
+            farewell: text that is said; empty for none.
         """
         if self._farewell is None:
             self._farewell = farewell
@@ -174,13 +176,13 @@ class IdleKeeper:
         await self._until(lambda: not self._open - before, by_ms=now_ms + FAREWELL_MS)
 
     def _speaks_now(self) -> bool:
-        # An answer that is owed would begin after the farewell, and be cut.
+        # An owed answer would begin after the farewell, and be cut.
         return bool(self._open) or self._floor.holds_reply() or Wait.ANSWER in self._waits
 
     async def _until(self, is_so: Callable[[], bool], *, by_ms: int) -> None:
-        """Return when it is so, or at ``by_ms``."""
+        """Return when the condition holds, or at ``by_ms``."""
         while not is_so() and (now_ms := self._clock.now_ms()) < by_ms:
-            # What barge-in holds changes without a word of it here.
+            # The state of barge-in changes without an event here.
             await self._until_ms(min(by_ms, now_ms + AGAIN_MS))
 
     def _due_ms(self) -> int | None:
@@ -195,7 +197,7 @@ class IdleKeeper:
         self._wake.clear()
 
     async def _decide(self, now_ms: int, say: Say) -> bool:
-        """Carry out what is due; whether that is the end of the call."""
+        """Carry out the decision that is due; return whether it ends the call."""
         watch = self._watch
         if watch is None:
             return False
@@ -214,7 +216,7 @@ class IdleKeeper:
     def _is_busy(self) -> bool:
         return bool(self._waits) or self._in_turn or self._floor.holds_reply()
 
-    # What the caller does.
+    # Events of the caller.
 
     def _on_voice_started(self, event: VoiceStarted) -> None:
         if self._watch is not None:
@@ -235,8 +237,8 @@ class IdleKeeper:
         self._not_before_ms = max(self._not_before_ms, event.at_ms + AGAIN_MS)
 
     def _on_caller_joined(self, event: CallerJoined) -> None:
-        """The first silence begins."""
-        # One who comes back in the middle of the call has not been away for the policy.
+        """Begin the first silence."""
+        # A caller who reconnects during the call has not been away for the policy.
         if self._settings is not None and self._watch is None:
             self._watch = IdleWatch(self._settings, started_ms=event.at_ms)
             self._wake.set()
@@ -264,7 +266,7 @@ class IdleKeeper:
         if reason in SILENT:
             self._waited_until_ms = self._clock.now_ms()
 
-    # What the bot does.
+    # Events of the bot.
 
     def _on_reply_begins(self, event: ReplyOpened | ReplyAnnounced | ReplyStarted) -> None:
         self._open.add(event.reply_id)
@@ -285,7 +287,7 @@ class IdleKeeper:
             self._wake.set()
 
     def _rests(self, text: str) -> None:
-        """The bot has finished, unless more is on its way. ``text``: what was heard last."""
+        """Note that the bot has finished, unless more is on its way. ``text``: what was heard last."""
         if self._farewell is not None:
             self._wake.set()
         elif self._watch is not None and not self._open and not self._waits:

@@ -1,15 +1,15 @@
 """Early looks at a voice over the bot: the caller's audio in, the log odds that it interrupts out.
 
-In: the caller's audio, and when a voice over a reply begins and is over or decided. Out: calls of ``on_look``
-with the place of the look and its log odds (``models.stt.looks``). What follows from them is barge-in's to
-decide (``turn_taking.barge_in``).
+Inputs: the caller's audio, and when a voice over a reply begins and is over or decided. Output: calls of
+``on_look`` with the index of the look and its log odds (``models.stt.looks``). Barge-in decides what follows
+(``turn_taking.barge_in``).
 
-The recogniser's own process answers, between two pieces of its work: nothing here computes. A look copies the
-voice so far, at most ``BEFORE_MS`` and the last of ``LOOKS_MS``, and sends it as one question; the times are
-those of the audio, so there is no timer. One question waits at a time: while the recogniser is slow, the
-looks that come due meanwhile are left out, and an answer whose voice is decided is not reported. Full or
-dead: the stream is over, which is logged, and the words decide as without looks; a task that this object owns
-opens another stream. ``close`` ends the task.
+The recogniser's own process answers, between two pieces of its work; nothing is computed here. A look copies
+the voice so far, at most ``BEFORE_MS`` and the last of ``LOOKS_MS``, and sends it as one request. The times
+are those of the audio, so there is no timer. One request waits at a time: while the recogniser is slow, looks
+that become due are left out, and an answer whose voice is decided is not reported. When the engine is full or
+dead, the stream is over, which is logged, and the words decide as without looks. A task of this object opens
+another stream; ``close`` cancels it.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from models.stt.looks import BEFORE_MS, LOOKS_MS, ask_look, read_look
 from processors.turns.reopened_stream import ReopenedStream
 from runtime.engine_hosting.messages import EngineMessage
 
-# Kept while the caller is silent: ``BEFORE_MS``, and the voice that voice activity needs to be sure.
+# Audio kept while the caller is silent: ``BEFORE_MS``, and the voice that voice activity needs to be certain.
 KEPT_MS = 700
 
 
 class LookStream(Protocol):
-    """One caller of the process that answers."""
+    """Stream of one caller in the process that answers."""
 
     def ask(self, question: EngineMessage) -> "asyncio.Future[EngineMessage]": ...
 
@@ -38,7 +38,7 @@ class LookStream(Protocol):
 
 
 class LookEngine(Protocol):
-    """Recogniser that answers questions about a voice."""
+    """Recogniser that answers requests about a voice."""
 
     @property
     def rate_hz(self) -> int: ...
@@ -49,10 +49,10 @@ class LookEngine(Protocol):
 
 
 class VoiceLooks:
-    """The looks of one call.
+    """Early looks of one call.
 
     Args:
-        engine: shared by all calls, started and closed by its owner.
+        engine: shared by all calls; its owner starts and closes it.
     """
 
     def __init__(self, engine: LookEngine) -> None:
@@ -60,19 +60,20 @@ class VoiceLooks:
         self._kept_open = ReopenedStream[LookStream](
             engine, lost="voices are not looked at", on_lost=self._lose
         )
-        # Audio: the last ``KEPT_MS`` while no voice is looked at, all of one from ``BEFORE_MS`` on.
+        # Audio: the last ``KEPT_MS`` while no voice is examined, else all of the voice, preceded by
+        # ``BEFORE_MS``.
         self._heard = bytearray()
         self._on_look: Callable[[int, float], None] | None = None
-        # The next look of the present voice, and the question that is not answered yet.
+        # The next look of the present voice, and the request that is not answered yet.
         self._next = 0
         self._asked: asyncio.Future[EngineMessage] | None = None
 
     async def open(self) -> None:
-        """Get a stream. Without one nothing is looked at."""
+        """Open a stream. Without one no voice is examined."""
         await self._kept_open.open()
 
     def hear(self, pcm: bytes) -> None:
-        """Take a piece of the caller's audio, 16-bit mono at the engine's rate."""
+        """Add a piece of the caller's audio, 16-bit mono at the engine's rate."""
         if self._kept_open.stream is None:
             return
         self._heard += pcm
@@ -82,24 +83,25 @@ class VoiceLooks:
             self._look()
 
     def on_voice_started(self, voiced_ms: int, on_look: Callable[[int, float], None]) -> None:
-        """Look at a voice that began ``voiced_ms`` ago.
+        """Begin the looks at a voice that began ``voiced_ms`` ago.
 
         Args:
-            voiced_ms: how much of it has been heard.
-            on_look: called on the loop with the place of a look in ``LOOKS_MS`` and its log odds; not any
-                more after ``on_voice_over``.
+            voiced_ms: length of its audio so far.
+            on_look: called on the loop with the index of a look in ``LOOKS_MS`` and its log odds; not called
+                after ``on_voice_over``.
         """
         if self._kept_open.stream is None:
             return
         length = self._bytes(BEFORE_MS + voiced_ms)
         del self._heard[: max(0, len(self._heard) - length)]
-        # At the beginning of a call less than that was heard: a look counts from the beginning of the voice.
+        # At the beginning of a call there is less audio than that: a look counts from the beginning of the
+        # voice.
         self._heard[:0] = bytes(length - len(self._heard))
         self._on_look, self._next = on_look, 0
         self._look()
 
     def on_voice_over(self) -> None:
-        """Stop looking: the voice is over, or what it is has been decided."""
+        """End the looks: the voice is over, or is decided."""
         self._on_look = None
 
     def close(self) -> None:
@@ -108,7 +110,7 @@ class VoiceLooks:
         self._kept_open.close()
 
     def _look(self) -> None:
-        """Ask the last question that is due, unless one waits."""
+        """Send the last request that is due, unless one waits."""
         stream, on_look = self._kept_open.stream, self._on_look
         due = self._next
         while due < len(LOOKS_MS) and len(self._heard) >= self._bytes(BEFORE_MS + LOOKS_MS[due]):
@@ -124,13 +126,13 @@ class VoiceLooks:
     def _answered(
         self, answer: "asyncio.Future[EngineMessage]", on_look: Callable[[int, float], None], look: int
     ) -> None:
-        # A failure was reported to ``_kept_open``.
+        # The failure was reported to ``_kept_open``.
         if answer.cancelled() or answer.exception() is not None or self._on_look is not on_look:
             return
         try:
             log_odds = read_look(answer.result())
         except EngineError as error:
-            # An engine that answers something else is not asked again.
+            # An engine with an invalid answer is not used again.
             self.close()
             logger.warning(f"voices of a call are not looked at: {error}")
             return

@@ -1,8 +1,8 @@
 """Stream of an engine that a call can do without: it is opened again when it ends.
 
-In: an engine of the process. Out: its stream, or None while there is none, and one call of ``on_lost`` when a
-stream has failed. Owns one task, from a failure that may pass until there is a stream again or the engine
-says that there will be none; ``close`` ends it.
+Input: an engine of the process. Output: its stream, or None while there is none, and one call of ``on_lost``
+when a stream has failed. The object owns one task, from a temporary failure until a stream is open again or
+the engine reports a permanent failure; ``close`` cancels it.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ REOPEN_S = 2.0
 
 
 class ClosableStream(Protocol):
-    """Stream that is released."""
+    """Stream that can be released."""
 
     def close(self) -> None:
-        """Release it."""
+        """Release the stream."""
         ...
 
 
@@ -41,11 +41,11 @@ class StreamingEngine(Protocol[StreamT_co]):
 
 
 class ReopenedStream(Generic[StreamT]):
-    """The stream of one call.
+    """Reopened stream of one call.
 
     Args:
-        engine: shared by all calls, started and closed by its owner.
-        lost: what the call does without, for the log.
+        engine: shared by all calls; its owner starts and closes it.
+        lost: function that the call loses, for the log.
         on_lost: called when a stream has failed.
     """
 
@@ -57,14 +57,14 @@ class ReopenedStream(Generic[StreamT]):
         self.stream: StreamT | None = None
 
     async def open(self) -> None:
-        """Get a stream, or go without one."""
+        """Open a stream; log a failure and continue without one."""
         try:
             self.stream = await self._engine.open_stream(_ignore, self._on_failure)
         except EngineError as error:
             logger.warning(f"{self._lost} in this call: {error}")
 
     def close(self) -> None:
-        """Release the stream."""
+        """Release the stream, and stop reopening it."""
         if self._task is not None:
             self._task.cancel()
         stream, self.stream = self.stream, None
@@ -90,4 +90,4 @@ class ReopenedStream(Generic[StreamT]):
 
 
 def _ignore(_partial: Transcript) -> None:
-    """Take no partial result: only whole voices are asked about."""
+    """Ignore a partial result: only whole voices are sent."""

@@ -1,18 +1,18 @@
-"""A caller who says "stop" over the bot is heard by an engine that hears little else (``models.commands``).
+"""Spot commands such as "stop" over the bot with a small-vocabulary engine (``models.commands``).
 
-In: the caller's audio, and when a voice begins and ends over a reply. Out: one call of ``on_spotted`` for
-each such voice that is short enough, with what the engine made of it: a command or nothing, and how likely it
-wants the floor. What follows from it is barge-in's to decide. Nobody is listened to while the bot is silent:
+Inputs: the caller's audio, and when a voice begins and ends over a reply. Output: one call of ``on_spotted``
+for each such voice that is short enough, with the engine's result: a command or nothing, and the log odds
+that it wants the floor. Barge-in decides what follows. Voices are not examined while the bot is silent:
 "wait" is part of a turn then.
 
-What it costs: a copy of the voice's audio, and one search in another process for each voice over a reply that
-is as short as a command. The audio is kept here until the voice has ended and goes there in one piece, so a
+The cost is a copy of the voice's audio, and one search in another process for each voice over a reply that is
+as short as a command. The audio is kept here until the voice has ended and is sent in one piece. So a
 sentence over the bot costs no search and no message, and neither does a voice that was decided on before.
 
-Audio is only appended, the engine runs in a process of its own, and its results are futures on the loop.
-Slow: what comes when its words are answered changes nothing. Full or dead: its stream is over, which is
-logged; the call goes on with what the recogniser understands, and a task that this object owns opens another
-stream when the engine is there again.
+Audio is only appended, the engine runs in a process of its own, and its results are futures on the loop. When
+the engine is slow, a result that arrives after its words are answered changes nothing. When the engine is
+full or dead, its stream is over, which is logged. The call continues with the recogniser's words, and a task
+of this object opens another stream when the engine is available again.
 """
 
 import asyncio
@@ -24,19 +24,20 @@ from models.stt import Transcript
 from processors.turns.reopened_stream import ReopenedStream
 from runtime.utterances import UtteranceEngine, UtteranceStream
 
-# Audio before the voice was first heard, as the recogniser gets it: soft first sounds.
+# Audio before the detected beginning of the voice, for soft first sounds; the recogniser gets as much.
 BEFORE_MS = 250
-# Kept while nobody speaks: that, what voice activity needs to be sure, and as much again.
+# Audio kept while the caller is silent: the above, the voice that voice activity needs to be certain, and as
+# much again.
 KEPT_MS = 700
-# No command lasts longer, with the silence around it: what the engine takes for one at most, by default.
+# No command lasts longer, with the silence around it: the default of the engine's longest command.
 LONGEST_MS = 1_800
 
 
 class StopWords:
-    """The stop words of one call.
+    """Stop words of one call.
 
     Args:
-        engine: shared by all calls, started and closed by its owner.
+        engine: shared by all calls; its owner starts and closes it.
     """
 
     def __init__(self, engine: UtteranceEngine[Transcript]) -> None:
@@ -46,16 +47,16 @@ class StopWords:
         )
         self._kept: deque[bytes] = deque()
         self._kept_bytes = 0
-        # A voice over a reply is on, and its audio; none when it has become too long.
+        # A voice over a reply is being collected; its audio, longer than the limit once it is too long.
         self._is_open = False
         self._voice = bytearray()
 
     async def open(self) -> None:
-        """Get a stream. Without one no stop word is spotted."""
+        """Open a stream. Without one no stop word is spotted."""
         await self._kept_open.open()
 
     def hear(self, pcm: bytes) -> None:
-        """A piece of the caller's audio, 16-bit mono at the engine's rate."""
+        """Add a piece of the caller's audio, 16-bit mono at the engine's rate."""
         if self._kept_open.stream is None:
             return
         if self._is_open:
@@ -68,7 +69,7 @@ class StopWords:
             self._kept_bytes -= len(self._kept.popleft())
 
     def on_voice_started(self, voiced_ms: int) -> None:
-        """A voice over a reply began so long ago."""
+        """Begin to collect a voice over a reply that began ``voiced_ms`` ago."""
         if self._kept_open.stream is None:
             return
         heard = b"".join(self._kept)
@@ -77,10 +78,11 @@ class StopWords:
         self._voice += heard[max(0, len(heard) - self._bytes(BEFORE_MS + voiced_ms)) :]
 
     def on_voice_stopped(self, on_spotted: Callable[[Transcript], None] | None) -> bool:
-        """It ended: ``on_spotted`` is called on the loop with the command, or without text if it was none.
+        """End the voice; call ``on_spotted`` on the loop with the command, without text if there was none.
 
-        None: whether it was one does not matter any more. Returns whether there will be such a call, unless
-        the engine fails: not without a voice, and not for one that is too long for a command.
+        None discards the voice: its result does not matter any more. Returns True when the call will follow
+        unless the engine fails. It does not follow without a voice, or for one that is too long for a
+        command.
         """
         stream, voice, is_open = self._kept_open.stream, bytes(self._voice), self._is_open
         self._forget()
@@ -88,7 +90,7 @@ class StopWords:
             return False
 
         def spotted(final: asyncio.Future[Transcript]) -> None:
-            # A failure was reported to ``_kept_open``.
+            # The failure was reported to ``_kept_open``.
             if not final.cancelled() and final.exception() is None:
                 on_spotted(final.result())
 

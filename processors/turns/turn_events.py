@@ -1,7 +1,7 @@
-"""Publishes what Pipecat's aggregators and transports report through their event handlers.
+"""Publish the events of Pipecat's aggregators and transports as typed events of the call.
 
 Pipecat runs each handler in a task of its own. One handler for each of its events publishes the typed event
-and then has ``flush`` hand on the frames that subscribers left for the pipeline.
+and then has ``flush`` push the frames that subscribers left for the pipeline.
 """
 
 from collections.abc import Awaitable, Callable
@@ -51,7 +51,7 @@ def publish_turns(events: CallEvents, user: LLMUserAggregator, flush: Flush) -> 
 
 
 def publish_service_turns(events: CallEvents, user: LLMUserAggregator, flush: Flush) -> None:
-    """Publish the caller's turns as a realtime service makes them: their words come when they come."""
+    """Publish the caller's turns as a realtime service makes them: the words arrive separately."""
 
     @user.event_handler("on_user_turn_started")
     async def on_started(_aggregator: Any, _strategy: Any) -> None:

@@ -1,20 +1,20 @@
-"""Who answered a call that we placed, in its pipeline: Pipecat's detector, and what it leaves to us.
+"""Answering-machine detection in the pipeline of an outbound call: Pipecat's detector with our own decisions.
 
     transport.input -> (ear) -> ... STT -> ... -> (detector) -> user turns -> ... commit gate -> (hold)
         -> LLM -> TTS -> (gate) -> transport.output
 
-The detector asks a classifier about all that was heard, and decides when the other side has been quiet for
+The detector has a classifier judge the whole transcript, and decides when the other side has been quiet for
 ``decide_ms``. The classifier is the deployment's language model where it can judge, and ``RulesClassifier``
-otherwise and behind it. Until it is decided nothing is said: the hold keeps the caller's turns from the model
-(they are in the session), the gate what is said nevertheless. Then ``turn_taking.voicemail`` says what
-follows:
+otherwise and as its fallback. Until the decision nothing is said: the hold keeps the caller's turns from the
+model (they are in the session), and the gate keeps any other speech. Then ``turn_taking.voicemail`` decides
+what follows:
 
 * a person is greeted, or, where the bot has no greeting, answered
-* nobody speaks: the same, and the detector goes on
-* a machine: what was to be said is dropped, nothing that it says reaches the conversation, and the message is
-  said when its greeting is over; the call ends in good order behind it
+* a silent line is treated in the same way, and the detector continues
+* for a machine the pending speech is dropped, none of its words reach the conversation, and the message is
+  said when its greeting is over; the call ends in good order after it
 
-Owns no task: ``run`` is one that its caller owns. What it is told never blocks.
+The object owns no task: ``run`` is one that its caller owns. Event handlers never block.
 """
 
 import asyncio
@@ -69,12 +69,12 @@ from turn_taking.voicemail import BEEP, AnswerScreen, Event, State, VoicemailSet
 Say = Callable[[Frame], Awaitable[None]]
 PERSON, MACHINE, NOBODY = "person", "voicemail", "nobody"
 _MACHINE, _PERSON = "voicemail", "conversation"
-# Of a frame that the detector is to read, and nobody else.
+# Marks a frame that only the detector may read.
 _EVIDENCE = FrameFact[bool]("evidence")
 
 
 class RulesClassifier(ClassifierAnswers, BaseClassifier):
-    """Answers the detector's question by rules; no model, no wait."""
+    """Classifier that answers the detector's question by rules; no model, no wait."""
 
     async def answer(
         self, state: str | dict[str, Any] | list[Any], questions: Mapping[str, ClassifierQuestion]
@@ -93,11 +93,11 @@ class RulesClassifier(ClassifierAnswers, BaseClassifier):
 
 
 class ModelClassifier(ClassifierAnswers, BaseClassifier):
-    """Asks a language model, and rules where it fails or takes too long.
+    """Classifier that asks a language model, and falls back to rules where it fails or takes too long.
 
     Args:
-        model: ended with this.
-        answer_ms: it may take so long.
+        model: the language model; cleaned up with this object.
+        answer_ms: longest time for its answer.
     """
 
     def __init__(self, model: LLMService[Any], *, answer_ms: int) -> None:
@@ -112,7 +112,7 @@ class ModelClassifier(ClassifierAnswers, BaseClassifier):
         try:
             return await self._asking.ask(state, questions)
         except ClassifierError as error:
-            # The cause names the fault; its text may hold what was said.
+            # The cause names the fault; its text may contain the transcript.
             fault = type(error.__cause__ or error).__name__
             logger.warning(f"{self}: rules judge in place of the model: {fault}")
             return await self._rules.ask(state, questions)
@@ -123,7 +123,7 @@ class ModelClassifier(ClassifierAnswers, BaseClassifier):
 
 
 class _Detector(VoicemailDetector):
-    """Pipecat's, which also reads what is no speech of anybody."""
+    """Pipecat's detector, which also reads evidence that is not speech."""
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
         if not _EVIDENCE.is_on(frame):
@@ -131,7 +131,7 @@ class _Detector(VoicemailDetector):
 
 
 class QuestionHold(FrameProcessor):
-    """Keeps questions from the model while ``holds``; the newest one is kept."""
+    """Processor that keeps questions from the model while ``holds``; the newest one is kept."""
 
     def __init__(self) -> None:
         super().__init__(enable_direct_mode=True)
@@ -146,7 +146,7 @@ class QuestionHold(FrameProcessor):
         await self.push_frame(frame, direction)
 
     async def release(self, *, asks: bool) -> None:
-        """Hold no more; ``asks``: what was kept is asked."""
+        """Stop holding; with ``asks`` the kept question goes to the model."""
         self.holds = False
         kept, self._kept = self._kept, None
         if asks and kept is not None:
@@ -154,21 +154,21 @@ class QuestionHold(FrameProcessor):
 
 
 class VoicemailScreen:
-    """Of one call.
+    """Answering-machine detection of one call.
 
     Args:
-        settings: see the model.
+        settings: waits and the message.
         classifier: None for rules.
-        greeting: what a person is told first; empty: their first turn is answered.
-        rate_hz: of the caller's audio.
-        events: of the call. Who answered is published, once for each that it is taken for.
-        clock: for tests.
+        greeting: first speech to a person; None: their first turn is answered.
+        rate_hz: sample rate of the caller's audio.
+        events: events of the call. The answerer is published, once for each decision.
+        clock: None for the clock of the loop; tests pass another.
 
     Attributes:
-        ear: for directly behind the transport.
-        detector: for behind the recogniser.
-        hold: for behind the commit gate.
-        gate: for behind the voice.
+        ear: processor for the place directly after the transport.
+        detector: processor for the place after the recogniser.
+        hold: processor for the place after the commit gate.
+        gate: processor for the place after the voice.
     """
 
     def __init__(
@@ -187,13 +187,13 @@ class VoicemailScreen:
         self._clock: Clock = clock or LoopClock()
         self._screen = AnswerScreen(settings)
         self._beeps = BeepDetector(rate_hz)
-        # What has happened, in order; None is a beep. A call has a handful of them.
+        # Events in order; None is a beep. A call has a handful of them.
         self._decided: asyncio.Queue[Event | None] = asyncio.Queue()
         self._wake = asyncio.Event()
-        # The detector's own gate has no opening for a call on which nobody speaks.
+        # The detector's own gate has no opening for a call on which neither side speaks.
         self._opens, self._drops = EventNotifier(), EventNotifier()
         self.ear = NoticeTap(self._listen)
-        # It says when its verdict is in; when the message is said is not its decision.
+        # It reports its verdict at once; when the message is said is decided here.
         self.detector = _Detector(
             classifier=classifier or RulesClassifier(),
             voicemail_response_delay=0.0,
@@ -214,7 +214,7 @@ class VoicemailScreen:
             self._tell(Event.MACHINE)
 
     def begin(self) -> None:
-        """Publish that nothing may be said until it is known who answered."""
+        """Publish that nothing may be said until the answerer is known."""
         self._events.publish(WaitBegan(self._events.now_ms(), Wait.SCREENING))
 
     def _on_caller_joined(self, _event: CallerJoined) -> None:
@@ -234,7 +234,7 @@ class VoicemailScreen:
         if by == MACHINE:
             left = "a message" if self._settings.message is not None else "no message"
             self._events.publish(CallEnding(now_ms, MACHINE, f"a machine answered and was left {left}"))
-        # A machine is told its message by the screen, and nothing else.
+        # For a machine only this object speaks, so the wait does not end.
         waits = WaitBegan if by == MACHINE else WaitEnded
         self._events.publish(waits(now_ms, Wait.SCREENING))
 
@@ -253,12 +253,12 @@ class VoicemailScreen:
         if self._settings.message is not None:
             message = TTSSpeakFrame(self._settings.message, append_to_context=True)
             message.interruptible = False
-            # From behind the detector, which lets nothing else pass any more.
+            # Pushed from the detector, which lets no other frame pass any more.
             await self.detector.push_frame(message)
         await say(EndFrame())
 
     async def _next(self) -> Event:
-        """What happens next."""
+        """Wait for the next event."""
         while True:
             while not self._decided.empty():
                 event = self._decided.get_nowait()
@@ -279,7 +279,7 @@ class VoicemailScreen:
         if state is State.MACHINE:
             logger.info("a machine has answered the call")
             await self._drops.notify()
-            # Behind a person who turned out to be a machine nothing is held any more.
+            # After a person who turned out to be a machine nothing is held any more.
             self.hold.holds = True
             self._publish_answer(MACHINE)
         elif state is State.NOBODY or (state is State.PERSON and was is State.LISTENING):
@@ -296,7 +296,7 @@ class VoicemailScreen:
         self._wake.set()
 
     def _listen(self, frame: Frame) -> None:
-        """The caller's audio, as the line brings it: what cleans it up takes a steady tone for noise."""
+        """Search the caller's raw audio for beeps: noise suppression takes a steady tone for noise."""
         if not isinstance(frame, InputAudioRawFrame) or self._screen.state in (State.PERSON, State.DONE):
             return
         for beep in self._beeps.feed(pcm16_to_float(frame.audio)):
@@ -305,7 +305,7 @@ class VoicemailScreen:
             self._tell(None)
 
     async def _show_beep(self) -> None:
-        """The detector is to read that there was a beep."""
+        """Show the detector that there was a beep."""
         evidence = TranscriptionFrame(BEEP, "", "")
         _EVIDENCE.put(evidence, True)
         await self.detector.queue_frame(evidence)

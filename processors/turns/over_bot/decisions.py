@@ -1,7 +1,7 @@
-"""Publishes the decisions of the barge-in machine and sets the bot's volume; queues what has to wait.
+"""Publish the decisions of the barge-in machine and set the bot's volume; queue decisions that need the task.
 
-The queue is read by the task of the start strategy, which owns it. It holds what the machine decided inside
-of one event and is emptied with the next step of the task; it has no other bound.
+The task of the start strategy owns the queue and reads it. It holds the decisions made while one event is
+handled, and is emptied with the next step of the task; it has no other bound.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume
 
 
 class DecisionQueue:
-    """The decisions of one call.
+    """Decisions of one call.
 
     Args:
-        events: of the call.
-        set_gain_db: the bot's volume; must not block.
-        name: of the strategy, for the log.
+        events: events of the call.
+        set_gain_db: sets the bot's volume; must not block.
+        name: name of the strategy, for the log.
 
     Attributes:
         news: set when the task has to look again.
@@ -40,7 +40,7 @@ class DecisionQueue:
         return not self._waiting
 
     def note(self, decision: Decision | None) -> None:
-        """Take what is decided where nothing can wait: the volume at once, the rest in the task."""
+        """Accept a decision where nothing may wait: set the volume at once, leave the rest to the task."""
         if isinstance(decision, (Duck, Restore)):
             self.change_volume(decision)
         elif decision is not None:
@@ -48,17 +48,17 @@ class DecisionQueue:
         self.news.set()
 
     def drain(self) -> Iterator[Decision]:
-        """Take the decisions that wait, with those that come meanwhile."""
+        """Yield the waiting decisions, including those that arrive meanwhile."""
         while self._waiting:
             yield self._waiting.popleft()
 
     def change_volume(self, decision: Duck | Restore) -> None:
-        """Set the bot's volume as was decided."""
+        """Set the bot's volume according to a decision, and publish it."""
         self.publish(decision)
         self._set_gain_db(decision.gain_db if isinstance(decision, Duck) else 0.0)
 
     def raise_volume(self) -> None:
-        """Set the full volume, which the next reply has whatever was decided about the last."""
+        """Restore the full volume, which the next reply has whatever was decided about the last."""
         self._set_gain_db(0.0)
 
     def publish(self, decision: Decision) -> None:

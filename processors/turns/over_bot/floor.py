@@ -1,13 +1,13 @@
-"""Carries out what was decided about the caller's turn and the bot's reply.
+"""Carry out the decisions about the caller's turn and the bot's reply.
 
-One flush: a turn that starts has the user aggregator broadcast Pipecat's ``InterruptionFrame``, and each
-holder of pending output drops its own. Nothing else here drops anything.
+There is one way to flush: a turn that starts has the user aggregator broadcast Pipecat's
+``InterruptionFrame``, and each holder of pending output drops its own. Nothing else here drops anything.
 
-Words over a reply are in the aggregator already when it is known what they are. Those that were not meant
+Words over a reply are in the aggregator already when their meaning is known. Words that were not meant
 ("mhm") are taken back there, in the endpointer and in perception, so that they neither begin a turn nor stand
-in the next one. A turn that began over a reply and has none but such words ends without an answer.
+in the next one. A turn that began over a reply and has only such words ends without an answer.
 
-Nothing waits here but for the books of a reply that was just cut (``replies.BOOKS_MS``).
+The only wait here is for the record of a reply that was just cut (``replies.BOOKS_MS``).
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -34,20 +34,20 @@ RECORDED_MS = 30
 
 
 class CallerFloor:
-    """Steps that are taken in one call.
+    """Executor of the decisions of one call.
 
     Args:
         door: begins turns, takes words back and pushes frames. It may be a weak reference: its owner owns
             this object.
-        machine: the interruptions of this call.
-        events: of the call.
-        endpoint: what ends the turns that begin here.
+        machine: barge-in state machine of this call.
+        events: events of the call.
+        endpoint: ends the turns that begin here.
         interrupt: interrupts the bot inside of an open turn.
-        decisions: where decisions go.
-        turn: the caller's.
-        voice: the caller's.
-        words: the caller's.
-        replies: the bot's.
+        decisions: queue of decisions.
+        turn: turn of the caller.
+        voice: voice of the caller.
+        words: words of the caller.
+        replies: replies of the bot.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class CallerFloor:
         self._voice = voice
         self._words = words
         self._replies = replies
-        # The final words that are being looked at.
+        # The final words that are being judged.
         self._judged: TranscriptionFrame | None = None
 
     # Decisions.
 
     async def carry_out(self, decision: Decision | None) -> None:
-        """Do what was decided."""
+        """Carry out a decision."""
         match decision:
             case Duck():
                 self._decisions.change_volume(decision)
@@ -98,7 +98,7 @@ class CallerFloor:
         self._replies.take_cut(cut)
         if not self._turn.is_open:
             if self._words.replaces_guess:
-                # Nothing is to end the turn with them before the command is said.
+                # The words must not end the turn before the command is in it.
                 await self._endpoint.forget()
             await self._door.trigger_user_turn_started()
         else:
@@ -107,7 +107,7 @@ class CallerFloor:
             await self._endpoint.take_up()
 
     async def _say_rest(self, resume: Resume) -> None:
-        """The cut was for nothing: say what it took, or have it answered again."""
+        """Resume after an interruption for nothing: say the rest, or have the turn answered again."""
         self._decisions.publish(resume)
         self._replies.announce_rest()
         await self._replies.wait_for_books(resume.reply_id)
@@ -122,15 +122,15 @@ class CallerFloor:
     async def take_up_cut(self) -> None:
         """Take up the turn of a cut that no words led to.
 
-        Nothing else asks for the end of a turn whose words were there before it, unless a command is about to
-        take their place. It may be due at once, and the reply that it cut stands before it.
+        Nothing else requests the end of a turn whose words were there before it, unless a command is about to
+        replace them. The end may be due at once, and the record of the reply that it cut must precede it.
         """
         await self._replies.wait_for_books(self._replies.cut_id)
         await self._events.wait_for(BotTurnEnded, within_ms=RECORDED_MS)
         if self._words.command is None:
             await self._endpoint.take_up()
 
-    # The turn.
+    # Turns.
 
     async def give(self) -> None:
         """Begin the caller's turn when they speak, or have spoken, and the bot does not."""
@@ -166,7 +166,7 @@ class CallerFloor:
             self._judged = None
 
     async def take_final(self, frame: TranscriptionFrame) -> None:
-        """Do what follows from final words that the machine has judged."""
+        """Act on final words that the machine has judged."""
         self._words.note_final()
         if self._words.is_guess_at_command():
             NOT_MEANT.put(frame, True)
@@ -175,7 +175,7 @@ class CallerFloor:
             await self._do(self._words.judge_final())
 
     async def settle_words(self) -> None:
-        """Do what follows for words that waited for the spotter."""
+        """Act on words that waited for the spotter."""
         outcome = self._words.settle()
         if outcome is WordsOutcome.HOLD:
             await self.say_command()
@@ -202,7 +202,7 @@ class CallerFloor:
                 pass
 
     async def say_command(self) -> None:
-        """Have the command stand in the turn as its words: otherwise it would end without any."""
+        """Put the command into the turn as its words: otherwise the turn would end without any."""
         command = self._words.take_command()
         if command is None:
             return
@@ -213,11 +213,11 @@ class CallerFloor:
         )
 
     async def take_back(self) -> None:
-        """Take back what was understood since the last turn: it was not meant."""
+        """Take back the words since the last turn: they were not meant."""
         if self._turn.has_held_words or self._machine.holds_words:
             return
         if self._judged is not None:
-            # The stop strategy is shown them next.
+            # The stop strategy receives the frame next.
             NOT_MEANT.put(self._judged, True)
         await self._door.trigger_reset_aggregation()
         self._events.publish(WordsDiscarded(self._events.now_ms()))

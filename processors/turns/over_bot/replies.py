@@ -1,10 +1,11 @@
-"""Follows the bot's replies for barge-in: what is on its way, what is heard, and what a cut took.
+"""Follow the bot's replies for barge-in: announced and heard replies, and the part that a cut took.
 
-In: what becomes of every reply, and that an answer is owed, as events. Out: what the machine has to know of
-it, and the frames that say on what was cut for nothing.
+Inputs, as events: the progress of every reply, and that an answer is owed. Outputs: the facts that the
+machine needs, and the frames that resume a reply that was cut for nothing.
 
-What is said then: the words that are known and were not heard, from the exact word. Where the model had not
-written its answer to the end, or not begun, it is asked again: its context says what was heard.
+The resumed text is the part that is known and was not heard, from the exact word. Where the model had not
+written its answer to the end, or not begun, it is requested again: its context contains the part that was
+heard.
 """
 
 import asyncio
@@ -34,18 +35,18 @@ from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_table import Cut, State
 from turn_taking.utterances import asks
 
-# An interruption has passed the output, where it is known what was heard, within a few milliseconds.
+# An interruption has passed the output, where the heard part is known, within a few milliseconds.
 BOOKS_MS = 500
 
 
 class BotReplies:
-    """The replies of one call.
+    """Replies of one call.
 
     Args:
-        machine: the interruptions of this call.
-        events: of the call.
-        decisions: where decisions go.
-        clock: of the event loop.
+        machine: barge-in state machine of this call.
+        events: events of the call.
+        decisions: destination of decisions.
+        clock: clock of the event loop.
 
     Attributes:
         cut_id: the reply of the last cut.
@@ -55,14 +56,14 @@ class BotReplies:
         self._machine = machine
         self._decisions = decisions
         self._clock = clock
-        # The replies that are not over, by whether they are protected; those that the model still writes.
+        # Replies that are not over, with their protection; replies that the model still writes.
         self._open: dict[str, bool] = {}
         self._unwritten: set[str] = set()
-        # The caller waits for an answer, and tools run on whose results one follows: both may be.
+        # The caller waits for an answer; tools run whose results an answer follows. Both may hold.
         self._is_awaited = self._follows_tools = False
         self._names = 0
         self._answer_id = self._rest_id = ""
-        # Of the last cut: what became of all that it met, and whether an answer was lost.
+        # For the last cut: the final state of all replies that it met, and whether an answer was lost.
         self.cut_id: str | None = None
         self._lost: list[HeardReply] = []
         self._lost_answer = False
@@ -78,10 +79,10 @@ class BotReplies:
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
         events.subscribe(ReplyFinished, self._on_reply_finished)
 
-    # What a cut takes.
+    # Effects of a cut.
 
     def take_cut(self, cut: Cut) -> None:
-        """Begin the books of a cut."""
+        """Begin the record of a cut."""
         self.cut_id = cut.reply_id
         if cut.reply_id is None or cut.reply_id != self._rest_id:
             # Otherwise the rest of the reply before was cut when nothing of it was on its way yet.
@@ -90,7 +91,7 @@ class BotReplies:
         self._books.clear()
 
     async def wait_for_books(self, reply_id: str | None) -> None:
-        """Return when it is known how far a reply was heard, or does not become known."""
+        """Return when the heard part of a reply is known, or will not become known."""
         with suppress(TimeoutError):
             async with asyncio.timeout(BOOKS_MS / 1000):
                 while reply_id in self._open:
@@ -103,22 +104,22 @@ class BotReplies:
         self._machine.on_reply(self._clock.now_ms(), self._rest_id)
 
     def rest(self) -> Sequence[Frame]:
-        """Return what says the rest; nothing is left of a reply where that is empty."""
+        """Return the frames that say the rest; empty when nothing of a reply is left."""
         unheard = [reply for reply in self._lost if reply.truncated and reply.unheard]
         if self._lost_answer:
             return [LLMRunFrame()]
-        # A phrase that passed the time is not said again where an answer is.
+        # A filler is not repeated where an answer is.
         said = [reply for reply in unheard if reply.in_context] or unheard
         return [TTSSpeakFrame(reply.unheard, append_to_context=reply.in_context) for reply in said]
 
     def drop_rest(self) -> None:
-        """Take that the rest does not come."""
+        """Note that the rest does not come."""
         self._decisions.note(self._machine.on_bot_stopped(self._clock.now_ms(), self._rest_id))
 
     def _is_rest_left(self) -> bool:
         return self._lost_answer or any(reply.truncated and reply.unheard for reply in self._lost)
 
-    # What the bot does.
+    # Events of the bot.
 
     def _on_wait_began(self, event: WaitBegan) -> None:
         if event.reason is Wait.ANSWER:
@@ -133,7 +134,7 @@ class BotReplies:
             self._announce_next()
 
     def _on_tools_called(self, _event: ToolsCalled) -> None:
-        """The answer follows tools that run now, whatever was said before them."""
+        """Announce the answer that follows tools that run now, whatever was said before them."""
         self._follows_tools = True
         if not self._is_awaited:
             self._answer_id = self._new_id("answer")
@@ -166,7 +167,7 @@ class BotReplies:
         now_ms, reply_id = self._clock.now_ms(), event.reply_id
         protected = self._open.setdefault(reply_id, False)
         if not self._machine.is_ducked:
-            # What an interruption left of a duck ends with the reply that it ended.
+            # A duck that was left over from an interruption ends with the reply.
             self._decisions.raise_volume()
         self._decisions.note(self._machine.on_bot_started(now_ms, reply_id, protected=protected))
         if self._is_owed:
@@ -185,14 +186,14 @@ class BotReplies:
         self._unwritten.discard(reply_id)
         if not reply.truncated and asks(reply.text):
             self._machine.on_question(now_ms)
-        # The rest of it may be waited for already.
+        # The rest of it may be awaited already.
         if self._machine.state is State.CUT or reply_id == self.cut_id:
             self._book(reply)
         self._decisions.note(self._machine.on_bot_stopped(now_ms, reply_id))
         self._announce_next()
 
     def _book(self, reply: HeardReply) -> None:
-        """Record what became of a reply that a cut met."""
+        """Record the final state of a reply that a cut met."""
         self._lost.append(reply)
         if self.cut_id is not None:
             last_word = reply.mark.last_word if reply.reply_id == self.cut_id else -1
@@ -200,7 +201,7 @@ class BotReplies:
         self._books.set()
 
     def _announce_next(self) -> None:
-        """A reply is over: another one may be on its way that the machine has lost sight of."""
+        """Announce another reply that the machine does not track, now that one is over."""
         if self._machine.state is not State.LISTENING:
             return
         now_ms = self._clock.now_ms()

@@ -1,4 +1,4 @@
-"""The caller's turn as barge-in sees it."""
+"""State of the caller's turn, from the viewpoint of barge-in."""
 
 from enum import Enum
 
@@ -7,10 +7,10 @@ class TurnPhase(Enum):
     """State of the caller's turn."""
 
     CLOSED = "closed"
-    # Words that were meant came over a reply that may not be interrupted: a turn when it is over.
+    # Words that were meant came over a reply that may not be interrupted: a turn begins when it is over.
     HELD = "held"
     OPEN = "open"
-    # Open, and no words of it were meant after all.
+    # Open, and none of its words were meant after all.
     VOID = "void"
 
 
@@ -18,9 +18,9 @@ class TurnOverBot:
     """The turn of one caller.
 
     Attributes:
-        phase: whether there is one.
-        began_over_reply: a voice over a reply began it.
-        has_words: it has words that were meant.
+        phase: the current state.
+        began_over_reply: True when a voice over a reply began it.
+        has_words: True when it has words that were meant.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class TurnOverBot:
 
     @property
     def is_void(self) -> bool:
-        """Return whether the open turn is for nothing."""
+        """Return whether the open turn is void."""
         return self.phase is TurnPhase.VOID
 
     @property
@@ -57,16 +57,16 @@ class TurnOverBot:
             self.phase = TurnPhase.CLOSED
 
     def hold_words(self) -> None:
-        """Keep words for a turn to come."""
+        """Hold words for a turn to come."""
         if self.phase is TurnPhase.CLOSED:
             self.phase = TurnPhase.HELD
 
     def void(self) -> None:
-        """Take that the open turn is for nothing."""
+        """Mark the open turn as void."""
         if self.is_open:
             self.phase = TurnPhase.VOID
 
     def take_up(self) -> None:
-        """Take that the open turn is one after all."""
+        """Mark the open turn as valid after all."""
         if self.is_open:
             self.phase = TurnPhase.OPEN

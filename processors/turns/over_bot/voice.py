@@ -1,7 +1,7 @@
-"""Measures the caller's voice for barge-in: how loud it is, whose it is, and what engines make of it.
+"""Measure the caller's voice for barge-in: its level, its origin, and the engines' results about it.
 
-In: the beginning and end of a voice, as the start strategy is shown them; its first sign and its pauses, as
-events; its level and its audio, as voice activity has judged it. Out: what the machine has to know of it.
+Inputs: the beginning and end of a voice, from the start strategy; its first sign and its pauses, as events;
+its level and its audio, as voice activity has judged them. Output: the facts that the machine needs about it.
 """
 
 from collections.abc import Callable
@@ -18,15 +18,15 @@ from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_table import Decision, State
 from turn_taking.usual_level import UsualLevel
 
-# A voice lasts as long as its audio does. When voice activity is behind by more than a window and a frame, a
-# voice that has ended long ago may look as if it went on: its verdict waits, but no longer than this.
+# A voice lasts as long as its audio does. When voice activity is late by more than a window and a frame, a
+# voice that ended long ago may seem to continue: the decision about it waits, but no longer than this.
 AUDIO_LATE_MS = 60
 AUDIO_WAIT_MS = 500
 LATE_LOOK_MS = 20
-# The check for the bot's own voice looks back as far (``SelfVoiceSettings.look_ms``): sooner it would judge
-# what was heard before the voice.
+# The check for the bot's own voice looks back as far (``SelfVoiceSettings.look_ms``): earlier it would judge
+# sound from before the voice.
 OWN_VOICE_MS = 320
-# For so long after a reply its echo may still be heard.
+# For so long after a reply its echo may still be audible.
 ECHO_OVER_MS = 200
 
 
@@ -34,21 +34,22 @@ class VoiceOverBot:
     """The caller's voice in one call.
 
     Args:
-        machine: the interruptions of this call.
-        events: of the call.
-        decisions: where decisions go.
-        clock: of the event loop.
-        heard_ms: how much of the caller's audio voice activity has judged; None takes it for in time.
-        level_db: how loud the present voice has been so far, dBFS; None where it is not measured.
-        is_own: whether what was heard last is the bot's own voice; None when that is not known.
-        are_own: whether words are what the bot said a moment ago.
-        stop_words: listens for them in voices over a reply.
-        looks: looks at the beginnings of voices over a reply.
+        machine: barge-in state machine of this call.
+        events: events of the call.
+        decisions: destination of decisions.
+        clock: clock of the event loop.
+        heard_ms: returns how much of the caller's audio voice activity has judged; None: it counts as never
+            late.
+        level_db: returns the level of the present voice so far, dBFS; None where it is not measured.
+        is_own: returns whether the last sound is the bot's own voice; None when that is not known.
+        are_own: returns whether words are the bot's own of a moment ago.
+        stop_words: spots commands in voices over a reply.
+        looks: takes early looks at voices over a reply.
 
     Attributes:
-        is_on: the caller speaks.
+        is_on: True while the caller speaks.
         stopped_ms: when voice activity reported the last end.
-        over_reply: the last voice began while a reply was on, in a turn that is open or to come.
+        over_reply: True when the last voice began during a reply, in a turn that is open or to come.
     """
 
     def __init__(
@@ -79,13 +80,12 @@ class VoiceOverBot:
         self.stopped_ms = self._started_ms = 0
         # A reply was heard while the present voice was on: its level may be the bot's.
         self._met_reply = False
-        # When the last reply was over.
+        # End of the last reply.
         self._over_ms = 0
-        # When the present voice was noticed, and how much had been heard by then; the verdict about it is not
-        # due before.
+        # Time at which the present voice was noticed, and the length of the audio judged by then.
         self._noticed_ms = (0, 0)
         self._not_before_ms = 0
-        # The next look for the bot's own voice.
+        # Time of the next check for the bot's own voice.
         self._look_ms: int | None = None
         events.subscribe(VoiceSuspected, self._on_voice_suspected)
         events.subscribe(VoicePaused, self._on_voice_paused)
@@ -94,7 +94,7 @@ class VoiceOverBot:
 
     @property
     def meets_reply(self) -> bool:
-        """Return whether a reply is on, on its way, or about to be said on."""
+        """Return whether a reply is current, announced, or about to be resumed."""
         return self._machine.state is not State.LISTENING
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class VoiceOverBot:
             self._looks.close()
 
     def begin(self, voiced_ms: int) -> Decision | None:
-        """Take that a voice began so long ago, and return what is decided."""
+        """Register a voice that began ``voiced_ms`` ago, and return the decision."""
         now_ms = self._clock.now_ms()
         self._follow_audio()
         self.is_on = True
@@ -118,17 +118,18 @@ class VoiceOverBot:
         return self._machine.on_voice_started(now_ms, voiced_ms=voiced_ms)
 
     def look_at_beginning(self, voiced_ms: int) -> None:
-        """Measure a voice that has begun, when what that led to is done."""
+        """Measure a voice that has begun, after its first decision was carried out."""
         self.tell_level()
         if self._looks is not None and self._machine.state is State.ARMED:
             self._looks.on_voice_started(voiced_ms, partial(self._on_look, self._machine.voice_number))
 
     def end(self, silence_ms: int, on_spotted: Callable[[int, int, Transcript], None]) -> Decision | None:
-        """Take that the voice fell silent so long ago, and return what is decided.
+        """Register that the voice fell silent ``silence_ms`` ago, and return the decision.
 
         Args:
             silence_ms: how long it has been silent.
-            on_spotted: called with the number of the voice, when its end was reported, and what was spotted.
+            on_spotted: called with the number of the voice, when its end was reported, and the spotter's
+                result.
         """
         self._look_ms = None
         if self._looks is not None:
@@ -136,21 +137,22 @@ class VoiceOverBot:
         self.is_on, self.stopped_ms = False, self._clock.now_ms()
         self.tell_level(learns_of_ms=self.stopped_ms - silence_ms - self._started_ms)
         if self._stop_words is not None:
-            # Nothing is to be stopped any more where the caller has the floor.
+            # Where the caller has the floor there is nothing left to stop.
             spotted = partial(on_spotted, self._machine.voice_number, self.stopped_ms)
             if self._stop_words.on_voice_stopped(spotted if self.meets_reply else None):
                 self._machine.on_spotting()
         return self._machine.on_voice_stopped(self._clock.now_ms(), silence_ms=silence_ms)
 
     def end_turn(self) -> None:
-        """Take that the caller's turn is over: the words that come are of no voice over a reply."""
+        """Note that the caller's turn is over: coming words belong to no voice over a reply."""
         self.over_reply = False
 
     def tell_level(self, *, learns_of_ms: int | None = None) -> None:
-        """Tell the machine how loud the voice is, relative to the caller's usual one.
+        """Report the level of the voice to the machine, relative to the caller's usual one.
 
         Args:
-            learns_of_ms: the voice has ended and was so long: the usual level is learnt from it.
+            learns_of_ms: length of a voice that has ended, from which the usual level is learnt; None while
+                it is on.
         """
         level_db = self._level_db() if self._level_db is not None else None
         if level_db is None:
@@ -159,7 +161,7 @@ class VoiceOverBot:
         if beside_db is not None:
             decision = self._machine.on_level(self._clock.now_ms(), beside_db)
             if decision is not None:
-                # Nothing that the task of the deadlines asks for may wake it.
+                # Only with a decision: the task of the deadlines calls this too, and must not wake itself.
                 self._decisions.note(decision)
         is_alone = not self._met_reply and self._started_ms - self._over_ms > ECHO_OVER_MS
         if learns_of_ms is not None and is_alone:
@@ -169,17 +171,17 @@ class VoiceOverBot:
         """Return whether words that came over a reply are the reply's."""
         return self.over_reply and self._are_own is not None and self._are_own(text)
 
-    # Time.
+    # Deadlines.
 
     def dues_ms(self) -> list[int]:
-        """Return when a deadline of the machine or a look is due."""
+        """Return when a deadline of the machine or a check is due."""
         due_ms = self._machine.next_deadline_ms()
         if due_ms is not None:
             due_ms = max(due_ms, self._not_before_ms)
         return [due for due in (due_ms, self._look_ms) if due is not None]
 
     def look_for_own(self, now_ms: int) -> Decision | None:
-        """Look whether the voice is the bot's own if that is due, and return what is decided."""
+        """Check whether the voice is the bot's own if that is due, and return the decision."""
         if self._look_ms is None or now_ms < self._look_ms:
             return None
         self._look_ms = now_ms + OWN_VOICE_MS
@@ -187,7 +189,7 @@ class VoiceOverBot:
         return self._machine.on_self_voice(now_ms, own=own) if own is not None else None
 
     def keep_deadline(self, now_ms: int) -> Decision | None:
-        """Return what is decided because it is due, unless the audio is late."""
+        """Return the decision that is due, unless the audio is late."""
         return None if self._is_audio_late(now_ms) else self._machine.on_deadline(now_ms)
 
     def _follow_audio(self) -> None:
@@ -221,7 +223,7 @@ class VoiceOverBot:
         self._over_ms = self._clock.now_ms()
 
     def _on_look(self, voice: int, look: int, log_odds: float) -> None:
-        """The beginning of a voice sounds so; the cut that may follow is the task's."""
+        """Handle the result of an early look; the task carries out the cut that may follow."""
         self.tell_level()
         self._decisions.note(self._machine.on_look(self._clock.now_ms(), look, log_odds, voice=voice))
         if self._looks is not None and self._machine.state is not State.ARMED:

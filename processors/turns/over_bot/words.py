@@ -1,7 +1,7 @@
-"""Judges what final words and spotted commands mean for the caller's turn; carries nothing out.
+"""Judge what final words and spotted commands mean for the caller's turn; carry nothing out.
 
-In: what the machine made of final words, and of a voice that was listened to once more. Out: what becomes of
-them (``WordsOutcome``), which the floor carries out, and the command that stands in the turn for a guess.
+Inputs: the machine's result for final words, and the spotter's for a voice. Output: the outcome for the words
+(``WordsOutcome``), which the floor carries out, and the command that replaces a guess in the turn.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from processors.turns.over_bot.voice import VoiceOverBot
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_table import Cut, State
 
-# What is spotted so long after the end of its voice stops nothing any more.
+# A command that is spotted so long after the end of its voice has no effect.
 COMMAND_LATE_MS = 1_500
 
 
@@ -29,7 +29,7 @@ class WordsOutcome(Enum):
     TAKE_BACK = "not meant"
     ABANDON = "not meant, and the turn had no others"
     HOLD = "meant, over a reply that may not be interrupted"
-    # A turn begins with them.
+    # A turn begins with these.
     BEGIN = "meant"
     BEGIN_IDLE = "nothing but a sound"
     BEGIN_LATE = "of the turn before, and late"
@@ -41,8 +41,8 @@ class SpottedCommand:
 
     Attributes:
         text: the command.
-        due_ms: until when the recogniser's words of the same voice are waited for.
-        replaces_words: nothing else was said in the turn.
+        due_ms: end of the wait for the recogniser's words of the same voice.
+        replaces_words: True when the turn has no other words.
     """
 
     text: str
@@ -51,18 +51,18 @@ class SpottedCommand:
 
 
 class WordsOverBot:
-    """The words of one caller.
+    """Words of one caller.
 
     Args:
-        machine: the interruptions of this call.
-        turn: the caller's.
-        voice: the caller's.
-        decisions: where decisions go.
-        clock: of the event loop.
-        name: of the strategy, for the log.
+        machine: barge-in state machine of this call.
+        turn: turn of the caller.
+        voice: voice of the caller.
+        decisions: destination of decisions.
+        clock: clock of the event loop.
+        name: name of the strategy, for the log.
 
     Attributes:
-        command: that was spotted and is not said yet.
+        command: the command that was spotted and is not in the turn yet.
     """
 
     def __init__(
@@ -86,31 +86,31 @@ class WordsOverBot:
         self._has_final = self._is_guessed = False
         # The open turn had words that were meant before the last voice.
         self._had_words = False
-        # Words wait for the spotter; what it says of the voices up to this one is too late.
+        # Words wait for the spotter; its results for the voices up to this one are too late.
         self._waits_for_spotter = False
         self._answered_voice = 0
 
     @property
     def replaces_guess(self) -> bool:
-        """Return whether the command takes the place of the only words of the turn, which were a guess."""
+        """Return whether the command replaces the only words of the turn, which were a guess."""
         return self.command is not None and self.command.replaces_words and self._is_guessed
 
     def end_voice(self) -> None:
-        """Take that the voice ended: the next final words are about it."""
+        """Note that the voice ended: the next final words are about it."""
         self._has_final = self._is_guessed = False
         self._had_words = self._turn.is_open and self._turn.has_words
 
     def end_turn(self, *, is_answered: bool) -> None:
-        """Take that the caller's turn is over."""
+        """Note that the caller's turn is over."""
         if is_answered:
-            # What is spotted of its voices now must not cut the answer.
+            # A command spotted in its voices from here on must not cut the answer.
             self._answered_voice = self._machine.voice_number - self._voice.is_on
             self._machine.on_turn_ended()
             self._waits_for_spotter = False
         self.command = None
 
     def take_spotted(self, voice: int, stopped_ms: int, heard: Transcript) -> None:
-        """Take that a voice that stopped then was this command or none, whatever the recogniser wrote."""
+        """Handle the spotter's result for a voice that stopped at ``stopped_ms``."""
         now_ms, machine = self._clock.now_ms(), self._machine
         text, floor = heard.text, heard.floor_log_odds
         if now_ms - stopped_ms > COMMAND_LATE_MS:
@@ -125,29 +125,29 @@ class WordsOverBot:
             # The recogniser's words of it are there or about to come, unless they were of another voice.
             waits = stopped_ms == self._voice.stopped_ms and not self._has_final and not self._voice.is_on
             due_ms = stopped_ms + machine.settings.words_wait_ms if waits else now_ms
-            # Words that were meant and waited for a protected reply, or stand in a turn that is open, stay.
+            # Words stay that were meant and waited for a protected reply, or stand in a turn that is open.
             replaces = not self._turn.has_held_words and not self._had_words
             self.command = SpottedCommand(text, due_ms, replaces)
         self._decisions.note(decision)
 
     def is_command_due(self, now_ms: int) -> bool:
-        """Return whether the recogniser's words of a command are waited for no longer."""
+        """Return whether the wait for the recogniser's words of a command is over."""
         return self.command is not None and now_ms >= self.command.due_ms
 
     def take_command(self) -> SpottedCommand | None:
-        """Return the command, once, and whether it replaces words that were a guess."""
+        """Return the command, once, with ``replaces_words`` set when it replaces a guess."""
         command, replaces = self.command, self.replaces_guess
         self.command = None
         return None if command is None else replace(command, replaces_words=replaces)
 
     def note_final(self) -> None:
-        """Take that the machine has judged final words."""
+        """Note that the machine has judged final words."""
         self._has_final, self._is_guessed = not self._voice.is_on, self._machine.last_is_guess
 
     def is_guess_at_command(self) -> bool:
-        """Return whether final words are the recogniser's guess at a command, which is said for them.
+        """Return whether final words are the recogniser's guess at a command, which replaces them.
 
-        Others take the command's place.
+        Other words replace the command.
         """
         if self.command is None or not self._turn.is_open:
             return False
@@ -157,13 +157,13 @@ class WordsOverBot:
         return False
 
     def judge_final(self) -> WordsOutcome:
-        """Return what becomes of the final words that the machine has judged."""
+        """Return the outcome for the final words that the machine has judged."""
         kind = self._machine.last_kind
         is_idle = kind is None or kind.leaves_floor
         if self._turn.is_open:
             return self._judge_in_turn(is_idle)
         if self._machine.holds_words:
-            # Whether they are meant is known when the voice has been listened to once more.
+            # The spotter's result for the voice decides whether they are meant.
             self._waits_for_spotter = True
             return WordsOutcome.STAY
         state, over_reply = self._machine.state, self._voice.over_reply
@@ -181,7 +181,7 @@ class WordsOverBot:
             return WordsOutcome.TAKE_BACK
         has_none = not turn.has_words and not waits
         if is_idle and turn.began_over_reply and has_none and not self._voice.meets_reply:
-            # It was only a sign of listening, and the reply ended under it.
+            # It was only a sign of listening, and the reply ended meanwhile.
             return WordsOutcome.ABANDON
         if waits:
             self._waits_for_spotter = True
@@ -190,7 +190,7 @@ class WordsOverBot:
         return WordsOutcome.STAY
 
     def settle(self) -> WordsOutcome:
-        """Return what becomes of words that waited for the spotter, where no cut has begun their turn."""
+        """Return the outcome for words that waited for the spotter, where no cut has begun their turn."""
         if not self._waits_for_spotter or self._machine.holds_words or not self._decisions.is_empty:
             return WordsOutcome.STAY
         self._waits_for_spotter = False
