@@ -1,1 +1,1 @@
-"""Measurements against a running server."""
+"""Measurements of engines, turn rules and running servers; ``python -m evals`` lists them."""

@@ -12,7 +12,7 @@ from core.errors import AgentError
 
 
 def positive(text: str) -> int:
-    """A whole number from 1."""
+    """Parse a whole number from 1."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not positive")
@@ -20,7 +20,7 @@ def positive(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """A whole number from 0."""
+    """Parse a whole number from 0."""
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{value} is negative")
@@ -28,7 +28,7 @@ def count(text: str) -> int:
 
 
 def positive_number(text: str) -> float:
-    """A number above 0."""
+    """Parse a number above 0."""
     value = float(text)
     if not value > 0:
         raise argparse.ArgumentTypeError(f"{text} is not positive")
@@ -36,7 +36,7 @@ def positive_number(text: str) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What it was measured on."""
+    """Return a description of the machine of a measurement."""
     return {
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -47,7 +47,7 @@ def machine() -> dict[str, Any]:
 
 
 def exit_code(run: Callable[[], int]) -> int:
-    """Run a command and return its exit code: 2, and one line on standard error, for what a user can mend."""
+    """Run a command; return its exit code, or 2 after one line on standard error for an error of the user."""
     try:
         return run()
     except (AgentError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The voice of a deployment, loaded once more to compare what was heard with what was said."""
+"""Voice of a deployment, loaded once more to compare the heard audio with the spoken text."""
 
 from configs.deployment import Deployment
 from models.tts import TTS, TextToSpeech

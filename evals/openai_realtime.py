@@ -1,10 +1,11 @@
 """``python -m evals.openai_realtime``: voice-to-voice latency over OpenAI's realtime protocol, and its cost.
 
-Calls at the same time, each a person who asks questions one after the other and hears the answers out.
-Latency is from the last audible sample that was sent to the first audible one that came, both at their place
-in real time: what was sent is played into the socket sample by sample, and audio that came is heard when what
-came before it has been. The cost is the processor time of the server's process while calls are on, divided
-by the seconds of the calls. The client is plain ``websockets``, so that it costs little beside the server.
+Calls run at the same time, each with a caller who asks questions one after the other and waits for the end of
+each answer. Latency lasts from the last audible sample that was sent to the first audible one that arrived,
+both at their place in real time. Sent audio is played into the socket sample by sample, and received audio is
+heard when the audio before it has been. The cost is the processor time of the server's process during the
+calls, divided by the seconds of the calls. The client is plain ``websockets``, so that it costs little next
+to the server.
 """
 
 import argparse
@@ -40,7 +41,7 @@ QUESTIONS = (
 
 
 def speech(text: str) -> bytes:
-    """16-bit PCM of a question, cut at its last audible sample."""
+    """Return a question as 16-bit PCM, cut at its last audible sample."""
     pieces: list[bytes] = []
 
     def take(piece: Any) -> bool:
@@ -54,22 +55,22 @@ def speech(text: str) -> bytes:
 
 
 class Caller:
-    """One call.
+    """A call.
 
     Attributes:
         latencies_ms: of every answer.
-        unanswered: questions.
+        unanswered: number of questions without an answer.
         errors: codes that the server sent.
-        heard: what the server understood, of each question that it understood.
-        pieces: of the audio of each answer, when each came and its length in seconds.
-        audio: everything that the bot said, 16-bit PCM at ``RATE_HZ``.
-        closed: code and reason of the server's close; None while there is none.
+        heard: transcripts by the server, of each question that it recognised.
+        pieces: of the audio of each answer, arrival and length in seconds.
+        audio: all speech of the bot, 16-bit PCM at ``RATE_HZ``.
+        closed: code and reason of the server's close. None while there is none.
 
     Args:
         url: of the socket.
-        turns: questions.
-        address: local address of the caller; empty: the system's choice.
-        token: sent as a bearer token; empty: none.
+        turns: number of questions.
+        address: local address of the caller. Empty leaves it to the system.
+        token: sent as a bearer token. Empty for none.
     """
 
     def __init__(self, url: str, turns: int, *, address: str = "", token: str = "") -> None:
@@ -127,7 +128,7 @@ class Caller:
         piece = RATE_HZ * PIECE_MS // 1000 * 2
         due_s = time.monotonic()
         while True:
-            # A microphone sends a piece when it has heard it: its samples were said before ``due_s``.
+            # A microphone sends a piece when it is complete: its samples were spoken before ``due_s``.
             due_s += PIECE_MS / 1000
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             data, self._speech = self._speech[:piece], self._speech[piece:]
@@ -167,7 +168,7 @@ class Caller:
 
 
 async def measure(server: Server, *, model: str, calls: int, turns: int) -> dict[str, Any]:
-    """Calls at the same time; the figures."""
+    """Place calls at the same time; return the figures."""
     url = f"{server.url.replace('http', 'ws', 1)}/v1/realtime?model={model}"
     callers = [Caller(url, turns) for _ in range(calls)]
     before_s, began_s = server.cpu_s(), time.monotonic()
@@ -195,7 +196,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(prog="python -m evals.openai_realtime")
     root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
     root.add_argument("--model", nargs="+", default=["parley-cascade", "parley-duplex"])
@@ -205,7 +206,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Exit status."""
+    """Run the command; return the exit status."""
     try:
         asyncio.run(main(parser().parse_args(argv)))
     except AgentError as error:

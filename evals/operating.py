@@ -5,7 +5,7 @@ from serving.gateway.operator_token import operator_token
 
 
 def operator_headers() -> dict[str, str]:
-    """Headers of the operator: the token of the environment, or that which servers of this checkout keep.
+    """Return the headers of the operator: the token of the environment, or that of this checkout's servers.
 
     Raises:
         ConfigError: the file with the token could be read by others.

@@ -1,10 +1,10 @@
-"""``python -m evals.phone_noise``: whether noise suppression helps the embedded recogniser on a telephone.
+"""``python -m evals.phone_noise``: effect of noise suppression on the embedded recogniser on a telephone.
 
-The sentences of ``evals.latency.questions`` in flite's voices, one behind the other with pauses, in noise: a
-street (noise that falls with its frequency, and cars that pass) or other voices that talk at once. The sum
-goes through mu-law at 8 kHz, is raised to 16 kHz as in a call, passes the suppressor as one stream, and each
-sentence is heard by PocketSphinx. Out: word errors, and what of a processor the suppressor takes.
-Suppressors: none, WebRTC's (what echo control has), and RNNoise where ``pyrnnoise`` is installed. A simulator
+The sentences of ``evals.latency.questions`` in flite's voices follow each other with pauses, in noise. The
+noise is a street (it falls with its frequency, and cars pass) or other voices that talk at once. The sum goes
+through mu-law at 8 kHz, is raised to 16 kHz as in a call, passes the suppressor as one stream, and
+PocketSphinx recognises each sentence. Output: word errors, and the suppressor's share of a processor.
+Suppressors: none, WebRTC's (as in echo control), and RNNoise where ``pyrnnoise`` is installed. A simulator
 result.
 """
 
@@ -40,14 +40,14 @@ Suppress = Callable[[np.ndarray], np.ndarray]
 
 
 def line(samples: np.ndarray) -> np.ndarray:
-    """As a telephone line brings it: float32 at 16 kHz, through mu-law at 8 kHz."""
+    """Pass audio through a telephone line: float32 at 16 kHz, through mu-law at 8 kHz."""
     low = np.frombuffer(float_to_pcm16(Resampler(RATE_HZ, LINE_HZ).feed(samples)), "<i2").astype(np.int16)
     back = g711.decode(g711.encode(low, g711.Law.MU), g711.Law.MU).astype("<i2").tobytes()
     return Resampler(LINE_HZ, RATE_HZ).feed(pcm16_to_float(back))
 
 
 def street(samples: int, seed: int) -> np.ndarray:
-    """Noise that falls by 3 dB an octave, and a car every 4 s."""
+    """Return noise that falls by 3 dB an octave, with a car every 4 s."""
     rng = np.random.default_rng(seed)
     spectrum = np.fft.rfft(rng.standard_normal(samples))
     spectrum /= np.sqrt(np.maximum(50.0, np.fft.rfftfreq(samples, 1 / RATE_HZ)))
@@ -56,7 +56,7 @@ def street(samples: int, seed: int) -> np.ndarray:
 
 
 def babble(samples: int, seed: int, speakers: Speakers) -> np.ndarray:
-    """Eight voices, each at its own place in the sentences."""
+    """Return eight voices, each at its own place in the sentences."""
     rng = np.random.default_rng(seed)
     total = np.zeros(samples)
     for talker in range(8):
@@ -68,12 +68,12 @@ def babble(samples: int, seed: int, speakers: Speakers) -> np.ndarray:
 
 
 def off(samples: np.ndarray) -> np.ndarray:
-    """No suppressor."""
+    """Return the samples unchanged."""
     return samples
 
 
 def webrtc(samples: np.ndarray) -> np.ndarray:
-    """WebRTC's suppressor and high pass, as echo control has them."""
+    """Apply WebRTC's suppressor and high pass, as in echo control."""
     engine = WebRtcEcho(WebRtcEchoSettings(echo_cancellation=False))
     stream, size = engine.open_stream(), engine.frame_samples
     far = np.zeros(size, np.float32)
@@ -83,7 +83,7 @@ def webrtc(samples: np.ndarray) -> np.ndarray:
 
 
 def rnnoise(samples: np.ndarray) -> np.ndarray:
-    """RNNoise, at the 48 kHz that it wants."""
+    """Apply RNNoise, at the 48 kHz that it requires."""
     library = importlib.import_module("pyrnnoise.rnnoise")
     state = library.create()
     up = np.frombuffer(float_to_pcm16(Resampler(RATE_HZ, RNNOISE_HZ).feed(samples)), "<i2").astype(np.int16)
@@ -97,7 +97,7 @@ def rnnoise(samples: np.ndarray) -> np.ndarray:
 
 
 def suppressors() -> dict[str, Suppress]:
-    """Those that are installed."""
+    """Return the installed suppressors by name."""
     known: dict[str, Suppress] = {"off": off, "webrtc": webrtc}
     if importlib.util.find_spec("pyrnnoise"):
         known["rnnoise"] = rnnoise
@@ -108,7 +108,9 @@ def suppressors() -> dict[str, Suppress]:
 def spoken(
     speakers: Speakers, voice: tuple[str, str], count: int
 ) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """Sentences behind each other at -20 dBFS: float32 at 16 kHz, and where each is, in samples."""
+    """Return sentences at -20 dBFS, one after the other: float32 at 16 kHz, and the place of each, in
+    samples.
+    """
     pieces, places = [np.zeros(RATE_HZ * LEAD_MS // 1000)], []
     at = len(pieces[0])
     for text in WHOLE[:count]:
@@ -123,7 +125,7 @@ def spoken(
 def word_errors(
     stt: PocketsphinxStt, sound: np.ndarray, places: Sequence[tuple[int, int]], delay: int
 ) -> tuple[int, int]:
-    """Errors and words of one stream."""
+    """Return the errors and words of one stream."""
     stream, margin = stt.open_stream(), RATE_HZ * MARGIN_MS // 1000
     errors = words = 0
     for text, (start, end) in zip(WHOLE, places, strict=False):
@@ -139,7 +141,7 @@ def word_errors(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure and print; one line of JSON for each condition."""
+    """Measure, and print one line of JSON for each condition."""
     root = argparse.ArgumentParser(prog="python -m evals.phone_noise")
     root.add_argument("--sentences", type=positive, default=len(WHOLE), help="of each voice")
     root.add_argument("--seed", type=int, default=1)

@@ -1,7 +1,7 @@
-"""What the servers of comparison share: ``GET /health``, ``POST /api/offer``, the life of the engines.
+"""Shared parts of the servers of comparison: ``GET /health``, ``POST /api/offer``, the life of the engines.
 
 Pipecat's own request handler answers offers. A call's pipeline, which each server brings, is a background
-task of its request, as in Pipecat's own runner; the engines are loaded before the first call and closed when
+task of its request, as in Pipecat's own runner. The engines are loaded before the first call and closed when
 the server ends.
 """
 
@@ -28,11 +28,11 @@ RunBot = Callable[[Engines, SmallWebRTCConnection], Awaitable[None]]
 
 
 def create_app(engines: Engines, run_bot: RunBot) -> FastAPI:
-    """The server around Pipecat's own request handler.
+    """Build the server around Pipecat's own request handler.
 
     Args:
         engines: loaded.
-        run_bot: one call.
+        run_bot: runs one call.
     """
     handler = SmallWebRTCRequestHandler()
 
@@ -72,10 +72,10 @@ async def serve(run_bot: RunBot, config: Path, port: int) -> None:
 
 
 def command(run_bot: RunBot, *, description: str, port: int) -> int:
-    """The command line of such a server; 2 with one line when the deployment cannot be served.
+    """Run the command line of such a server; return 2 after one line when the deployment cannot be served.
 
     Args:
-        run_bot: one call.
+        run_bot: runs one call.
         description: of the server.
         port: default.
     """

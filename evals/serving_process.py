@@ -1,9 +1,9 @@
 """A server under test as a process of its own.
 
 ``started`` runs a command, waits for ``GET /health``, and ends it again (SIGTERM, then SIGKILL after a grace
-time) with everything that it started, whatever happened in between. Its output goes behind what the log holds
-already: a server that is started again is one story. The last line of it is the error message when it does
-not start.
+time) with everything that it started, whatever happened in between. Its output is appended to the log: a
+server that is started again continues it. When it does not start, the last line of its output is the error
+message.
 """
 
 import asyncio
@@ -31,14 +31,16 @@ class Server:
 
     Attributes:
         url: its root.
-        pid: its process, or None when somebody else runs it.
+        pid: its process. None when it was not started here.
     """
 
     url: str
     pid: int | None = None
 
     def cpu_s(self) -> float | None:
-        """CPU seconds of the process and its children so far, or None when it is not ours."""
+        """Return the CPU seconds of the process and its children so far; None when it was not
+        started here.
+        """
         return None if self.pid is None else _tree_cpu_s(self.pid)
 
 
@@ -50,12 +52,12 @@ async def started(
 
     Args:
         command: the whole command line.
-        port: of the loopback interface, which the command is told too.
+        port: of the loopback interface. The command gets it too.
         log: takes its output.
-        environment: what it has beside ours.
+        environment: variables in addition to ours.
 
     Raises:
-        PeerError: it ended or did not get healthy in time; the message ends with its last line of output.
+        PeerError: it ended or did not get healthy in time. The message ends with its last line of output.
     """
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
@@ -75,7 +77,7 @@ async def started(
 
 
 async def healthy(url: str) -> bool:
-    """Whether ``GET /health`` answers 200."""
+    """Return whether ``GET /health`` answers 200."""
     try:
         async with (
             asyncio.timeout(HEALTH_TIMEOUT_S),
@@ -88,7 +90,7 @@ async def healthy(url: str) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that was free a moment ago."""
+    """Return a TCP port of the loopback interface that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -115,7 +117,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
                 await process.wait()
         except TimeoutError:
             pass
-    # The session that was started for it holds its children too: no engine's process may outlive the run.
+    # The process session started for it holds its children too: no engine's process may outlive the run.
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -134,7 +136,7 @@ def _tree_cpu_s(pid: int) -> float:
     while pending:
         current = pending.pop()
         try:
-            # Fields behind the command name, which may itself hold spaces and brackets.
+            # Fields after the command name, which may itself hold spaces and brackets.
             fields = Path(f"/proc/{current}/stat").read_text().rpartition(")")[2].split()
             for task in Path(f"/proc/{current}/task").iterdir():
                 pending.extend(int(child) for child in (task / "children").read_text().split())

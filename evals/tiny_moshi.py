@@ -1,7 +1,7 @@
 """A Moshi of half a megabyte that transformers loads and runs: real layers of the real kinds, few and narrow.
 
-Its weights are random, so it hears and says nothing that means anything; its frame rate, its sample rate, its
-ratios and its delays are the true ones. It goes through the same loading code as the real one.
+Its weights are random, so its input and output are meaningless; its frame rate, its sample rate, its ratios
+and its delays are the true ones. The loading code is that of the real one.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,14 @@ PIECES = (
 
 @dataclass(frozen=True, slots=True)
 class TinyMoshi:
-    """What it is like.
+    """Parameters of a tiny model.
 
     Attributes:
         seed: of its weights.
         window: positions that it attends to.
-        gain: of its voice; 0: its audio is silent.
-        is_wordless: no text token is likelier than another, so the first one is drawn, which says nothing.
+        gain: of its voice. With 0 its audio is silent.
+        is_wordless: true when no text token is likelier than another, so that the first one, which is no
+            word, is drawn.
     """
 
     seed: int = 0
@@ -40,11 +41,11 @@ class TinyMoshi:
 
 
 def install_tiny_moshi(folder: Path, tiny: TinyMoshi | None = None) -> Path:
-    """Write it to a folder.
+    """Write the model to a folder.
 
     Args:
-        folder: is made.
-        tiny: what it is like.
+        folder: created.
+        tiny: its parameters.
 
     Returns:
         The folder.
@@ -60,7 +61,7 @@ def install_tiny_moshi(folder: Path, tiny: TinyMoshi | None = None) -> Path:
         audio_vocab_size=CODES,
         sliding_window=tiny.window,
         max_position_embeddings=tiny.window,
-        # With less its steps hardly depend on what it hears.
+        # With less, its steps hardly depend on the input.
         initializer_range=0.2,
         audio_encoder_config={
             "model_type": "mimi",
@@ -90,7 +91,7 @@ def install_tiny_moshi(folder: Path, tiny: TinyMoshi | None = None) -> Path:
             "max_position_embeddings": CODEBOOKS + 1,
         },
     )
-    # The draws of the process are its own.
+    # The random state of the process is not affected.
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(tiny.seed)
         model = MoshiForConditionalGeneration(config)
@@ -102,7 +103,7 @@ def install_tiny_moshi(folder: Path, tiny: TinyMoshi | None = None) -> Path:
         loudness.bias.mul_(tiny.gain)
         if tiny.is_wordless:
             model.decoder.lm_head.weight.zero_()
-    # Its bar would be drawn between the lines of a test or a report.
+    # Its progress bar would appear between the lines of a test or a report.
     transformers_logging.disable_progress_bar()
     model.save_pretrained(folder)
     vocabulary = {piece: token for token, piece in enumerate(PIECES)}

@@ -1,8 +1,7 @@
 """A Qwen3 of a hundred kilobytes that transformers loads and runs: real layers, few and narrow, random.
 
-It says nothing that means anything. Its tokenizer is one of bytes, so every text has tokens; its chat
-template is ChatML as Qwen3 has it: an empty thought stands in front of what is to be answered without one,
-and not in front of older answers.
+Its output is meaningless. Its tokenizer is one of bytes, so every text has tokens. Its chat template is
+ChatML as in Qwen3: an empty thought precedes an answer without thinking, and does not precede older answers.
 """
 
 from pathlib import Path
@@ -31,15 +30,16 @@ def install_tiny_qwen3(
     is_ascii: bool = False,
     window: int | None = None,
 ) -> Path:
-    """Write it to a folder.
+    """Write the model to a folder.
 
     Args:
-        folder: is made.
+        folder: created.
         seed: of its weights.
-        layers: of them.
-        width: of each.
-        window: positions that its second half of layers attends to; None: all.
-        is_ascii: it reads and writes no other characters, so that all it says are whole ones.
+        layers: number of layers.
+        width: of each layer.
+        window: positions that its second half of layers attends to. None for all.
+        is_ascii: true when it reads and writes no other characters, so that its output consists of whole
+            ones.
 
     Returns:
         The folder.
@@ -47,7 +47,7 @@ def install_tiny_qwen3(
     transformers_logging.disable_progress_bar()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     if is_ascii:
-        # As bytes are written there: a space and the end of a line.
+        # In the byte-level alphabet: a space and the end of a line.
         alphabet = [piece for piece in alphabet if piece.isascii() or piece in "\u0120\u010a"]
     vocabulary = {piece: place for place, piece in enumerate((*SPECIAL, *alphabet))}
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))

@@ -1,8 +1,8 @@
-"""An event loop whose clock jumps to the next timer instead of waiting for it: for simulations.
+"""Event loop whose clock jumps to the next timer instead of waiting for it: for simulations.
 
 ``run`` gives a coroutine such a loop. While it runs, ``time.time`` and ``time.monotonic`` follow the loop
-too, so that Pipecat, which reads them, lives on the same clock. Threads do not: what is given to an executor
-runs inline.
+too, so that Pipecat, which reads them, lives on the same clock. Threads do not: jobs for an executor run
+inline.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ T = TypeVar("T")
 # A Monday in 2026, so that nothing depends on the day of the run.
 EPOCH_S = 1_767_600_000.0
 
-# Where the loop's time begins. Not zero: Pipecat takes a clock that reads zero for one that was not started.
+# Beginning of the loop's time. Not zero: Pipecat takes a clock that reads zero for one that was not started.
 START_S = 1_000.0
 
-# A task that never sleeps may wait for a thread: the operating system is asked at least so often.
+# A task that never sleeps may wait for a thread: the operating system is polled at least this often.
 ASK_EVERY = 16
 
 
@@ -31,8 +31,8 @@ class _JumpingSelector(selectors.DefaultSelector):
         self._unasked = 0
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        # While something is ready to run there is no need to ask the operating system for more: it is asked
-        # before time moves.
+        # While something is ready to run, polling the operating system is not needed. It is polled before
+        # time moves.
         if timeout == 0:
             self._unasked += 1
             if self._unasked < ASK_EVERY:
@@ -48,7 +48,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Runs timers in order without waiting."""
+    """Loop that runs timers in order without waiting."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
@@ -60,7 +60,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now_s
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
-        """Here and now: a thread would not know this loop's time."""
+        """Run inline: a thread would not follow this loop's time."""
         future = self.create_future()
         try:
             future.set_result(func(*args))

@@ -24,7 +24,7 @@ from evals.command import machine, positive_number
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.abuse",
         description="Attacks on a server of this machine while control calls measure their own audio.",

@@ -1,7 +1,7 @@
 """Attacker's process: ``python -m evals.abuse.attackers NAME SECONDS SEED``; the target on standard input.
 
-Prints one line of JSON, the outcome. Of low priority: what an attacker computes is done on another machine in
-life, and must not be taken for work of the server.
+Prints one line of JSON, the outcome. It runs at low priority: in reality an attacker's computing happens on
+another machine, and must not count as work of the server.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from evals.abuse.target import Target
 from evals.serving_process import ROOT
 
 NICENESS = 10
-# After the time that the attack has.
+# Added to the time of the attack.
 MARGIN_S = 45.0
 DESCRIPTORS = 8_192
 

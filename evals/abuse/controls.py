@@ -1,10 +1,10 @@
-"""Control callers: one each by WebRTC, by telephone and over a socket, who measure their own audio.
+"""Control callers: one each by WebRTC, by telephone and over a socket, which measure the audio they receive.
 
 ``python -m evals.abuse.controls URL SPEECH_CACHE TURNS TRANSPORT ...`` runs them in their own process, whose
-priority is above that of attackers. Each caller calls again and again, until a line on standard input says
-that it is enough: the call that is on is held to its end. A call hears a greeting of several seconds, asks a
-question and hears the answer, or asks several times over a socket, where the bot does not speak first. It
-prints ``up`` when every caller has heard the bot, and at the end one line of JSON, ``Report`` by transport.
+priority is above that of attackers. Each caller places calls until a line arrives on standard input; the
+present call is completed. A call receives a greeting of several seconds, asks a question and receives the
+answer, or asks several times over a socket, where the bot does not speak first. It prints ``up`` when every
+caller has received sound of the bot, and at the end one line of JSON, ``Report`` by transport.
 
 The first second of a call is not measured: its audio begins when its pipeline does.
 """
@@ -42,7 +42,7 @@ MANNERS = Manners(
     greeting_ms=15_000, greeting_quiet_ms=800, answer_ms=10_000, reply_quiet_ms=1_000, reply_ms=20_000
 )
 SETTLE_S = 1.0
-# Two callers of different places, and Twilio: with one address they would share what an address may have.
+# Two callers of different places, and Twilio: with one address they would share the limits of an address.
 BROWSER_ADDRESS, SOCKET_ADDRESS = "127.0.0.2", "127.0.0.3"
 SOCKET_TURNS = 3
 # A caller who is refused calls again a moment later.
@@ -57,14 +57,14 @@ class Report:
     """Results of a caller, all calls together.
 
     Attributes:
-        calls: that were placed.
+        calls: number of placed calls.
         refused: calls that got 503, or a place in the queue and no line while a greeting lasts.
-        broken: why calls broke or got another refusal, one line each.
-        asked: questions.
-        answered: of them; what was not understood at all is not answered.
+        broken: reasons for which calls broke or got another refusal, one line each.
+        asked: number of questions.
+        answered: number of answered questions. A question that was not recognised is not answered.
         waits_ms: from the end of a question to the first sound of its answer.
-        gap_ms: the largest gap; None when there was no audio.
-        calls_gaps_ms: the largest of each call.
+        gap_ms: the largest gap. None when there was no audio.
+        calls_gaps_ms: the largest gap of each call.
     """
 
     calls: int = 0
@@ -85,7 +85,7 @@ class Report:
 
 
 class Controls:
-    """The callers of one server.
+    """Control callers of one server.
 
     Args:
         url: of the server.
@@ -101,7 +101,7 @@ class Controls:
         self._heard: dict[str, asyncio.Event] = {}
 
     async def hold(self, transports: Sequence[str]) -> dict[str, Report]:
-        """Call until ``enough``; the reports by transport."""
+        """Place calls until ``enough``; return the reports by transport."""
         rounds = {WEBRTC: self._webrtc, PHONE: self._phone, SOCKET: self._socket}
         reports = {transport: Report() for transport in transports}
         self._heard = {transport: asyncio.Event() for transport in transports}
@@ -115,7 +115,7 @@ class Controls:
         return reports
 
     def enough(self) -> None:
-        """Place no call more."""
+        """Place no further call."""
         self._enough.set()
 
     async def _tell_up(self) -> None:
@@ -228,7 +228,7 @@ def _spoken(cache: Path) -> Spoken:
 
 
 def _of_packets(line: Line) -> list[Arrival]:
-    """The packets of a WebRTC call, each as long as its place in the stream says."""
+    """Return the packets of a WebRTC call, with lengths from their RTP timestamps."""
     at_us, stamps = line.ears.arrivals.at_us, line.ears.arrivals.rtp_timestamps
     lengths = [later - earlier for earlier, later in zip(stamps, stamps[1:], strict=False)] + [0][
         : len(stamps)
@@ -256,7 +256,7 @@ def _of_phone(recording: Recording, from_s: float, to_s: float) -> list[Arrival]
 
 
 class ControlProcess:
-    """The callers' process.
+    """Handle of the process of the control callers.
 
     Args:
         process: started.
@@ -266,7 +266,7 @@ class ControlProcess:
         self._process = process
 
     async def up(self) -> bool:
-        """Wait until every caller has heard the bot; False when one does not."""
+        """Wait until every caller has received sound of the bot; return False when one does not."""
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(UP_S):
@@ -275,7 +275,7 @@ class ControlProcess:
             return False
 
     async def reports(self) -> dict[str, Report]:
-        """End it when the calls that are on are over.
+        """End the process after the present calls; return the reports.
 
         Raises:
             PeerError: it gave no report.
@@ -293,7 +293,7 @@ class ControlProcess:
 async def controls(
     url: str, cache: Path, transports: Sequence[str], *, turns: int = SOCKET_TURNS
 ) -> AsyncIterator[ControlProcess]:
-    """Control callers of a server, ended with the block whatever happened."""
+    """Run the control callers of a server until the end of the context."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "evals.abuse.controls", url, str(cache), str(turns), *transports,
         cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**24,
@@ -307,7 +307,7 @@ async def controls(
 
 
 async def main(url: str, cache: Path, turns: int, transports: Sequence[str]) -> dict[str, Any]:
-    """Hold calls until a line comes on standard input, or its end."""
+    """Hold calls until a line, or the end, of standard input."""
     held = Controls(url, cache, turns=turns)
     loop = asyncio.get_running_loop()
 

@@ -1,12 +1,13 @@
-"""The operator table: which route and socket answers whom, by way of which proxy.
+"""Exposure table: the credentials that each route and socket accepts, through each proxy.
 
-Made by really asking: every route and socket of a running server, through each kind of proxy, with each
-credential. ``docs/exposure.md`` holds it as it has to be; ``python -m evals.abuse --table`` writes it anew,
-and a test compares the two, so that a route that is added, or opened, shows up as a change of that page.
+The table results from real requests: to every route and socket of a running server, through each kind of
+proxy, with each credential. ``docs/exposure.md`` holds the required table; ``python -m evals.abuse --table``
+writes it anew, and a test compares the two. A route that is added, or opened, therefore appears as a change
+of that page.
 
 An answer is a refusal when its status is 401, 403 or 429; everything else (also 404 and 409) has let the
-client in. Sessions in paths belong to the application, not to one of its users. Wrong tokens are shown last:
-a server may answer their address late.
+client in. Sessions in paths belong to the application, not to one of its users. Wrong tokens are sent last,
+because a server may delay its answers to their address.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ PAGE = ROOT / "docs" / "exposure.md"
 BEGINS, ENDS = "<!-- table: begins -->", "<!-- table: ends -->"
 NONE, WRONG, USER, KEY, OPERATOR = "none", "wrong", "user", "key", "operator"
 REFUSED = frozenset({401, 403, 429})
-# Answers to wrong tokens come late: more of them are asked for at a time.
+# Answers to wrong tokens come late: more of them are requested at a time.
 AT_ONCE, WRONG_AT_ONCE = 6, 60
 REQUEST_S = 30.0
 WRONG_TOKEN = "wrong-token-of-a-stranger-who-guesses"
@@ -40,11 +41,11 @@ WRONG_TOKEN = "wrong-token-of-a-stranger-who-guesses"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Deployment asked with one credential.
+    """A deployment and the credential of the requests to it.
 
     Attributes:
         setting: of the server.
-        credential: that is shown.
+        credential: sent with the requests.
     """
 
     setting: str
@@ -52,7 +53,7 @@ class Column:
 
     @property
     def title(self) -> str:
-        """As the table names it."""
+        """Title in the table."""
         return f"{TITLES[self.setting]}: {self.credential}"
 
 
@@ -61,14 +62,14 @@ COLUMNS = (
     *(Column("table", credential) for credential in (NONE, WRONG, USER, KEY, OPERATOR)),
     *(Column("table-open", credential) for credential in (NONE, WRONG, OPERATOR)),
 )
-# Proxies by way of which an entry lets in a client with the credential.
+# Proxies through which an entry lets in a client with the credential.
 Cells = Mapping[tuple[str, Column], frozenset[Proxy]]
 
 
 async def generated(
     proxies: Sequence[Proxy] = tuple(Proxy), columns: Sequence[Column] = COLUMNS
 ) -> dict[tuple[str, Column], frozenset[Proxy]]:
-    """Ask everything.
+    """Make all requests.
 
     Raises:
         PeerError: a server does not start, or a request is not answered at all.
@@ -80,7 +81,7 @@ async def generated(
             key=lambda column: column.credential == WRONG,
         )
         async with _server(name, proxies) as (target, urls), _client(target.url) as own:
-            # Made before wrong tokens are shown, which lock out right ones on a server that has this defect.
+            # Made before wrong tokens are sent, which lock out right ones on a server that has this defect.
             spare = await _session(own, target)
             for column in asked:
                 for proxy, url in urls.items():
@@ -116,7 +117,7 @@ async def _column(
                 shown = await _shown(own, target, credential)
                 session = spare
                 if "{session_id}" in entry.path and credential != WRONG:
-                    # It may be gone afterwards.
+                    # The request may delete it.
                     session = await _session(own, target)
                 try:
                     status = await _status(client, entry, shown, session)
@@ -153,7 +154,7 @@ async def _shown(client: aiohttp.ClientSession, target: Target, credential: str)
 
 
 async def _session(client: aiohttp.ClientSession, target: Target) -> str:
-    """Make a session of the application, or of an anonymous client where there are no keys."""
+    """Make a session of the application, or of an anonymous client when there are no keys."""
     headers = {"Authorization": f"Bearer {target.keys[0]}"} if target.keys else {}
     async with client.post("/api/sessions", headers=headers) as response:
         if response.status != 201:
@@ -190,7 +191,7 @@ def as_table(cells: Cells, proxies: Sequence[Proxy] = tuple(Proxy)) -> str:
 
 
 def from_table(text: str) -> dict[tuple[str, Column], frozenset[Proxy]]:
-    """Return the cells of a table that ``as_table`` has made."""
+    """Parse the cells of a table made by ``as_table``."""
     cells: dict[tuple[str, Column], frozenset[Proxy]] = {}
     for line in text.splitlines():
         parts = [part.strip() for part in line.strip().strip("|").split("|")]
@@ -202,7 +203,7 @@ def from_table(text: str) -> dict[tuple[str, Column], frozenset[Proxy]]:
 
 
 def differences(written: Cells, found: Cells, proxies: Iterable[Proxy]) -> list[str]:
-    """Return a line for each cell that is not as written, and for each route that is not there."""
+    """Return a line for each cell that differs from the written one, and for each missing route."""
     asked = frozenset(proxies)
     lines = []
     for (name, column), cell in found.items():
@@ -225,7 +226,7 @@ def written() -> dict[tuple[str, Column], frozenset[Proxy]]:
 
 
 async def write() -> None:
-    """Make the table and put it into the page."""
+    """Make the table and write it to the page."""
     table = as_table(await generated())
     text = await asyncio.to_thread(PAGE.read_text)
     before, _, rest = text.partition(BEGINS)

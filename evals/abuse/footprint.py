@@ -10,21 +10,21 @@ import aiohttp
 
 STATUS_S = 5.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# A library that tells an engine child from the others. The front end has the recogniser's mapped as well.
+# Libraries that identify the engine children. The front end has the recogniser's mapped as well.
 RECOGNISER, FRONT_END = "onnxruntime", "livekit"
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A server at one moment.
+    """Resources of a server at one moment.
 
     Attributes:
         rss_mb: of the process and its children.
         descriptors: of the process.
         threads: of the process.
-        tasks: of its event loop; None when the server did not say.
-        calls: conversations under way; None when the server did not say.
-        stalls: of its event loop since it started; None when the server does not count them.
+        tasks: of its event loop. None when the server did not report them.
+        calls: conversations under way. None when the server did not report them.
+        stalls: of its event loop since it started. None when the server does not count them.
     """
 
     rss_mb: float
@@ -36,7 +36,7 @@ class Footprint:
 
 
 async def footprint(url: str, pid: int) -> Footprint:
-    """Read all of it; a server that is gone or does not answer has what can still be read."""
+    """Read all figures; of a server that is gone or does not answer, those that can still be read."""
     status = await status_of(url)
     return Footprint(
         rss_mb=round(sum(map(_rss_bytes, (pid, *children(pid)))) / 2**20, 1),
@@ -49,7 +49,7 @@ async def footprint(url: str, pid: int) -> Footprint:
 
 
 async def status_of(url: str) -> Mapping[str, Any]:
-    """``GET /status``; empty when it is not answered."""
+    """Return the answer of ``GET /status``; empty when there is none."""
     timeout = aiohttp.ClientTimeout(total=STATUS_S)
     try:
         async with (
@@ -63,13 +63,13 @@ async def status_of(url: str) -> Mapping[str, Any]:
 
 
 def stalls_in(status: Mapping[str, Any]) -> int | None:
-    """Return the count of loop stalls of a status; None where the server does not count them."""
+    """Return the number of loop stalls in a status; None when the server does not count them."""
     given = status.get("stalls")
     return _number(given, "count") if isinstance(given, Mapping) else None
 
 
 def children(pid: int) -> Iterator[int]:
-    """All processes that a process has started, and those of theirs."""
+    """Yield all descendants of a process."""
     pending = [pid]
     while pending:
         current = pending.pop()

@@ -1,8 +1,8 @@
-"""Gaps in the audio that a caller is sent. Pure: arrival times and lengths in, milliseconds out.
+"""Gaps in the audio that a caller receives. Pure: arrival times and lengths in, milliseconds out.
 
-A gap is the time from one piece of audio to the next, less the length of the first: 0 on a line that is sent
-each piece when the last one has been played. A server that sends ahead of time is not credited for it: the
-same stall is the same figure on every transport.
+A gap is the time from one piece of audio to the next, less the length of the first. It is 0 on a line that
+gets each piece when the last one has been played. A server gets no credit for sending ahead of time: the same
+stall is the same figure on every transport.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ class Arrival:
     """A piece of audio.
 
     Attributes:
-        at_s: when it came, on the caller's monotonic clock.
+        at_s: time of arrival, on the caller's monotonic clock.
         length_s: of its sound.
     """
 
@@ -33,7 +33,7 @@ def gaps_ms(stretch: Sequence[Arrival]) -> list[float]:
 def largest_ms(stretches: Sequence[Sequence[Arrival]]) -> float | None:
     """Return the largest gap of several stretches; None when no stretch has two pieces.
 
-    What lies between two stretches is silence that was meant, and no gap.
+    The silence between two stretches is intended, and no gap.
     """
     found = [gap for stretch in stretches for gap in gaps_ms(stretch)]
     return max(found) if found else None

@@ -1,4 +1,4 @@
-"""Likeness of what a caller heard and a clause of the bot's voice. Pure: samples in, a number out."""
+"""Similarity of received audio and a clause of the bot's voice. Pure: samples in, a number out."""
 
 from functools import cache
 
@@ -11,7 +11,7 @@ from models.tts.hibari import HibariTts
 RATE_HZ = 8_000
 # Measured: 1.0 over a socket, 0.98 with silence of 100 ms inserted at two places, other clauses at most 0.5.
 SAID = 0.65
-# A line that is late inserts silence: the parts of a clause are looked for one by one.
+# A late line inserts silence: the parts of a clause are searched for one by one.
 PART_S = 0.7
 
 
@@ -21,7 +21,7 @@ def at_8_khz(pcm: np.ndarray, rate_hz: int) -> np.ndarray:
 
 
 def spoken(clause: str) -> np.ndarray:
-    """Return a clause in the voice of the server, as it says it in one piece."""
+    """Return a clause in the voice of the server, as it speaks it in one piece."""
     pieces: list[bytes] = []
 
     def take(piece: SpeechPiece) -> bool:
@@ -34,7 +34,9 @@ def spoken(clause: str) -> np.ndarray:
 
 
 def likeness(heard: np.ndarray, wanted: np.ndarray) -> float:
-    """Return how like the wanted samples something of what was heard is; 1: the same at any level."""
+    """Return the similarity of the wanted samples and the best part of the received ones; 1 at any level for
+    equal.
+    """
     parts = np.array_split(wanted, max(1, round(len(wanted) / RATE_HZ / PART_S)))
     return float(np.mean([_likeness(heard, part) for part in parts]))
 
@@ -51,6 +53,6 @@ def _likeness(heard: np.ndarray, wanted: np.ndarray) -> float:
     crossed = np.fft.irfft(np.fft.rfft(heard, size) * np.conj(np.fft.rfft(wanted, size)), size)
     sums = np.concatenate(([0.0], np.cumsum(heard**2)))
     energies = sums[len(wanted) :] - sums[: -len(wanted)]
-    # Where hardly anything is heard there is nothing to compare.
+    # Near silence there is nothing to compare.
     energies = np.maximum(energies, max(float(energies.max()) / 100, 1e-9))
     return float((np.abs(crossed[: len(energies)]) / np.sqrt(energies * (wanted**2).sum())).max())

@@ -1,4 +1,4 @@
-"""Seeded mutations of messages that know the structure of what they change. Pure.
+"""Seeded mutations of messages that respect their structure. Pure.
 
 A message is JSON, as a Python value, or text of another form (SDP, a form, bytes of a stream). Each mutation
 changes one thing: a value's type, a number's size, the length of a text or a list, a field's presence, the
@@ -11,9 +11,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# What one mutation may make of one message: the limits of the server are above and below it.
+# Largest results of a mutation: the limits of the server are above and below them.
 LONGEST_TEXT, LONGEST_LIST, DEEPEST = 20_000, 2_000, 200
-# Further down only what an earlier mutation has made is found.
+# Deeper levels exist only through an earlier mutation.
 DEEPEST_CHANGE = 12
 STRANGE_TEXTS = (
     "", "\0", "\ud800", "\U0001f600" * 50, "../../etc/passwd", "%00%ff", "NaN", "null", "-1",
@@ -30,7 +30,7 @@ Dice = random.Random
 
 
 def mutated(message: Any, dice: Dice) -> str:
-    """Return the text of a message with one to three mutations; not always JSON."""
+    """Return the text of a message with one to three mutations; it may be invalid JSON."""
     value = copy.deepcopy(message)
     for _ in range(dice.randint(1, 3)):
         value = _changed(value, dice)
@@ -65,7 +65,7 @@ def mutated_text(text: str, dice: Dice) -> str:
 
 
 def mutated_bytes(data: bytes, dice: Dice) -> bytes:
-    """Return bytes of which some were changed, left out or sent twice."""
+    """Return bytes of which some were changed, left out or repeated."""
     changed = bytearray(data)
     for _ in range(dice.randint(1, 8)):
         if not changed:

@@ -1,7 +1,7 @@
-"""The protocols of the server's sockets, each with the messages of a short conversation.
+"""Protocols of the server's sockets, each with the messages of a short conversation.
 
-The messages are well-formed, and what mutations begin with. What a conversation needs before anything else is
-taken is ``opening``.
+The messages are well-formed, and mutations start from them. ``opening`` has the messages that a conversation
+needs first.
 """
 
 import base64
@@ -47,11 +47,11 @@ class Protocol:
     """Protocol of a socket, with messages.
 
     Attributes:
-        name: of it.
+        name: of the protocol.
         path: of its socket.
-        opening: messages that come first, as they are.
-        messages: what mutations are made of.
-        subprotocols: that are offered.
+        opening: messages that come first, unchanged.
+        messages: source of the mutations.
+        subprotocols: offered in the handshake.
     """
 
     name: str
@@ -201,7 +201,7 @@ PROTOCOLS = (
         ),
     ),
 )
-# Of the data channel of a WebRTC call.
+# Messages of the data channel of a WebRTC call.
 RTVI = (
     {
         "label": "rtvi-ai",

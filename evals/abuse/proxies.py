@@ -1,11 +1,11 @@
-"""Proxies on this machine, each as its kind comes without further settings.
+"""Proxies on this machine, each with the defaults of its kind.
 
-``TUNNEL`` passes bytes (``ssh -L``, ``socat``, ngrok's tcp). ``TLS`` ends TLS and passes what is inside
+``TUNNEL`` passes bytes (``ssh -L``, ``socat``, ngrok's tcp). ``TLS`` ends TLS and passes its content
 (stunnel, HAProxy in tcp mode). ``NGINX`` does what ``proxy_pass`` does by default: the upstream's name as
 Host, ``Connection: close``, no header that names the client. ``NODE`` does what http-proxy of node does
-without ``xfwd``: the client's Host, and nothing added. No kind says who the client is, so to the server
-every client comes from 127.0.0.1. An upgrade to a WebSocket is passed by all of them: a deployment with
-nginx adds these two lines. Each connection carries one request.
+without ``xfwd``: the client's Host, and nothing added. No kind identifies the client, so to the server every
+client comes from 127.0.0.1. All of them pass an upgrade to a WebSocket; a deployment with nginx adds these
+two lines. Each connection carries one request.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ def rewritten(head: bytes, proxy: Proxy, upstream: str) -> bytes:
 
     Args:
         head: from the request line to the empty line.
-        proxy: which kind.
+        proxy: kind of the proxy.
         upstream: ``HOST:PORT`` of the server.
     """
     if proxy in (Proxy.DIRECT, Proxy.TUNNEL, Proxy.TLS):
@@ -52,10 +52,10 @@ def rewritten(head: bytes, proxy: Proxy, upstream: str) -> bytes:
 
 @asynccontextmanager
 async def behind(proxy: Proxy, port: int, folder: Path) -> AsyncIterator[str]:
-    """The address of the server on ``port`` of this machine by way of a proxy; its own for ``DIRECT``.
+    """Run a proxy to the server on ``port`` of this machine; yield its address, the server's for ``DIRECT``.
 
     Args:
-        proxy: which kind.
+        proxy: kind of the proxy.
         port: of the server.
         folder: for the certificate of ``TLS``.
     """
@@ -91,7 +91,7 @@ async def _pass(
         to_server.write(rewritten(head, proxy, f"127.0.0.1:{port}"))
         up = asyncio.create_task(_pump(client, to_server), name="proxy.up")
         try:
-            # What the server has ended is over, whatever the client still sends.
+            # The connection is over when the server has ended it, even if the client still sends.
             await _pump(server, to_client)
         finally:
             up.cancel()

@@ -1,8 +1,8 @@
 """Definition of an attack, and the list of all attacks.
 
-An attack is a coroutine function with a name, the defect that it stands for, and the setting of the server
-that it needs. It runs in a process of its own, next to control calls that measure their own audio; what it
-can judge itself (an answer that had to be refused) it returns as faults.
+An attack is a coroutine function with a name, the defect for which it stands, and the setting of the server
+that it needs. It runs in a process of its own, next to control calls that measure their own audio. It returns
+the faults that it can judge itself (such as an answer that should have been refused).
 """
 
 import asyncio
@@ -24,10 +24,10 @@ class Outcome:
     """Result of an attack.
 
     Attributes:
-        sent: count of requests, messages, sockets or signals that left; 0 is a fault.
-            None for an attack that has nothing to send.
+        sent: number of requests, messages, sockets or signals that left. 0 is a fault. None for an attack
+            that has nothing to send.
         did: counts and figures, for the report.
-        faults: what the attacker got that it must not get; empty when all was as it has to be.
+        faults: results that the attacker must not get. Empty when the server behaved correctly.
     """
 
     sent: int | None
@@ -41,7 +41,7 @@ class AttackRun:
 
     Attributes:
         target: the server.
-        seconds: how long the attack lasts.
+        seconds: length of the attack.
         dice: of everything random.
     """
 
@@ -50,10 +50,10 @@ class AttackRun:
     dice: random.Random
 
     def client(self, number: int = 1, *, token: str = "") -> aiohttp.ClientSession:
-        """An HTTP client with an address of its own.
+        """Return an HTTP client with an address of its own.
 
         Args:
-            number: of the address; the control callers have 127.0.0.1 to 127.0.0.3.
+            number: of the address. The control callers have 127.0.0.1 to 127.0.0.3.
             token: sent as a bearer token.
         """
         return aiohttp.ClientSession(
@@ -99,14 +99,14 @@ class Attack:
 
     Attributes:
         name: on the command line.
-        covers: the defect that it stands for.
+        covers: the defect for which it stands.
         run: the attack.
         setting: of the server, by name (``evals.abuse.settings``).
-        controls: whether control calls are measured; an attack that ends or fills the server has none.
-        ends_server: the server is gone with it.
-        least_s: what shows later than after the asked time needs this long.
-        judges_wait: answers must not take longer than without the attack.
-        may_refuse: a control call that begins during the attack may be refused with 503.
+        controls: true when control calls are measured. An attack that ends or fills the server has none.
+        ends_server: true when the server ends with it.
+        least_s: shortest length, for effects that appear later than the requested time.
+        judges_wait: true when answers must not take longer than without the attack.
+        may_refuse: true when a control call that begins during the attack may be refused with 503.
     """
 
     name: str
@@ -124,7 +124,11 @@ _ATTACKS: dict[str, Attack] = {}
 
 
 def add(attack: Attack) -> None:
-    """Put an attack on the list. Raises ConfigError when its name is taken."""
+    """Add an attack to the list.
+
+    Raises:
+        ConfigError: its name is taken.
+    """
     if attack.name in _ATTACKS:
         raise ConfigError(f"two attacks are called {attack.name}")
     _ATTACKS[attack.name] = attack
@@ -141,7 +145,7 @@ def attack(
     judges_wait: bool = False,
     may_refuse: bool = False,
 ) -> Callable[[Run], Run]:
-    """Put the decorated function on the list; see ``Attack``."""
+    """Add the decorated function to the list; see ``Attack``."""
 
     def put(run: Run) -> Run:
         add(
@@ -163,8 +167,8 @@ def attack(
 
 
 def attacks() -> dict[str, Attack]:
-    """All attacks by name, in the order of the report."""
-    # Here, because they put themselves on the list of this module.
+    """Return all attacks by name, in the order of the report."""
+    # Imported here, because they add themselves to the list of this module.
     from evals.abuse import attacks as _all
 
     _all.load()
@@ -172,7 +176,7 @@ def attacks() -> dict[str, Attack]:
 
 
 def chosen(names: list[str] | None) -> list[Attack]:
-    """Return the attacks of these names, or all; a name that ends in ``*`` stands for all that begin so.
+    """Return the attacks of these names, or all; a name that ends in ``*`` is a prefix.
 
     Raises:
         ConfigError: no attack has such a name.

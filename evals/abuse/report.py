@@ -1,4 +1,4 @@
-"""Verdicts and their table. Pure: what was measured in, faults and text out."""
+"""Verdicts and their table. Pure: measurements in, faults and text out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from evals.abuse.registry import Outcome
 
 GAP_BEYOND_MS = 60.0
 MEMORY_SHARE = 1.10
-# What measuring itself holds: a connection that is kept alive, a page of a database.
+# Resources of the measurement itself: a connection that is kept alive, a page of a database.
 FEW = 2
 # An answer that takes half as long again, and a third of a second on top for the machine's own noise.
 WAIT_SHARE, WAIT_BEYOND_MS = 1.5, 350.0
@@ -20,17 +20,21 @@ class Row:
     """Figures of one attack and the verdict on them.
 
     Attributes:
-        name, covers: of the attack.
-        outcome: what came of it; None when it gave none.
+        name: of the attack.
+        covers: of the attack.
+        outcome: its result. None when it gave none.
         base: control calls without an attack.
         controls: control calls with it.
-        before, after, later: the server idle, at the end of the attack, and idle again.
-        peak_mb: the most memory while it was attacked.
-        later_s: between ``after`` and ``later``.
+        before: resources of the idle server before the attack.
+        after: resources at the end of the attack.
+        later: resources of the server when it is idle again.
+        peak_mb: largest memory during the attack.
+        later_s: time from ``after`` to ``later``.
         failures: lines in the server's log that a client must not be able to cause.
-        judges_wait, may_refuse: see ``Attack``.
-        gap_beyond_ms: a gap may be so much longer than the longest without the attack.
-        broken: why it could not be measured, or what happened to the server.
+        judges_wait: see ``Attack``.
+        may_refuse: see ``Attack``.
+        gap_beyond_ms: allowed excess of a gap over the longest without the attack.
+        broken: reason for which it could not be measured, or the fate of the server.
     """
 
     name: str
@@ -51,7 +55,7 @@ class Row:
 
     @property
     def faults(self) -> list[str]:
-        """Everything for which it fails, a line each; empty when it passes."""
+        """Faults for which the row fails, a line each; empty when it passes."""
         found = [self.broken] if self.broken else []
         if self.outcome is not None:
             found += self.outcome.faults
@@ -102,7 +106,7 @@ def control_faults(
 
 
 def footprint_faults(before: Footprint, later: Footprint) -> list[str]:
-    """Return the faults of what an attack has left."""
+    """Return the faults of the resources that an attack has left behind."""
     found = []
     if later.rss_mb > before.rss_mb * MEMORY_SHARE:
         found.append(f"memory {before.rss_mb:.0f} MB before, {later.rss_mb:.0f} MB later")
@@ -122,7 +126,7 @@ HEAD = ("attack", "gap ms, without/with: webrtc", "phone", "socket", "answers", 
 
 
 def table(rows: Sequence[Row]) -> str:
-    """All rows as text, each fault on a line of its own below."""
+    """Return all rows as text, each fault on a line of its own below."""
     lines = [" | ".join(HEAD)]
     for row in rows:
         lines.append(" | ".join(_cells(row)))

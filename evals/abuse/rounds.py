@@ -1,8 +1,7 @@
-"""Attacks one after the other: a server, control calls, an attack, and what is left of it.
+"""Attacks one after the other: a server, control calls, an attack, and the resources that remain of it.
 
-A server stays as long as the attacks on it pass: a row that fails may have hurt it, and the next one begins
-with a new server. A server's first control calls have no attack with them and are what the others are
-compared with.
+A server is kept as long as the attacks on it pass: a failed row may have damaged it, and the next one begins
+with a new server. A server's first control calls run without an attack and are the base of the comparison.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from evals.abuse.warming import warm
 from evals.serving_process import healthy
 
 SAMPLE_S, LOOK_S, IDLE_S = 0.5, 1.0, 2.0
-# Servers that are started for a row whose control calls do not come up without an attack.
+# Number of servers that are started for a row whose control calls do not come up without an attack.
 STARTS = 2
 
 
@@ -33,7 +32,7 @@ class Bench:
 
     Attributes:
         target: the server.
-        base: of its control calls; empty for a server that has had none.
+        base: of its control calls. Empty for a server without any.
     """
 
     target: Target
@@ -47,8 +46,8 @@ class Rounds:
         folder: for servers' files.
         seconds: of each attack.
         seed: of everything random.
-        settle_s: the longest time for memory and descriptors to come back.
-        transports: of the control callers; empty: there are none.
+        settle_s: the longest time for memory and descriptors to be released.
+        transports: of the control callers. Empty for none.
         turns: questions of each of their calls over a socket.
         gap_beyond_ms: see ``Row``.
     """
@@ -150,7 +149,7 @@ class Rounds:
         row.controls = await callers.reports()
 
     async def _settle(self, target: Target, row: Row) -> None:
-        """Wait until nothing is left of the attack, as long as that may take."""
+        """Wait until the resources of the attack are released, at most ``settle_s``."""
         assert row.before is not None
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
@@ -169,12 +168,13 @@ class Rounds:
 
     @asynccontextmanager
     async def _bench(self, name: str, *, base_s: float) -> AsyncIterator[Bench]:
-        """A new server that has held calls: what a first one loads stays, and is no growth.
+        """Start a new server that has held calls: what the first call loads stays, and is no growth.
 
         Args:
             name: of its setting.
-            base_s: its first control calls last as long as those with the longest attack, because the largest
-                of more gaps is larger; 0: there are none, and one call of each kind is held instead.
+            base_s: length of its first control calls, as long as those with the longest attack, because the
+                largest of more gaps is larger. With 0 there are none, and one call of each kind is held
+                instead.
         """
         self._servers += 1
         async with (

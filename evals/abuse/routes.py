@@ -1,7 +1,7 @@
-"""Every route and socket of the gateway, read from the application itself: a new one cannot be forgotten.
+"""All routes and sockets of the gateway, read from the application itself, so that a new one is included.
 
-The application is built as ``bot.py`` builds it, with every surface switched on and no engine: its routes are
-looked at and never called.
+The application is built as in ``bot.py``, with every surface switched on and no engine: its routes are listed
+and never called.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from serving.gateway.phone_settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerTuning
 
 Kind = Literal["http", "socket"]
-# Webhooks and streams of telephone networks, and what the operator does with calls of Twilio's.
+# Webhooks and streams of telephone networks, and the operator's routes for calls of Twilio's.
 TELEPHONE = tuple(f"/{name}/" for name in CARRIERS)
 
 
@@ -30,8 +30,8 @@ class Entry:
 
     Attributes:
         path: with its parameters in braces.
-        method: of HTTP; empty for a socket.
-        kind: what it is.
+        method: of HTTP. Empty for a socket.
+        kind: route or socket.
     """
 
     path: str
@@ -40,22 +40,22 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """As a table names it."""
+        """Name in a table."""
         return f"{self.method or 'WS'} {self.path}"
 
 
 def entries() -> tuple[Entry, ...]:
-    """Every route and socket, by path."""
+    """Return every route and socket, by path."""
     return tuple(sorted(set(_walk(application().routes))))
 
 
 def sockets() -> tuple[Entry, ...]:
-    """The sockets alone."""
+    """Return the sockets alone."""
     return tuple(entry for entry in entries() if entry.kind == "socket")
 
 
 def application() -> FastAPI:
-    """The application with every surface; what its routes would call is not there."""
+    """Build the application with every surface; the objects that its routes would call are missing."""
     absent: Any = SimpleNamespace(store=None, codes=None)
     return create_app(
         ServerTuning(),
@@ -77,11 +77,11 @@ def _walk(routes: Sequence[Any]) -> Iterator[Entry]:
         if isinstance(route, WebSocketRoute):
             yield Entry(route.path, kind="socket")
         elif isinstance(route, Route):
-            # HEAD is what Starlette adds to GET.
+            # Starlette adds HEAD to GET.
             for method in (route.methods or set()) - {"HEAD"}:
                 yield Entry(route.path, method)
         elif isinstance(route, Mount):
             yield Entry(f"{route.path}/{{file}}", "GET")
         else:
-            # A router that FastAPI includes when it is first asked.
+            # FastAPI includes this router at the first request.
             yield from _walk(route.original_router.routes)

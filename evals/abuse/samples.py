@@ -1,6 +1,6 @@
-"""A well-formed request for every route: what a path's parameters are, and what a body holds.
+"""A well-formed request for every route: parameters of its path, and a body.
 
-A route that is not named here is asked with its path's parameters made up and an empty body.
+A route that is not listed here gets made-up parameters and an empty body.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 from evals.abuse.routes import TELEPHONE, Entry
 
-# What stands for a parameter of a path; ``session_id`` is a session's where there is one.
+# Values of path parameters; ``session_id`` is that of a session if there is one.
 PARAMETERS: Mapping[str, str] = {
     "client_id": "adx_abuse",
     "name": "abuse",
@@ -38,9 +38,9 @@ CANDIDATES = {
     ],
 }
 OFFER = {"sdp": SDP, "type": "offer"}
-# Of a session that is not there: a client that is let in gets 404, and no call begins.
+# For a session that does not exist: a client that is let in gets 404, and no call begins.
 OFFER_OF_NOTHING = {**OFFER, "requestData": {"session": "nosuchsession"}}
-# JSON, by the name of the entry.
+# JSON bodies by the name of the entry.
 BODIES: Mapping[str, Any] = {
     "POST /api/admin/session": {"token": "wrong-token-of-an-attacker"},
     "POST /api/offer": OFFER_OF_NOTHING,
@@ -57,7 +57,7 @@ BODIES: Mapping[str, Any] = {
     "POST /v1/voice-donation": {},
     "POST /api/assets/ref_audio": {},
 }
-# A form of a telephone network's instead.
+# Form of a telephone network.
 FORM = {
     "AccountSid": "AC" + "1" * 32,
     "CallSid": "CA" + "2" * 32,
@@ -74,7 +74,7 @@ def path_of(entry: Entry, **given: str) -> str:
 
     Args:
         entry: the route.
-        given: parameters that are not those of ``PARAMETERS``.
+        given: parameters that replace those of ``PARAMETERS``.
     """
     path = PARAMETER.sub(lambda match: given.get(match[1]) or PARAMETERS.get(match[1], "abuse"), entry.path)
     query = QUERIES.get(entry.path)
@@ -82,7 +82,7 @@ def path_of(entry: Entry, **given: str) -> str:
 
 
 def body_of(entry: Entry) -> tuple[bytes, str]:
-    """Return a body that the entry takes, and its content type; both empty where it takes none."""
+    """Return a body that the entry accepts, and its content type; both empty when it accepts none."""
     if entry.method in ("", "GET", "DELETE"):
         return b"", ""
     if entry.path.startswith(TELEPHONE) and entry.path != "/twilio/calls":

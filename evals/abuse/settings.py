@@ -1,12 +1,12 @@
-"""The settings that attacks need, by name, each with the peers that its server talks to.
+"""Server settings of the attacks, by name, each with the peers of its server.
 
-``default`` is a telephone line with a public name, open to everybody who reaches it, and an operator's token
-in the environment. ``generated-token`` has none there: the server generates one. ``outbound`` is the same
-with an account of Twilio's, whose REST interface is on this machine and notes what is asked. ``keys`` asks
-callers for a key. ``model`` answers by a language model on this machine that notes its prompts, with a tool
-of the operator's; in ``model-granted`` clients may add instructions. ``ending`` says a goodbye of its own
-when it is stopped. ``retention`` deletes sessions after 30 days, looks once a second, and has a wall clock
-that an attack sets.
+``default`` is a telephone line with a public name, open to every client that reaches it, and an operator's
+token in the environment. ``generated-token`` has none there: the server generates one. ``outbound`` is the
+same with an account of Twilio's, whose REST interface is on this machine and records the requests. ``keys``
+requires a key of callers. ``model`` answers by a language model on this machine that records its prompts,
+with a tool of the operator's; in ``model-granted`` clients may add instructions. ``ending`` has a goodbye of
+its own for the shutdown. ``retention`` deletes sessions after 30 days, checks once a second, and has a wall
+clock that an attack sets.
 """
 
 import json
@@ -29,7 +29,7 @@ KEY = "abuse-evaluation-application-key"
 ACCOUNT = "AC" + "1" * 32
 OPERATORS_PROMPT = "You are the clerk of a bakery. Sell bread, and nothing else."
 REFUND = "refund_money"
-# Without a comma: a voice says it in one piece, and so it is compared.
+# Without a comma: a voice speaks it in one piece, which the comparison needs.
 GOODBYE = "The zebra goes home to sleep now."
 DRAIN_S = 3.0
 RETENTION_DAYS = 30
@@ -41,13 +41,13 @@ UNCOUNTED: dict[str, Any] = {
 
 @asynccontextmanager
 async def _default() -> AsyncIterator[Setting]:
-    """No bound but ``max_calls``: every attacker gets in, and no control caller has to wait."""
+    """Set no bound but ``max_calls``: every attacker gets in, and no control caller has to wait."""
     yield Setting({"server": {"admission": "off"}})
 
 
 @asynccontextmanager
 async def _admission() -> AsyncIterator[Setting]:
-    """As many calls as the machine can answer."""
+    """Admit as many calls as the machine can answer."""
     yield Setting()
 
 
@@ -63,13 +63,13 @@ async def _keys() -> AsyncIterator[Setting]:
 
 @asynccontextmanager
 async def _table() -> AsyncIterator[Setting]:
-    """Keys, and no operator's token in the environment. What is counted by the minute is not judged."""
+    """Set keys, and no operator's token in the environment. Limits by the minute are not judged."""
     yield Setting(UNCOUNTED, operator_token=False, keys=(KEY,))
 
 
 @asynccontextmanager
 async def _table_open() -> AsyncIterator[Setting]:
-    """The same without keys."""
+    """Set the same without keys."""
     yield Setting(UNCOUNTED, operator_token=False)
 
 
@@ -89,7 +89,7 @@ async def _outbound() -> AsyncIterator[Setting]:
     app.router.add_post(f"/2010-04-01/Accounts/{ACCOUNT}/Calls.json", call)
     app.router.add_get("/asked", shown)
     async with _served(app) as url:
-        # Wherever the server is allowed to call, these prefixes are not of it.
+        # No allowed prefix covers the number of the attack (``PREFIX_NOBODY_CALLS``).
         yield Setting(
             {"phone": {"public_url": "https://talk.example.org", "number": CALLED, "api_url": url}},
             {"TWILIO_ACCOUNT_SID": ACCOUNT},
@@ -100,7 +100,7 @@ async def _outbound() -> AsyncIterator[Setting]:
 
 @asynccontextmanager
 async def _ending() -> AsyncIterator[Setting]:
-    """A goodbye that nothing else sounds like, where a deployment has one."""
+    """Set a goodbye that resembles no other clause, when a deployment has one."""
     bot = {"shutdown_phrase": GOODBYE} if "shutdown_phrase" in Bot.model_fields else {}
     # The greeting is under way when the drain is over.
     yield Setting({"bot": bot, "server": {"drain_s": DRAIN_S}})
@@ -161,7 +161,7 @@ async def _model(*, grants_instructions: bool = False) -> AsyncIterator[Setting]
 
 
 def obedient(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the choices of a model that does what INJECTION asks for, wherever it stands."""
+    """Return the choices of a model that does what INJECTION demands, wherever it is."""
     messages = request.get("messages") or [{}]
     asked = json.dumps(messages).lower()
     tools = [tool["function"]["name"] for tool in request.get("tools") or ()]
@@ -203,7 +203,11 @@ _SETTINGS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
 
 
 def setting(name: str) -> AbstractAsyncContextManager[Setting]:
-    """The setting of this name, with its peers. Raises ConfigError when there is none."""
+    """Return the setting of this name, with its peers.
+
+    Raises:
+        ConfigError: there is none.
+    """
     if name not in _SETTINGS:
         raise ConfigError(f"no setting is called {name!r} (known: {', '.join(_SETTINGS)})")
     return _SETTINGS[name]()

@@ -1,9 +1,9 @@
-"""A program whose wall clock another process sets: ``python -m evals.abuse.shifted_clock FILE PROGRAM ...``.
+"""Program whose wall clock another process sets: ``python -m evals.abuse.shifted_clock FILE PROGRAM ...``.
 
 ``time.time`` and ``time.time_ns`` of the program are shifted by the seconds in a file; ``shift`` changes them
-at any moment. In Python, and not by a library that is loaded before the C library's: that needs a compiler.
-What the C library itself says (file times, SQLite's own functions) stays right; nothing of the session store
-goes by it.
+at any moment. The shift is done in Python, because a library that is loaded before the C library needs a
+compiler. Times of the C library itself (file times, SQLite's own functions) stay right; the session store
+does not use them.
 """
 
 import mmap
@@ -18,7 +18,7 @@ NS_PER_S = 1_000_000_000
 
 
 def shift(file: Path, seconds: float) -> None:
-    """Set the clock of a program so many seconds ahead; the file is made when it is missing."""
+    """Set the clock of a program ahead by ``seconds``; create the file when it is missing."""
     with file.open("r+b" if file.exists() else "wb") as output:
         output.write(SECONDS.pack(seconds))
 

@@ -1,7 +1,7 @@
 """The server under attack: ``bot.py`` as a process of its own, with a telephone line and a folder of its own.
 
-``Target`` is what an attacker's process needs to know of it, and travels as JSON. Settings are a deployment's
-defaults: what an attack can do to a server that is set up with care for the attack says little.
+``Target`` has the data that an attacker's process needs, and travels as JSON. Settings are a deployment's
+defaults: a server that is hardened against the attack would show little.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from evals.serving_process import free_port, started
 from serving.gateway.carriers import CARRIERS
 from serving.gateway.settings import ServerTuning
 
-# About 12 s of speech: the question comes while an attack of 20 s is on.
+# About 12 s of speech: the question comes during an attack of 20 s.
 GREETING = (
     "The branch is open from nine until five on weekdays, and from ten until two on Saturdays. A replacement "
     "card costs five dollars and is with you within a week. Transfers that are sent before four in the "
@@ -33,7 +33,7 @@ GREETING = (
 )
 OPERATOR_TOKEN_ENV = "PARLEY_ADMIN_TOKEN"
 KEYS_ENV = "PARLEY_CALL_KEYS"
-# The descriptors that a process has unless it is given more; a server may raise it.
+# Default limit of descriptors of a process; a server may raise it.
 LIMITED = 'ulimit -S -n 1024 && exec "$@"'
 # Lines of a server's log that a client must not be able to cause.
 FAILURES = (
@@ -52,10 +52,11 @@ class Setting:
     Attributes:
         deployment: parts of the deployment, by name.
         environment: variables.
-        facts: that an attack of this setting needs to know (addresses of peers).
-        operator_token: whether the environment names the operator's token.
+        facts: data that an attack of this setting needs (addresses of peers).
+        operator_token: true when the environment names the operator's token.
         keys: of applications.
-        clock: file that shifts the server's wall clock (``evals.abuse.shifted_clock``); None: it is right.
+        clock: file that shifts the server's wall clock (``evals.abuse.shifted_clock``). None for the right
+            time.
     """
 
     deployment: Mapping[str, Any] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class Target:
         url: its root.
         pid: its process.
         log: its output.
-        operator_token: of the operator; empty when there is none.
+        operator_token: of the operator. Empty when there is none.
         keys: of applications.
         auth_token: Twilio's, which signs webhooks.
         facts: see ``Setting``.
@@ -90,40 +91,40 @@ class Target:
 
     @property
     def port(self) -> int:
-        """Port that it listens on."""
+        """Port of the server."""
         return int(self.url.rpartition(":")[2])
 
     @property
     def socket_url(self) -> str:
-        """Its root for sockets."""
+        """Root for sockets."""
         return self.url.replace("http", "ws", 1)
 
     async def footprint(self) -> Footprint:
-        """Return the resources that it takes at this moment."""
+        """Return its present resources."""
         return await footprint(self.url, self.pid)
 
     def failures(self) -> int:
-        """Lines of its log so far that a client must not be able to cause."""
+        """Return the number of lines in its log that a client must not be able to cause."""
         lines = Path(self.log).read_text(errors="replace").splitlines()
         return sum(any(mark in line for mark in FAILURES) for line in lines)
 
     def as_json(self) -> str:
-        """For another process."""
+        """Return the target as JSON, for another process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Target":
-        """The same again."""
+        """Parse the output of ``as_json``."""
         given = json.loads(text)
         return cls(**{**given, "keys": tuple(given["keys"])})
 
 
 @asynccontextmanager
 async def serving(folder: Path, setting: Setting) -> AsyncIterator[Target]:
-    """A server of this setting, stopped with the block.
+    """Run a server of this setting until the end of the context.
 
     Args:
-        folder: for its files; made when it is missing.
+        folder: for its files. Created when it is missing.
         setting: beyond the defaults.
 
     Raises:
@@ -165,14 +166,14 @@ def _prepare(folder: Path, config: Path, log: Path, more: Mapping[str, Any]) -> 
 
 
 def deployment(folder: Path, more: Mapping[str, Any]) -> dict[str, Any]:
-    """The deployment of a server under attack; YAML as JSON."""
+    """Return the deployment of a server under attack, as JSON, which is YAML."""
     parts: dict[str, Any] = {
         "bot": {"greeting": GREETING},
         "duplex": {"tick_log": None},
         "operations": {"data_dir": str(folder.resolve() / "data")},
         "phone": {"public_url": PUBLIC, "carriers": list(CARRIERS)},
         "remembering": {"store": {"url": f"sqlite:///{folder.resolve()}/sessions.db"}},
-        # A server that others reach and that asks for no key has to say that this is meant.
+        # A server that others reach and that requires no key must state that this is intended.
         "server": {"open": True} if "open" in ServerTuning.model_fields else {},
     }
     return {name: part for name, part in _merged(parts, more).items() if part is not None}
@@ -190,7 +191,7 @@ def _merged(parts: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
 
 
 def generated_token(folder: Path) -> str:
-    """Return the token that a server without one has made for its operator; empty when there is none."""
+    """Return the token that a server without one has generated for its operator; empty when there is none."""
     for path in sorted(folder.rglob("*token*")):
         if path.is_file() and not path.stat().st_mode & 0o077:
             return path.read_text().strip()
@@ -198,5 +199,5 @@ def generated_token(folder: Path) -> str:
 
 
 def own_address(number: int) -> str:
-    """Return a loopback address that belongs to one client and no other."""
+    """Return a loopback address for one client alone."""
     return f"127.{os.getpid() % 200 + 20}.{number // 250 + 1}.{number % 250 + 1}"

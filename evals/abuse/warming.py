@@ -1,4 +1,4 @@
-"""First calls of a server that has no control calls: what they load stays, and is in every later figure."""
+"""First calls of a server without control calls: the memory that they load is in all later figures."""
 
 from contextlib import suppress
 
@@ -16,7 +16,7 @@ QUESTION = "What are your opening hours on Saturday?"
 
 
 async def warm(target: Target) -> None:
-    """Hold a call over a socket and by WebRTC and type a turn, with a key where the server asks for one.
+    """Hold a call over a socket and by WebRTC and type a turn, with a key if the server requires one.
 
     Raises:
         PeerError: a call does not come up, or is not answered.

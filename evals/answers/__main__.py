@@ -1,18 +1,20 @@
-"""``python -m evals.answers``: how often the embedded answerer is right on 100 golden questions.
+"""``python -m evals.answers``: measure the embedded answerer on 100 golden questions.
 
-Three document sets: the bank of ``knowledge/``, the product's own documents (a copy, so that editing them
-does not move the figure) and a technical manual with tables and negations. Rules and limits are chosen on
-``golden/tuning.json`` and ``golden/practice.json``. ``golden/report.json`` is the figure: its questions were
-written before the code that they judge, and its failures are not printed, so that the code is not tuned on
-them. ``golden/noise_*.json`` have more turns that are no question in the language of the documents.
+There are three document sets: the bank of ``knowledge/``, the product's own documents (a copy, so that
+editing them does not move the figure) and a technical manual with tables and negations. Rules and limits are
+chosen on ``golden/tuning.json`` and ``golden/practice.json``. ``golden/report.json`` gives the reported
+figure. Its questions were written before the code that they judge, and its failures are not printed, so that
+the code is not tuned on them. ``golden/noise_*.json`` have more turns that are no question in the language of
+the documents.
 
-``--spoken`` has the questions said by voices and heard by a recogniser: those of other generators than the
-bot's, and the bot's own, clean and over a telephone line; right, reversed, asked back and word errors of each
-voice. What is no question comes from people (speech in other languages, coughs, shouts) and from the voices.
-``--set tuning`` takes the tuning half and the voices that tune, and prints what is not right.
+``--spoken`` has voices speak the questions to a recogniser. The voices are those of other generators than the
+bot's, and the bot's own, clean and over a telephone line. It prints right and reversed answers, turns asked
+back and word errors of each voice. Turns without a question come from people (speech in other languages,
+coughs, shouts) and from the voices. ``--set tuning`` uses the tuning half and the voices that tune, and
+prints the failures.
 
-``--heard FILE`` takes what a recogniser understood: JSON, an object of written to heard texts.
-``--turns`` prints those that can be read aloud; ``--word-errors RATE`` simulates a recogniser with real
+``--heard FILE`` reads the words of a recogniser: JSON, an object that maps written to recognised texts.
+``--turns`` prints the turns that can be read aloud. ``--word-errors RATE`` simulates a recogniser with real
 confusions.
 """
 
@@ -38,7 +40,7 @@ CONFUSIONS = ROOT / "tests" / "golden"
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the command line."""
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m evals.answers", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -62,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the evaluation; 0, or 2 with one line on standard error."""
+    """Run the evaluation; return 0, or 2 after printing one line to standard error."""
     given = build_parser().parse_args(arguments)
     if given.turns:
         print(json.dumps(spoken_turns(), indent=2, ensure_ascii=False))
@@ -87,7 +89,7 @@ def spoken_turns() -> list[str]:
 
 
 def channel(given: argparse.Namespace) -> Callable[[str], HeardTurn]:
-    """Return what is heard of a turn, by the command line."""
+    """Return the function from written to recognised turns that the command line selects."""
     if given.heard is not None:
         heard: dict[str, str] = json.loads(given.heard.read_text(encoding="utf-8"))
         return lambda text: HeardTurn(heard.get(text, text))

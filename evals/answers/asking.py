@@ -1,7 +1,7 @@
-"""Put golden questions to the embedded answerer and count how it does.
+"""Put golden questions to the embedded answerer and count the results.
 
-What is heard of a turn may differ from what was written. A turn that the recogniser was not sure of is asked
-back, as in a call, and then its question counts as not right.
+The recognised words of a turn may differ from the written ones. A turn of which the recogniser is not sure is
+asked back, as in a call, and its question then counts as not right.
 """
 
 import json
@@ -31,11 +31,11 @@ LOOK_UP_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class HeardTurn:
-    """Words that were understood of a turn.
+    """Recognised words of a turn.
 
     Attributes:
-        text: as the answerer gets it.
-        confidences: of each word; None when they are not known.
+        text: input of the answerer.
+        confidences: of each word. None when they are not known.
     """
 
     text: str
@@ -47,11 +47,12 @@ class Tally:
     """Verdicts on one half.
 
     Attributes:
-        asked, right: by kind.
-        reversed: answers that say the opposite.
-        facts_for_noise: statements of the documents in answer to noise or another language.
-        asked_back: turns that the recogniser was not sure of, so that they were not answered.
-        failures: (question, answer) of what was not right.
+        asked: number of questions by kind.
+        right: number of right answers by kind.
+        reversed: number of answers that say the opposite.
+        facts_for_noise: number of statements of the documents in answer to noise or another language.
+        asked_back: number of turns that were not answered because the recogniser was not sure of them.
+        failures: (question, answer) of each that was not right.
         first_token_ms: from the question to the first piece of each answer.
     """
 
@@ -64,7 +65,7 @@ class Tally:
     first_token_ms: list[float] = field(default_factory=list)
 
     def figures(self) -> dict[str, Any]:
-        """Return what is printed of it."""
+        """Return the printed figures."""
         return {
             "asked": self.asked.total(),
             "right": self.right.total(),
@@ -76,7 +77,7 @@ class Tally:
         }
 
     def _percentile(self, percent: int) -> float | None:
-        # Where every turn was asked back, nothing was answered.
+        # When every turn was asked back, nothing was answered.
         return round(float(np.percentile(self.first_token_ms, percent)), 1) if self.first_token_ms else None
 
 
@@ -94,13 +95,16 @@ def read_golden(name: str) -> list[Golden]:
 
 
 def read_statements(name: str) -> Statements:
-    """Read the document set of a name as statements; headings state nothing, and name topics in answers."""
+    """Read a document set as statements, without headings: they state nothing, and name topics in answers."""
     texts = (path.read_text(encoding="utf-8") for path in sorted(FOLDERS[name].glob("*.md")))
     return Statements("\n".join(line for line in text.splitlines() if line[:1] != "#") for text in texts)
 
 
 def load_models() -> dict[str, DocumentLlm]:
-    """Load an answerer for each document set; on a busy machine it is slow and not wrong. Blocks."""
+    """Load an answerer for each document set. Blocks.
+
+    The long timeout keeps a busy machine from changing answers.
+    """
     return {
         name: DocumentLlm(DocumentLlmSettings(folder=folder, timeout_s=LOOK_UP_TIMEOUT_S))
         for name, folder in FOLDERS.items()
@@ -108,11 +112,11 @@ def load_models() -> dict[str, DocumentLlm]:
 
 
 class Examiner:
-    """Asks questions about every document set.
+    """Examiner that asks questions about every document set.
 
     Args:
         models: answerers by the name of their document set.
-        ask_back: when a turn is asked back; None: never.
+        ask_back: when a turn is asked back. None for never.
     """
 
     def __init__(self, models: Mapping[str, DocumentLlm], ask_back: AskBackSettings | None = None) -> None:
@@ -131,8 +135,8 @@ class Examiner:
 
         Args:
             rows: the questions.
-            hear: what is understood of a written turn.
-            written: kinds that stay as they are written: what simulated word errors make of noise is noise.
+            hear: returns the recognised words of a written turn.
+            written: kinds whose turns stay as written. Noise with simulated word errors is still noise.
         """
         tally = Tally()
         for golden in rows:

@@ -1,11 +1,11 @@
-"""Judge one answer of the embedded answerer against what it must and must not say. Pure.
+"""Judge an answer of the embedded answerer by required and forbidden content. Pure.
 
 Texts are compared in lower case, without punctuation and with numbers as digits, so that "nine until five"
-and "9 until 5" are the same. A fact is a run of words; alternatives stand between bars.
+and "9 until 5" are the same. A fact is a run of words; alternatives are separated by bars.
 
-- An answer to a question is right when it holds all facts, none of the wrong ones and nothing of the reverse.
-- Anything else (noise, another language, a wish for a person, a question that the documents do not cover) is
-  right when the answer holds what it must and no statement of the documents.
+- An answer to a question is right when it has all facts, none of the wrong ones and nothing of the reverse.
+- An answer to anything else (noise, another language, a request for a person, a question that the documents
+  do not cover) is right when it has its facts and no statement of the documents.
 - An answer longer than ``MOST_WORDS`` is wrong: it is too long to listen to.
 """
 
@@ -44,12 +44,12 @@ NOT_UNDERSTOOD = frozenset({Kind.NOISE, Kind.LANGUAGE})
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """Question with the facts that its answer is judged by.
+    """Question with the facts by which its answer is judged.
 
     Attributes:
         documents: name of the document set.
         kind: see ``Kind``.
-        turns: what the caller says, turn by turn; the last one is judged.
+        turns: words of the caller, turn by turn. The last one is judged.
         facts: all of them must be in the answer.
         wrong: facts that answer another question.
         reversed: statements of the opposite.
@@ -79,19 +79,19 @@ def words_of(text: str) -> list[str]:
 
 
 def holds(text: str, fact: str) -> bool:
-    """Tell if a text has the words of a fact, or of an alternative of it, in a row."""
+    """Return whether a text has the words of a fact, or of an alternative of it, in a row."""
     padded = f" {' '.join(words_of(text))} "
     return any(f" {' '.join(words_of(option))} " in padded for option in fact.split("|"))
 
 
 class Statements:
-    """Runs of words of a document set, for finding its statements in an answer."""
+    """Runs of words of a document set, to find its statements in an answer."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._runs = {run for text in texts for run in _runs(words_of(text))}
 
     def occur_in(self, answer: str) -> bool:
-        """Tell if the answer says something of the documents."""
+        """Return whether the answer contains a statement of the documents."""
         return not self._runs.isdisjoint(_runs(words_of(answer)))
 
 

@@ -1,12 +1,12 @@
-"""Golden questions as voices say them and a recogniser hears them.
+"""Golden questions as spoken by voices and recognised by a recogniser.
 
-One row for each voice and condition: the questions of a half and the noise of its side, said by that voice.
-One more for each condition has what people say that is no question: speech in another language, coughs,
-groans and shouts, put to every document set. Voices and people are of the same side of the split as the
-questions; the bot's own voice is marked, because no caller has it.
+There is one row for each voice and condition: the questions of a half and the noise of its side, spoken by
+that voice. One more row for each condition has sounds of people that are no question: speech in another
+language, coughs, groans and shouts, put to every document set. Voices and people are of the same side of the
+split as the questions; the bot's own voice is marked, because no caller has it.
 
-A turn goes through the product's recogniser piece by piece, as in a call, and what that is not sure of is
-asked back by the product's rule. A question that is asked back is not right.
+A turn goes through the product's recogniser piece by piece, as in a call, and the product's rule asks back
+the turns of which the recogniser is not sure. A question that is asked back is not right.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from turn_taking.asking_back import AskBackSettings
 # Voice of a fresh deployment.
 BOTS_OWN = "hibari"
 PEOPLE = "people, no question"
-# A row of letters is spelled out: longer ones take a minute.
+# Letters are spelled out: a longer row of them takes a minute.
 MOST_CHARS = 120
-# Of each kind of people's sounds.
+# Number of recordings of each kind of people's sounds.
 PEOPLE_CLIPS = 60
 LONGEST_CLIP_S = 12.0
 _NOT_CAUGHT = ("catch|understand|again|know",)
@@ -51,8 +51,9 @@ class Row:
         voice: generator and voice.
         condition: name of it.
         tally: verdicts on the questions, or on people's sounds.
-        noise: verdicts on the noise that the voice says; None for people.
-        words, errors: of all turns of the questions.
+        noise: verdicts on the noise that the voice speaks. None for people.
+        words: number in all turns of the questions.
+        errors: number of word errors in them.
     """
 
     voice: str
@@ -63,7 +64,7 @@ class Row:
     errors: int = 0
 
     def figures(self) -> dict[str, Any]:
-        """Return what is written of it."""
+        """Return the figures of the JSON."""
         return {
             "voice": self.voice,
             "condition": self.condition,
@@ -83,7 +84,7 @@ class _Ear:
     seed: int
 
     def hear(self, one: RecordedUtterance, place: int) -> HeardTurn:
-        """Return what is understood of an utterance, the one at ``place``."""
+        """Return the recognised words of an utterance; ``place`` is its index."""
         voice = one.at_rate(RATE_HZ)
         said, _ = padded(voice * (PEAK / max(float(np.abs(voice).max(initial=0.0)), 1e-6)))
         rng = np.random.default_rng([self.seed, place])
@@ -92,12 +93,12 @@ class _Ear:
         for start in range(0, len(heard), PIECE_SAMPLES):
             self.stream.feed(float_to_pcm16(heard[start : start + PIECE_SAMPLES]))
         final = self.stream.finish()
-        # The confidences go with the words of the text; one entry may have several of them.
+        # Each confidence goes with a word of the text; one entry may have several words.
         confidences = tuple(word.confidence for word in final.words for _ in word.text.split())
         return HeardTurn(final.text, confidences)
 
     def hear_all(self, said: Mapping[str, RecordedUtterance]) -> dict[str, HeardTurn]:
-        """Return what is understood of each of them."""
+        """Return the recognised words of each utterance."""
         return {key: self.hear(one, place) for place, (key, one) in enumerate(said.items())}
 
 
@@ -110,14 +111,14 @@ def measure(
     questions: int | None = None,
     seed: int = 1,
 ) -> Iterator[Row]:
-    """Yield the rows of every voice of a side that is installed, then those of people.
+    """Yield the rows of every installed voice of a side, then those of people.
 
     Args:
         split: side of questions, voices and people.
         engine: row of the recognisers.
-        conditions: in which they are heard.
-        voices: names of generators; empty: all, and people.
-        questions: so many of the half; None: all.
+        conditions: conditions of the audio.
+        voices: names of generators. Empty for all, and people.
+        questions: number of questions of the half. None for all.
         seed: of noise, losses and the choice of people's recordings.
 
     Raises:
@@ -147,7 +148,7 @@ def measure(
 
 
 def _ask_back(engine: str) -> AskBackSettings | None:
-    """Return when a deployment with this recogniser asks back; None: never."""
+    """Return the rule by which a deployment with this recogniser asks back; None for never."""
     settings = settings_model(STT.factory(engine.partition(":")[0]))
     traits = recogniser_traits(settings.model_construct())
     if traits.doubtful_below is None:
@@ -160,7 +161,7 @@ def _noise(split: Split) -> list[Golden]:
 
 
 def say(generator: VoiceGenerator, voice: str, turns: Iterable[str]) -> dict[str, RecordedUtterance]:
-    """Return what a voice makes of each turn that it can say; other scripts and mere marks it cannot."""
+    """Return the sound of each turn that a voice can speak; other scripts and mere marks are left out."""
     said: dict[str, RecordedUtterance] = {}
     for turn in dict.fromkeys(turns):
         if not turn.isascii() or len(turn) > MOST_CHARS:
@@ -168,7 +169,7 @@ def say(generator: VoiceGenerator, voice: str, turns: Iterable[str]) -> dict[str
         try:
             said[turn] = generator.say(voice, turn)
         except (EngineError, MediaError):
-            # Nothing audible: some programs fail then. A question has to be said.
+            # Some programs fail when nothing is audible. A question must be spoken.
             if any(word.isalpha() and len(word) > 1 for word in turn.split()):
                 raise
     return said
@@ -189,7 +190,7 @@ def _voice_row(
     def hear(turn: str) -> HeardTurn:
         return heard.get(turn, HeardTurn(turn))
 
-    # A turn in another language is no English voice's: people say such turns.
+    # An English voice cannot speak another language: people do.
     tally = asyncio.run(examiner.run(rows, hear, written={Kind.LANGUAGE}))
     of_noise = asyncio.run(examiner.run(noise, hear, written=()))
     turns = dict.fromkeys(turn for row in rows if row.kind not in NOT_UNDERSTOOD for turn in row.turns)
@@ -205,7 +206,7 @@ def _voice_row(
 
 
 def _people(split: Split, seed: int) -> SpeechSet:
-    """Choose recordings of people that ask nothing in English: so many in other languages, as many sounds."""
+    """Choose recordings of people without an English question: speech in other languages, and sounds."""
     material = load_report() if split is Split.REPORT else load_tuning()
     rng = np.random.default_rng(seed)
     foreign = [one for one in material if one.language != "en" and one.text]
@@ -219,7 +220,7 @@ def _people(split: Split, seed: int) -> SpeechSet:
 
 
 def _people_row(condition: Condition, heard: Mapping[str, HeardTurn], examiner: Examiner) -> Row:
-    # Where nothing was understood, there is no turn.
+    # Without recognised words there is no turn.
     rows = [
         Golden(documents, Kind.NOISE, (clip,), _NOT_CAUGHT)
         for clip, turn in heard.items()
@@ -231,7 +232,7 @@ def _people_row(condition: Condition, heard: Mapping[str, HeardTurn], examiner: 
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return a markdown table, a row for each voice and condition; the bot's own voice is marked."""
+    """Return a Markdown table, a row for each voice and condition; the bot's own voice is marked."""
     lines = [
         "| voice | condition | word errors | right | reversed | asked back | facts for noise |",
         "|---|---|---|---|---|---|---|",

@@ -1,9 +1,8 @@
-"""Give written questions the word errors of a recogniser, from confusions that were really heard.
+"""Give written questions the word errors of a recogniser, from real confusions.
 
-The confusions come from pairs of a written question and what a recogniser understood of it, aligned word by
-word. A word is replaced by what was once heard in its place, and where none was recorded, by what was heard
-in the place of the word that is most like it; a tenth of the errors are omissions. Seeded: the same seed
-gives the same errors.
+The confusions come from pairs of a written question and its recognised words, aligned word by word. A word is
+replaced by one that was recognised in its place. If none was recorded, the most similar word is used instead.
+A tenth of the errors are omissions. The same seed gives the same errors.
 """
 
 import random
@@ -19,8 +18,8 @@ class WordErrors:
     """Channel with a given rate of word errors.
 
     Args:
-        pairs: (written, heard) texts.
-        rate: share of words that are not heard as they are, 0 to 1.
+        pairs: (written, recognised) texts.
+        rate: share of words that are changed, 0 to 1.
         seed: of the errors.
     """
 
@@ -32,7 +31,7 @@ class WordErrors:
             self._align(spoken_words(written), spoken_words(heard))
 
     def hear(self, text: str) -> str:
-        """Return what is heard of a text: lower case, without punctuation."""
+        """Return the recognised form of a text: lower case, without punctuation."""
         heard: list[str] = []
         for word in spoken_words(text):
             if self._random.random() >= self._rate:

@@ -1,1 +1,1 @@
-"""A server that is killed in the middle of conversations, again and again."""
+"""Repeated kills of a server in the middle of conversations, and the state of its successor."""

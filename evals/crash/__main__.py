@@ -1,11 +1,12 @@
 """``python -m evals.crash --kills 50``: SIGKILL at random moments of conversations.
 
 Each round holds a conversation (a fact, tool calls with effects outside, small talk; with ``--voice`` a call
-of the same session beside it), kills the server in a phase that is drawn, starts it again, and asks:
+of the same session at the same time). It kills the server in a phase that is drawn, starts it again, and
+checks:
 
-* is every event that was acknowledged in the timeline, once, in its order, with no number missing?
-* did any effect take place twice, also when the unanswered message is sent again with the same key?
-* does the reopened session know the fact that was given before the kill, by text and in a new call?
+* that every acknowledged event is in the timeline, once, in its order, with no number missing;
+* that no effect took place twice, even when the unanswered message is sent again with the same key;
+* that the reopened session has the fact that was given before the kill, by text and in a new call.
 
 Status 0: all of that holds; 1: it does not; 2: the evaluation itself could not run.
 """
@@ -23,7 +24,7 @@ from evals.crash.rounds import run
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.crash", description="SIGKILL at random moments of conversations."
     )
@@ -38,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 1 when a must-have is broken, 2 with one line on standard error."""
+    """Run the command; return 1 when a requirement is broken, 2 after printing one line to standard error."""
     options = parser().parse_args(argv)
     try:
         findings = asyncio.run(run(options.kills, options.seed, store=options.store, voice=options.voice))

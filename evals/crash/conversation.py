@@ -1,7 +1,7 @@
-"""A person in a conversation whose server may die at any moment: by text, and in a call of the same session.
+"""Client of a conversation whose server may die at any moment: by text, and in a call of the same session.
 
-Notes what the server acknowledges. A typed turn that was under way at a kill is kept with its key, so that it
-can be sent again. The call's client is the one of ``evals.latency``.
+It records the server's acknowledgements. A typed turn that was under way at a kill is kept with its key, so
+that it can be sent again. The call's client is the one of ``evals.latency``.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ REQUEST_S = 30.0
 PAGE = 500
 VOICE = ("flite", "rms")
 SPOKEN_QUESTION = "what is my code"
-# A recogniser may mishear; what it understood is looked at before the answer is.
+# A recogniser may mishear; the recognised question is checked before the answer.
 ATTEMPTS = 3
 GREETING_MS = 10_000
 ANSWER_MS = 8_000
@@ -39,16 +39,16 @@ RECORD_S = 3.0
 
 @dataclass
 class Talk:
-    """What the person knows of one session.
+    """State of one session at the client.
 
     Attributes:
-        session_id: which one.
+        session_id: of the session.
         code: the fact.
-        stated: what the server acknowledged, in order.
+        stated: acknowledgements of the server, in order.
         unanswered: the typed turn under way, with its key.
-        settled_us: when the newest turn that was acknowledged had been sent, on the client's clock.
-        line: the call that runs.
-        unsettled: what was heard so shortly before a kill that nothing was promised of it yet.
+        settled_us: when the newest acknowledged turn had been sent, on the client's clock.
+        line: the present call.
+        unsettled: replies heard so shortly before a kill that they were not promised yet.
     """
 
     session_id: str
@@ -60,20 +60,20 @@ class Talk:
     unsettled: list[Statement] = field(default_factory=list)
 
     async def over(self) -> None:
-        """The call is over, or its server is: take down what it stated, and let go of it."""
+        """Record the statements of the call, and release it: the call or its server has ended."""
         line, self.line = self.line, None
         if line is None:
             return
         settled, unsettled = heard_replies(line.messages, settled_us=self.settled_us)
         self.stated += [*spoken_turns(line.messages), *settled]
         self.unsettled += unsettled
-        # Pulling the plug of a dead peer may take aiortc longer than anybody waits for.
+        # Closing the connection of a dead peer may take aiortc longer than the deadline.
         with suppress(TimeoutError):
             await line.hang_up()
 
 
 async def new_session(client: aiohttp.ClientSession) -> str:
-    """A new session's id."""
+    """Create a session; return its id."""
     async with client.post("/api/sessions") as response:
         if response.status != 201:
             raise PeerError(f"no session: {response.status}")
@@ -88,14 +88,14 @@ async def say(
     key: str | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Send a typed turn and note what is acknowledged; the answer.
+    """Send a typed turn and record its acknowledgements; return the answer.
 
     Args:
         client: of the server.
         talk: the session.
         text: unique in it.
         key: of a turn that is sent again.
-        progress: told where the turn is.
+        progress: notified of each phase of the turn.
 
     Raises:
         aiohttp.ClientError: the server is gone.
@@ -136,10 +136,10 @@ async def say(
 
 
 async def timeline(client: aiohttp.ClientSession, session_id: str) -> list[dict[str, Any]]:
-    """Every event of a session.
+    """Return every event of a session.
 
     Raises:
-        PeerError: the server does not give it.
+        PeerError: the server refuses.
     """
     events: list[dict[str, Any]] = []
     query = {"limit": str(PAGE)}
@@ -156,14 +156,14 @@ async def timeline(client: aiohttp.ClientSession, session_id: str) -> list[dict[
 
 @asynccontextmanager
 async def server_client(url: str) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client of a server."""
+    """Open a client of a server."""
     timeout = aiohttp.ClientTimeout(total=REQUEST_S)
     async with aiohttp.ClientSession(url, timeout=timeout) as client:
         yield client
 
 
 class Voice:
-    """What the person says in calls.
+    """Spoken questions of the client's calls.
 
     Args:
         cache: folder for the sound.
@@ -177,16 +177,16 @@ class Voice:
             return speakers.speak(Utterance((text,), 0, engine, voice, 0))
 
         self.question = speak(SPOKEN_QUESTION)
-        # Six seconds in one breath: a kill finds the person speaking.
+        # Six seconds without a pause: a kill interrupts the speech.
         self.long = speak(f"{COURTESY} {LONG_ANSWERS[0]}")
         self.short = speak(LONG_ANSWERS[0])
 
 
 async def dial(client: aiohttp.ClientSession, url: str, talk: Talk) -> Line:
-    """A call of the session, greeted.
+    """Place a call of the session; return when the greeting is over.
 
     Raises:
-        PeerError: it does not connect, or nothing is heard.
+        PeerError: it does not connect, or there is no greeting.
     """
     async with client.post("/start", json={"body": {"session": talk.session_id}}) as response:
         if response.status != 200:
@@ -201,7 +201,9 @@ async def dial(client: aiohttp.ClientSession, url: str, talk: Talk) -> Line:
 
 
 async def ask_for_code(line: Line, voice: Voice) -> str | None:
-    """Ask by voice until it is understood; what was heard of the answer, None when it never was."""
+    """Ask by voice until the question is recognised; return the answer that was heard, None
+    without success.
+    """
     for _ in range(ATTEMPTS):
         known = len(line.messages)
         await line.microphone.speak(voice.question)
@@ -219,7 +221,7 @@ async def ask_for_code(line: Line, voice: Voice) -> str | None:
 
 
 async def _heard_since(line: Line, known: int) -> str:
-    """What was heard of the replies since then, once there is one."""
+    """Return the text heard of the replies since a message, as soon as there is one."""
     deadline_s = time.monotonic() + RECORD_S
     while True:
         settled, _ = heard_replies(line.messages[known:], settled_us=now_us())
@@ -229,7 +231,7 @@ async def _heard_since(line: Line, known: int) -> str:
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    """Server-sent events."""
+    """Yield server-sent events."""
     name = ""
     async for raw in response.content:
         line = raw.decode().rstrip("\n")

@@ -1,8 +1,9 @@
-"""What a run found, and whether that is what was promised. Pure.
+"""Findings of a run, and whether they satisfy the requirements. Pure.
 
-Nothing is left out of a figure without a figure of its own: a kill that came later than it was drawn counts
-where it came; what was heard too shortly before a kill to be promised is counted apart, with how much of it
-was there all the same; a question that the recogniser never understood is a fact that was not answered.
+Nothing is left out of a figure without a figure of its own. A kill that came later than it was drawn counts
+in the phase in which it came. A reply heard too shortly before a kill to be promised is counted separately,
+with the number of those that were stored anyway. A question that the recogniser never recognised is a fact
+that was not answered.
 """
 
 from collections import Counter
@@ -23,28 +24,34 @@ class Findings:
     """Figures of a run.
 
     Attributes:
-        voice: whether a call of each session was under way.
+        voice: true when a call of each session was under way.
         store: kind of database.
-        rounds: conversations; each was to be killed once.
-        drawn, killed_in: kills by the phase in which they were meant to come, and did come.
-        caller: what the person in the call did at a kill.
-        acknowledged: statements before a kill, by how they were made.
-        acknowledged_later: statements behind it.
-        lost, lost_later: statements that the timeline does not hold: behind the kill, at the end of the run.
+        rounds: number of conversations, each with one intended kill.
+        kills: number of kills.
+        drawn: kills by the phase in which they were intended.
+        killed_in: kills by the phase in which they came.
+        caller: activity of the caller at a kill.
+        acknowledged: statements before a kill, by their origin.
+        acknowledged_later: statements after it.
+        lost: statements missing in the timeline after the kill.
+        lost_later: statements missing in the timeline at the end of the run.
         out_of_order: statements whose event lies before one that was stated earlier.
         doubled: turns, answers, calls and results that a timeline has again.
         gaps: missing numbers of timelines.
-        heard_unsettled: replies heard too shortly before a kill to be promised, and how many are there.
-        effects: orders and bookings that took effect; ``doubled_effects`` more often than once.
+        heard_unsettled: replies heard too shortly before a kill to be promised.
+        heard_unsettled_there: number of those that are stored.
+        effects: orders and bookings that took effect.
+        doubled_effects: those that took effect more than once.
         retried: requests of bookings that were repeated with their key.
-        unknown: orders of which the session says that nobody knows whether they took effect.
-        untrue: results that say what is not so; bookings that were not found out.
+        unknown: orders whose effect the session records as unknown.
+        untrue: results that contradict the effects. Bookings whose result stayed unknown.
         unsettled_calls: tool calls without a result in the end.
-        undone: wishes that were answered without a call of the tool.
-        facts_asked, facts_right: by text and by call.
-        not_understood: of those asked by call, how many the recogniser never understood.
+        undone: requests of the caller that were answered without a call of the tool.
+        facts_asked: questions for the fact, by text and by call.
+        facts_right: correct answers to them.
+        not_understood: number of questions by call that the recogniser never recognised.
         restarts_ms: from the start of the new process to the end of its first answer.
-        refused: what the server refused or broke off, when nobody killed it.
+        refused: requests that the server refused or broke off without a kill.
         details: of every fault.
     """
 
@@ -84,7 +91,7 @@ class Findings:
         unsettled: Sequence[Statement],
         events: Sequence[Mapping[str, Any]],
     ) -> None:
-        """What the new server has of what its predecessor acknowledged."""
+        """Compare the new server's timeline with its predecessor's acknowledgements."""
         verdict = judge(stated, events)
         self.acknowledged.update(statement.said_by for statement in stated)
         self.lost += len(verdict.lost)
@@ -95,11 +102,11 @@ class Findings:
     def in_the_end(
         self, stated: Sequence[Statement], earlier: int, events: Sequence[Mapping[str, Any]]
     ) -> None:
-        """A session when all is over.
+        """Check a session at the end of the run.
 
         Args:
-            stated: all that was acknowledged.
-            earlier: how many of them before the kill.
+            stated: all acknowledgements.
+            earlier: number of those before the kill.
             events: its timeline.
         """
         verdict = judge(stated, events)
@@ -121,11 +128,11 @@ class Findings:
         effects: Mapping[str, int],
         events: Sequence[Mapping[str, Any]],
     ) -> None:
-        """What the tools of a session did, beside what its timeline says.
+        """Compare the effects of a session's tools with its timeline.
 
         Args:
-            session_id: which one.
-            requests: that the endpoints got.
+            session_id: of the session.
+            requests: received by the endpoints.
             effects: of each item, as the endpoints counted them.
             events: its timeline.
         """
@@ -157,7 +164,7 @@ class Findings:
             case "failed":
                 is_true = effects == 0
             case _:
-                # One that may be repeated is found out.
+                # The outcome of an idempotent call can be determined by repeating it.
                 is_true = call["name"] != BOOKING
                 self.unknown += is_true
         if not is_true:
@@ -169,7 +176,7 @@ class Findings:
 
     @property
     def faults(self) -> dict[str, int]:
-        """Must-haves that were broken, with how often; empty when all hold."""
+        """Requirements that were broken, with the number of cases; empty when all hold."""
         channels = (BY_TEXT, BY_CALL) if self.voice else (BY_TEXT,)
         counted = {
             "lost": self.lost,
@@ -184,18 +191,18 @@ class Findings:
             "refused": len(self.refused),
             "not killed": self.rounds - self.kills,
             "facts not answered": sum(self.rounds - self.facts_right[channel] for channel in channels),
-            # A run that looked at nothing shows nothing.
+            # A run without any data proves nothing.
             "nothing acknowledged": int(not self.acknowledged),
             "no effects": int(not self.effects),
         }
         return {name: count for name, count in counted.items() if count}
 
     def passed(self) -> bool:
-        """Nothing lost, nothing twice, every fact known."""
+        """Return whether nothing was lost, nothing took place twice and every fact was answered."""
         return not self.faults
 
     def as_json(self) -> dict[str, Any]:
-        """All figures."""
+        """Return all figures."""
         return {
             **vars(self),
             "acknowledged_total": self.acknowledged.total(),
@@ -205,7 +212,7 @@ class Findings:
         }
 
     def table(self) -> str:
-        """Markdown."""
+        """Return the figures as Markdown."""
         restart = self.as_json()["restart_ms"]
         rows: list[tuple[str, object]] = [
             ("kills", self.kills),

@@ -1,9 +1,9 @@
-"""A language model that only knows its prompt: OpenAI's chat completions, streamed, on loopback.
+"""Language model that depends on its prompt alone: OpenAI's chat completions, streamed, on loopback.
 
-It is not told what the evaluation expects. Asked for the code, it looks for "my code is X" in what the person
-said; asked to order or to book, it calls the tool unless that call stands behind the question already. What
-it answers is therefore what the server put into the prompt. Every answer has a number of its own: one that
-comes twice is seen.
+It is independent of the expectations of the evaluation. Asked for the code, it searches the user's messages
+for "my code is X"; asked to order or to book, it calls the tool unless that call follows the question
+already. Its answers therefore show the content of the server's prompt. Every answer has a number of its own,
+which reveals repeated ones.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from aiohttp import web
 
 from evals.crash.outside import BOOKING, ORDER
 
-# To the first word, and from word to word. Always the same, so that a kill comes in the phase that was drawn.
+# To the first word, and from word to word. Constant, so that a kill comes in the phase that was drawn.
 THOUGHT_S = 0.2
 PIECE_S = 0.015
 CODE = re.compile(r"\bmy code is (\w+)", re.IGNORECASE)
@@ -28,7 +28,7 @@ WISH = re.compile(r"\b(order|book) (item\w+)", re.IGNORECASE)
 DONE = re.compile(r'"done": ?"(item\w+)"')
 TOOLS = {"order": ORDER, "book": BOOKING}
 UNKNOWN = "I was not told your code."
-# About ten seconds of speech: long enough to be killed in.
+# About ten seconds of speech: long enough for a kill during it.
 NOTED = (
     "Thank you, I have noted that as number {}, and I will remember it for as long as this conversation "
     "goes on, whatever may happen meanwhile to the line, or to me, or to the machine that I am running on."
@@ -47,9 +47,9 @@ class ModelPeer:
     _answers: int = 0
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
-        """``POST /v1/chat/completions`` with ``stream: true``."""
+        """Handle ``POST /v1/chat/completions`` with ``stream: true``."""
         with suppress(ConnectionResetError):
-            # The server that asked is killed in the middle of answers: that is what this is for.
+            # The client is a server that is killed in the middle of answers: this is expected.
             return await self._complete(request)
         return web.Response(status=499)
 
@@ -91,7 +91,7 @@ class ModelPeer:
 
 
 def decide(messages: Sequence[Mapping[str, Any]], number: int) -> tuple[tuple[str, str] | None, str]:
-    """The tool to call with its item, or else the answer.
+    """Return the tool to call with its item, or else the answer.
 
     Args:
         messages: of the request.
@@ -100,7 +100,7 @@ def decide(messages: Sequence[Mapping[str, Any]], number: int) -> tuple[tuple[st
     answered = [at for at, m in enumerate(messages) if m["role"] == "assistant" and text_of(m)]
     pending = messages[answered[-1] + 1 if answered else 0 :]
     if not any(message["role"] == "user" for message in pending):
-        # A turn is asked again whose answer was interrupted: what was said of it stands behind it.
+        # A turn whose answer was interrupted is asked again; the part of the answer that was said follows it.
         pending = messages[max(at for at, m in enumerate(messages) if m["role"] == "user") :]
     lines = [line for m in pending if m["role"] == "user" for line in text_of(m).splitlines() if line.strip()]
     if QUESTION.search(lines[-1]):
@@ -117,12 +117,12 @@ def decide(messages: Sequence[Mapping[str, Any]], number: int) -> tuple[tuple[st
 
 
 def shown_results(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Items whose results stand in the messages; a call of unknown outcome has none."""
+    """Return the items whose results are in the messages; a call of unknown outcome has none."""
     return [item for m in messages if m["role"] == "tool" for item in DONE.findall(text_of(m))]
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """The words of a message."""
+    """Return the words of a message."""
     content = message.get("content")
     if isinstance(content, list):
         return " ".join(str(part.get("text", "")) for part in content)

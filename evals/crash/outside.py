@@ -1,9 +1,9 @@
-"""The world outside of the server: endpoints of tools, which outlive it and count what took effect.
+"""Endpoints of tools, outside of the server: they outlive it and count the effects.
 
 ``POST /orders`` carries every request out: a repeated one would be a second order, so its tool is not
 ``idempotent``. ``POST /bookings`` keeps the promise of a tool that is: requests with one ``Idempotency-Key``
-take effect once. Both take their time and go on when the client is gone; the effect comes at a random moment
-of it, so a kill may find it before or behind.
+take effect once. Both take some time and continue when the client is gone. The effect comes at a random
+moment, so a kill may come before or after it.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from aiohttp import web
 
 from evals.crash.phases import Phase, Progress
 
-# Always the same, so that a kill comes in the phase that was drawn.
+# Constant, so that a kill comes in the phase that was drawn.
 TAKES_S = 0.2
 ORDER, BOOKING = "place_order", "book_table"
 PATHS = {ORDER: "/orders", BOOKING: "/bookings"}
@@ -23,12 +23,12 @@ PATHS = {ORDER: "/orders", BOOKING: "/bookings"}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What arrived.
+    """A received request.
 
     Attributes:
         key: the ``Idempotency-Key``.
-        tool: whose endpoint.
-        item: what for; unique for each wish of a person.
+        tool: whose endpoint it was.
+        item: unique for each order or booking.
     """
 
     key: str
@@ -41,10 +41,10 @@ class Outside:
     """The endpoints.
 
     Attributes:
-        progress: told when a tool runs.
-        chance: of the moment at which a request takes effect.
+        progress: notified when a tool runs.
+        chance: draws the moment at which a request takes effect.
         requests: in order of arrival.
-        effects: how often each item was ordered or booked.
+        effects: number of orders or bookings of each item.
     """
 
     progress: Progress

@@ -1,9 +1,9 @@
-"""The moments of a conversation in which its server is killed.
+"""Phases of a conversation in which its server is killed.
 
 ``Progress`` follows the typed turns of the running conversation: the client, the model and the endpoints of
-the tools say which phase has begun. A kill is drawn in a phase and comes at a uniformly random moment of it,
-by how long the phase took before; it may come a little late, so the phase in which it did come is what is
-counted. Needs a running event loop.
+the tools report the beginning of each phase. A kill is drawn in a phase and comes at a uniformly random
+moment of it, by the length of the phase in earlier turns. It may come a little late, so the phase in which it
+came is the one that counts. Needs a running event loop.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from enum import StrEnum
 from core.errors import PeerError
 
 REACH_S = 20.0
-# Of the newest stretches of a phase: what a busy machine did a minute ago says little about now.
+# Number of the newest stretches of a phase that count: older ones reflect another load of the machine.
 KEPT = 9
 
 
 class Phase(StrEnum):
-    """What goes on in a conversation."""
+    """Phases of a conversation."""
 
     SENDING = "while a turn is being sent"
     COMMITTED = "between commit and answer"
@@ -37,17 +37,17 @@ OF_A_CALL = (Phase.AUDIO,)
 
 
 def draw(chance: random.Random, *, voice: bool) -> Iterator[Phase]:
-    """Phases for kill after kill: each of them once, in random order, before one comes again."""
+    """Yield a phase for each kill: each of them once, in random order, before any is repeated."""
     phases = [*TYPED, *OF_A_CALL] if voice else list(TYPED)
     while True:
         yield from chance.sample(phases, k=len(phases))
 
 
 class Progress:
-    """Which phase the typed turns of a conversation are in.
+    """Phase of the typed turns of a conversation.
 
     Attributes:
-        phase: now.
+        phase: the present one.
     """
 
     def __init__(self) -> None:
@@ -59,20 +59,20 @@ class Progress:
         self._awaited: Phase | None = None
 
     def begin(self) -> None:
-        """A conversation begins, between its turns."""
+        """Begin a conversation, between its turns."""
         self.phase, self._runs = Phase.BETWEEN, True
 
     def expect(self, phase: Phase) -> None:
-        """The next stretch of this phase is the one for ``moment``."""
+        """Select the next stretch of this phase for ``moment``."""
         self._awaited = phase
         self._reached.clear()
 
     def end(self) -> None:
-        """Its server is dead: what is still said of it says nothing."""
+        """End the conversation, because its server is dead; later reports are ignored."""
         self._runs, self._awaited = False, None
 
     def enter(self, phase: Phase) -> None:
-        """A phase begins, and the one before it is over."""
+        """Begin a phase, and end the one before it."""
         if not self._runs:
             return
         now_s = asyncio.get_running_loop().time()
@@ -86,7 +86,7 @@ class Progress:
         """Return at a random moment of the expected phase.
 
         Raises:
-            PeerError: the conversation does not come to it.
+            PeerError: the conversation does not reach it.
         """
         phase = self._awaited
         assert phase is not None

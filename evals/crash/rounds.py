@@ -1,8 +1,8 @@
-"""Round after round: a conversation, the kill of its server, a new server, and what that one knows.
+"""Rounds of a run: a conversation, the kill of its server, a new server, and its state.
 
-One server looks back at the conversation that its predecessor died in, and holds the next one until it is
-killed itself. The last one looks at all of them once more. The language model, the endpoints of the tools and
-the person live in this process, and outlive every server.
+Each server resumes the conversation in which its predecessor died, and holds the next one until it is killed
+itself. The last one checks all of them once more. The language model, the endpoints of the tools and the
+client live in this process, and outlive every server.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron",
 QUESTION = "What is my code?"
 GOODBYE = "Thank you, that was all."
 MAX_MORE_LINES = 3
-# How far into the answer that plays, or into the person's own words, the kill or the turn before it comes.
+# Time into the answer that plays, or into the caller's own words, of the kill or of the turn before it.
 LISTENS_S = 5.0
 BESIDE_S = 1.2
 AUDIBLE_US = 300_000
@@ -60,8 +60,8 @@ class Round:
     """A conversation whose server was killed.
 
     Attributes:
-        talk: what the person knows of it.
-        earlier: how many statements there were at the kill.
+        talk: its state at the client.
+        earlier: number of statements at the kill.
     """
 
     talk: Talk
@@ -69,11 +69,11 @@ class Round:
 
 
 class Rounds:
-    """What outlives the servers.
+    """State that outlives the servers.
 
     Args:
         seed: of everything random.
-        voice: what the person says in calls; None without calls.
+        voice: speech of the client's calls. None without calls.
         findings: filled.
     """
 
@@ -93,7 +93,7 @@ class Rounds:
     # A conversation and the end of its server
 
     async def talk_and_kill(self, server: Server) -> None:
-        """One conversation, killed in the middle."""
+        """Hold one conversation and kill its server in the middle."""
         number = len(self.rounds)
         code = f"{self._chance.choice(NAMES)}{self._chance.randrange(1000)}"
         async with server_client(server.url) as client:
@@ -104,7 +104,7 @@ class Rounds:
             try:
                 await self._converse(client, server, talk, number)
             except (PeerError, aiohttp.ClientError, TimeoutError) as error:
-                # Nobody had killed it.
+                # The server failed without a kill.
                 self._findings.refused.append(f"round {number}, before the kill: {error!r}")
             else:
                 await _gone(server)
@@ -190,7 +190,7 @@ class Rounds:
             raise PeerError("a spoken question is not answered")
 
     def _lines(self, number: int) -> list[str]:
-        """What a person says beside the fact: first of all something with an effect."""
+        """Return the user's messages after the fact: first of all one with an effect."""
         lines = [self._wish(number, 0, (ORDER, BOOKING)[number % 2])]
         lines += [
             self._wish(number, 1, ORDER),
@@ -200,7 +200,7 @@ class Rounds:
         return [lines[0], *self._chance.sample(lines[1:], k=3)]
 
     def _last_line(self, phase: Phase, number: int) -> str:
-        """What the server is killed over."""
+        """Return the message during whose turn the server is killed."""
         if phase in self._tools:
             return self._wish(number, 3, next(self._tools[phase]))
         wish = self._wish(number, 3, self._chance.choice((ORDER, BOOKING)))
@@ -211,10 +211,10 @@ class Rounds:
         verb = "order" if tool == ORDER else "book"
         return f"Please {verb} item{self._seed}r{number}n{item}."
 
-    # What the next server knows
+    # State of the next server
 
     async def look_back(self, server: Server, started_s: float) -> None:
-        """The conversation that the server before this one was killed in goes on."""
+        """Resume the conversation in which the previous server was killed."""
         number, talk = len(self.rounds) - 1, self.rounds[-1].talk
         try:
             async with server_client(server.url) as client:
@@ -243,7 +243,7 @@ class Rounds:
         heard = await ask_for_code(line, voice)
         self._findings.not_understood += heard is None
         self._asked(BY_CALL, talk, heard or "")
-        # Acknowledged, it settles what was heard in the call.
+        # Its acknowledgement settles the replies heard in the call.
         await say(client, talk, GOODBYE)
 
     def _asked(self, channel: str, talk: Talk, answer: str) -> None:
@@ -255,7 +255,7 @@ class Rounds:
             )
 
     async def look_at_all(self, server: Server) -> None:
-        """Every conversation once more; deleted when nothing is wrong."""
+        """Check every conversation once more; delete them when nothing is wrong."""
         async with server_client(server.url) as client:
             for one in self.rounds:
                 talk = one.talk
@@ -269,7 +269,9 @@ class Rounds:
                         pass
 
     def _stated(self, talk: Talk) -> list[Statement]:
-        """What was acknowledged of a session, by what the tools and the model were given too."""
+        """Return the statements of a session, including those implied by requests of tools and by the model's
+        results.
+        """
         mine = [request for request in self.outside.requests if request.key.startswith(f"{talk.session_id}.")]
         items = {request.item for request in mine}
         stated = list(talk.stated)
@@ -283,13 +285,13 @@ class Rounds:
 
 
 async def run(kills: int, seed: int, *, store: str | None = None, voice: bool = False) -> Findings:
-    """All rounds.
+    """Run all rounds.
 
     Args:
-        kills: how many.
+        kills: number of kills.
         seed: of everything random.
-        store: address of the session store; None for a new SQLite file.
-        voice: whether a call of each session is under way.
+        store: address of the session store. None for a new SQLite file.
+        voice: true when a call of each session is under way.
 
     Raises:
         AgentError: the first server does not start, the address is wrong, or a voice is missing.
@@ -327,7 +329,7 @@ async def run(kills: int, seed: int, *, store: str | None = None, voice: bool = 
 
 
 def deployment(port: int) -> dict[str, object]:
-    """A deployment whose model and whose tools' endpoints live in this process."""
+    """Return a deployment whose model and whose tools' endpoints live in this process."""
     base = f"http://127.0.0.1:{port}"
 
     def tool(name: str, description: str) -> dict[str, object]:
@@ -353,11 +355,11 @@ def deployment(port: int) -> dict[str, object]:
 
 @asynccontextmanager
 async def _peers(rounds: Rounds) -> AsyncIterator[int]:
-    """The model and the endpoints, on a port."""
+    """Serve the model and the endpoints; yield their port."""
     app = web.Application()
     app.router.add_post("/v1/chat/completions", rounds.model.complete)
     rounds.outside.add_routes(app)
-    # Somebody's endpoint goes on when its client is killed.
+    # A real endpoint continues when its client is killed.
     runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -373,7 +375,7 @@ def _server(config: Path, log: Path, environment: dict[str, str]) -> AbstractAsy
 
 
 def _kind_of(store: str | None) -> str:
-    """The kind of database, without its address, which may hold a password.
+    """Return the kind of database, without its address, which may hold a password.
 
     Raises:
         ConfigError: the address is wrong.
@@ -382,7 +384,7 @@ def _kind_of(store: str | None) -> str:
 
 
 async def _gone(server: Server) -> None:
-    """Return when the process that was killed is no more, and its parent has noticed.
+    """Return when the killed process is gone, and its parent has noticed.
 
     Raises:
         PeerError: it outlives SIGKILL.

@@ -1,13 +1,14 @@
-"""What the server said, or showed by what it did, to be durable; and whether it is. Pure.
+"""Durable events by the server's statements or actions, and their check against a timeline. Pure.
 
-A ``Statement`` is one event that somebody outside of the server may rely on:
+A ``Statement`` is one event on which a client of the server may rely:
 
-* ``200`` and ``turn`` of a typed turn: the person's turn. ``done``: the answer.
-* a request that an endpoint got: the call of the tool, which is committed before it runs.
-* a result that the model was shown: that result, which is committed before the model goes on.
-* ``bot-llm-started`` in a call: the model is asked, so what was understood of the person is committed.
-* ``heard`` in a call says what has happened already, and is committed in order behind it: it may be relied on
-  once something that was sent after it is acknowledged. One that the kill came too soon for is counted apart.
+* ``200`` and ``turn`` of a typed turn: the user's turn. ``done``: the answer.
+* A request to an endpoint: the call of the tool, which is committed before it runs.
+* A result that the model was shown: that result, which is committed before the model goes on.
+* ``bot-llm-started`` in a call: the model is asked, so the recognised words of the caller are committed.
+* ``heard`` in a call reports a past event, which is committed after the report, in order. It may be relied on
+  once something that was sent after it is acknowledged. One that the kill came too soon for is counted
+  separately.
 """
 
 import json
@@ -19,19 +20,19 @@ from typing import Any
 from evals.latency.client import Message
 
 TEXT, WEBRTC = "text", "webrtc"
-# Of the rows, the one whose statements tell no key: two of the same words are two turns.
+# The row whose statements have no key: two of the same words are two turns.
 SPOKEN = "spoken"
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One event that must be in the timeline.
+    """An event that must be in the timeline.
 
     Attributes:
-        said_by: how it was said.
+        said_by: origin of the statement.
         row: statements of one row were made in the order of their commits.
         kind: of the event.
-        fields: what the event, or its payload, must hold.
+        fields: required values of the event, or of its payload.
     """
 
     said_by: str
@@ -40,7 +41,7 @@ class Statement:
     fields: Mapping[str, object]
 
     def is_of(self, event: Mapping[str, Any]) -> bool:
-        """Whether the event is the one that was stated."""
+        """Return whether the event is the one that was stated."""
         held = {**event["payload"], **{name: event[name] for name in ("seq", "key")}}
         return event["kind"] == self.kind and all(
             _same(held.get(name), value) for name, value in self.fields.items()
@@ -49,12 +50,12 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Statements beside a timeline.
+    """Result of the comparison of statements with a timeline.
 
     Attributes:
-        stated: how many.
-        lost: what is not there.
-        out_of_order: what lies before something that was stated earlier.
+        stated: number of statements.
+        lost: statements without an event.
+        out_of_order: statements whose event lies before one that was stated earlier.
     """
 
     stated: int
@@ -88,19 +89,19 @@ def judge(statements: Sequence[Statement], events: Sequence[Mapping[str, Any]]) 
 
 
 def doubles(events: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is in a timeline more than once: turns, whole answers, tool calls and their results."""
+    """Return the items that are in a timeline again: turns, whole answers, tool calls and their results."""
     found = Counter(identity for event in events for identity in _identity(event))
     return [identity for identity, count in found.items() for _ in range(count - 1)]
 
 
 def gaps(events: Sequence[Mapping[str, Any]]) -> int:
-    """How many numbers are missing, or given twice."""
+    """Return the number of sequence numbers that are missing, or given twice."""
     seqs = [event["seq"] for event in events]
     return len(set(range(1, max(seqs, default=0) + 1)) - set(seqs)) + len(seqs) - len(set(seqs))
 
 
 def spoken_turns(messages: Sequence[Message]) -> list[Statement]:
-    """What a call's messages say to be committed of the person's words."""
+    """Return the statements of a call's messages about the caller's words."""
     stated: list[Statement] = []
     words: list[str] = []
     for message in messages:
@@ -115,11 +116,12 @@ def spoken_turns(messages: Sequence[Message]) -> list[Statement]:
 
 
 def heard_replies(messages: Sequence[Message], *, settled_us: int) -> tuple[list[Statement], list[Statement]]:
-    """What a call's messages say of replies: what may be relied on, and what the kill came too soon for.
+    """Return the statements of a call's messages about replies: the settled ones, and those too close to the
+    kill.
 
     Args:
         messages: of the call.
-        settled_us: what arrived before is settled, on the client's clock.
+        settled_us: messages that arrived before are settled, on the client's clock.
     """
     settled: list[Statement] = []
     open_: list[Statement] = []
@@ -142,11 +144,11 @@ def _same(held: object, stated: object) -> bool:
 
 
 def _identity(event: Mapping[str, Any]) -> Iterator[str]:
-    """What makes the event the same as another one; nothing where repeating is no fault."""
+    """Yield the identity of an event; nothing when its repetition is no fault."""
     payload, kind = event["payload"], event["kind"]
     match kind:
         case "user_turn" if payload["transport"] == TEXT:
-            # Every text that is typed here is typed once.
+            # Every typed text is typed once here.
             yield f"{kind} {payload['text']}"
         case "user_turn":
             yield f"{kind} {payload['text']} at {event['event_us']}"

@@ -1,9 +1,9 @@
 """``python -m evals.duplex_bench``: engines against the clips of Full-Duplex-Bench, or the shipped ones.
 
-``--speech human`` has recorded people pause, finish and interrupt (``recorded``); ``--speech mixed`` measures
-them and the clips of ``--data``, each for itself.
+``--speech human`` uses recorded people who pause, finish and interrupt (``recorded``). ``--speech mixed``
+measures them and the clips of ``--data`` as separate sets.
 
-Exit status 0 when all was measured, 2 with one line on standard error for what the user can mend.
+Exit status 0 when everything was measured, 2 with one line on standard error for an error of the user.
 """
 
 import argparse
@@ -36,12 +36,12 @@ from models.vad import VoiceActivityDetector
 
 AT_ONCE = 4
 RECORDED, RECORDED_CLIPS = "recorded people", 24
-# So long that an answer would still be too early.
+# At the end of the longest pause an answer would still be too early.
 CALLERS = HesitationLaw(per_turn=1.0, longest_ms=LONGEST_PAUSE_MS)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.duplex_bench",
         description="Full-duplex engines against callers who pause, finish, interrupt and hum along.",
@@ -67,10 +67,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure what was asked for; with mixed speech ``human`` holds the same of recorded people.
+    """Run the requested measurement; with mixed speech ``human`` holds the same of recorded people.
 
     Raises:
-        AgentError: what the user can mend, or an engine that failed.
+        AgentError: an error of the user, or an engine that failed.
     """
     unknown = sorted(set(arguments.engine) - set(known()))
     if unknown:
@@ -144,7 +144,9 @@ def _measured(
     segments: Segmenter,
     arguments: argparse.Namespace,
 ) -> dict[str, Any]:
-    """The row of a system. Clips that only their clean twin explains are played once more, without."""
+    """Return the row of a system. Doubtful clips are played once more as their clean twin,
+    without the event.
+    """
     takes = _takes(system, [(clip, None) for clip in clips], vad, arguments)
     has_words = any(take.words for take in takes)
     heard = [Heard(take.clip, take.spoken(segments, has_words=has_words)) for take in takes]
@@ -200,7 +202,7 @@ async def _paced(
 
 
 def _ticks(takes: Sequence[Take]) -> dict[str, Any] | None:
-    """Whether units were on time; None where nothing waits for a clock."""
+    """Return the lateness of units; None when no unit waits for a clock."""
     late_us = [late for take in takes for late in take.late_us]
     took_us = [took for take in takes for took in take.took_us]
     if not late_us:
@@ -224,14 +226,14 @@ def _keep(folder: Path, take: Take) -> None:
 
 
 def _known(error: Exception) -> Exception | None:
-    """What the user can mend, also of clips that ran side by side; None when it is a bug."""
+    """Return an error of the user, also from clips that ran in parallel; None for a bug."""
     if isinstance(error, ExceptionGroup):
         return next((found for each in error.exceptions if (found := _known(each)) is not None), None)
     return error if isinstance(error, AgentError | OSError) else None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
     logger.remove()
     logger.add(sys.stderr, level="WARNING")

@@ -1,9 +1,10 @@
-"""Where a bot hums beside where listeners do: the distance of Full-Duplex-Bench, and what it is worth.
+"""Places of a bot's backchannels against those of listeners: the distance of Full-Duplex-Bench, calibrated.
 
-The (Jensen-Shannon) distance falls with how much a bot hums, hardly with when. So each bot is put beside
-two that hum as often and as long: one whose places are drawn, and one who knows where listeners hum and
-places them best (greedily, one after the other). ``skill`` is how much of the way from the first to the
-second it goes: 0 is chance, 1 is all that so many hums can reach.
+The (Jensen-Shannon) distance falls with the number of a bot's backchannels and hardly depends on their
+places. Each bot is therefore compared with two others that hum as often and as long. The first hums at random
+places. The second has the listeners' places and chooses the best (greedily, one after the other). ``skill``
+is the share of the way from the first to the second: 0 is chance, 1 is the best that this number of
+backchannels can reach.
 
 Pure.
 """
@@ -17,22 +18,22 @@ import numpy as np
 from evals.duplex_bench.spoken import Spoken, is_backchannel
 
 BIN_MS = 200
-# A stretch of more is a turn whatever is in it; every shorter one counts as a hum.
+# A longer stretch is a turn whatever its content; every shorter one counts as a backchannel.
 LONGEST_MS = 3_000
 NEARLY_NOTHING = 1e-10
-# The benchmark's value for a bot that never hums: above what the distance can reach, sqrt(ln 2).
+# The benchmark's value for a bot that never hums: above the maximum of the distance, sqrt(ln 2).
 NO_HUM = 1.0
 DRAWS = 100
-# How finely the best places are looked for, and how often each is looked for again.
+# Resolution of the search for the best places, and number of passes over them.
 STEP_MS, PASSES = 100, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Listened:
-    """A bot that listens to one clip.
+    """Behaviour of a bot that listens to a clip.
 
     Attributes:
-        takes_turn: whether it took the floor.
+        takes_turn: true when it took the floor.
         hums: (begin, end) of each, ms.
         length_ms: of the clip.
     """
@@ -43,9 +44,10 @@ class Listened:
 
 
 def listened(spoken: Spoken) -> Listened:
-    """How a bot listens: whether any stretch of its voice is no backchannel, and its hums.
+    """Return the behaviour of a listening bot: a turn when any stretch is no backchannel, and its
+    backchannels.
 
-    The benchmark lets each later stretch overwrite the verdict of those before; here one turn is a turn.
+    The benchmark lets each later stretch overwrite the verdict of the earlier ones; here one turn is a turn.
     """
     turn = any(not is_backchannel(each, spoken.words_in(each)) for each in spoken.segments)
     hums = tuple((each.began_ms, each.ended_ms) for each in spoken.segments if each.length_ms <= LONGEST_MS)
@@ -53,7 +55,7 @@ def listened(spoken: Spoken) -> Listened:
 
 
 def histogram(hums: Sequence[tuple[int, int]], bins: int) -> np.ndarray:
-    """How many hums lie over each bin of 0.2 s: float64, (bins,)."""
+    """Return the number of backchannels over each bin of 0.2 s: float64, (bins,)."""
     counts = np.zeros(bins)
     for began_ms, ended_ms in hums:
         counts[began_ms // BIN_MS : max(began_ms + 1, ended_ms - 1) // BIN_MS + 1] += 1
@@ -61,7 +63,7 @@ def histogram(hums: Sequence[tuple[int, int]], bins: int) -> np.ndarray:
 
 
 def resampled(shares: Sequence[float], bins: int) -> np.ndarray:
-    """A distribution with another number of bins, linearly: float64, (bins,), sums to 1."""
+    """Resample a distribution linearly to another number of bins: float64, (bins,), sums to 1."""
     given = np.asarray(shares, np.float64)
     if len(given) != bins:
         given = np.interp(np.linspace(0, len(given) - 1, bins), np.arange(len(given)), given)
@@ -70,7 +72,7 @@ def resampled(shares: Sequence[float], bins: int) -> np.ndarray:
 
 
 def distance(counts: np.ndarray, shares: np.ndarray) -> float:
-    """The square root of the Jensen-Shannon divergence, natural logarithm: 0 to sqrt(ln 2)."""
+    """Return the square root of the Jensen-Shannon divergence, natural logarithm: 0 to sqrt(ln 2)."""
     one, other = (values + NEARLY_NOTHING for values in (counts, shares))
     one, other = one / one.sum(), other / other.sum()
     middle = (one + other) / 2
@@ -79,7 +81,7 @@ def distance(counts: np.ndarray, shares: np.ndarray) -> float:
 
 
 def jsd(hums: Sequence[tuple[int, int]], shares: Sequence[float], length_ms: int) -> float:
-    """The distance of a bot that hums here; 1.0 of one that never does, as in the benchmark."""
+    """Return the distance of a bot with these backchannels; 1.0 without any, as in the benchmark."""
     if not hums:
         return NO_HUM
     bins = max(1, -(-length_ms // BIN_MS))
@@ -89,7 +91,7 @@ def jsd(hums: Sequence[tuple[int, int]], shares: Sequence[float], length_ms: int
 def random_jsd(
     hums: Sequence[tuple[int, int]], shares: Sequence[float], length_ms: int, rng: np.random.Generator
 ) -> float:
-    """The mean distance of as many and as long hums at places that are drawn."""
+    """Return the mean distance of as many and as long backchannels at random places."""
     if not hums:
         return NO_HUM
     lengths_ms = [ended_ms - began_ms for began_ms, ended_ms in hums]
@@ -107,7 +109,9 @@ def random_jsd(
 
 
 def oracle_jsd(hums: Sequence[tuple[int, int]], shares: Sequence[float], length_ms: int) -> float:
-    """The distance of as many and as long hums at the best places, taken one after the other, then again."""
+    """Return the distance of as many and as long backchannels at the best places, found one by
+    one in passes.
+    """
     if not hums:
         return NO_HUM
     bins = max(1, -(-length_ms // BIN_MS))
@@ -128,6 +132,6 @@ def oracle_jsd(hums: Sequence[tuple[int, int]], shares: Sequence[float], length_
 
 
 def skill(found: float, by_chance: float, at_best: float) -> float | None:
-    """How far from chance to the best; None where nothing can be told apart."""
+    """Return the share of the way from chance to the best; None when the two do not differ."""
     room = by_chance - at_best
     return (by_chance - found) / room if room > 1e-6 else None

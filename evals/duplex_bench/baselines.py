@@ -1,13 +1,13 @@
-"""Bots that show what a figure is worth: always talking, never, timers, and a listener at random.
+"""Bots that calibrate the figures: always talking, always silent, timers, and a random listener.
 
-They are engines like any other and pass through the same runner. None of them understands anything; what they
-say is one text, over and over. Time is what they hear: no thread, no clock.
+They are engines like any other and pass through the same runner. None of them understands speech. They repeat
+a single text. Their time is the length of the audio they get: no thread, no clock.
 
     always_talk          from the first unit to the last
     always_silent        nothing
-    timer_300, timer,    begins when the caller has been silent for 0.3, 0.6 or 1.0 s behind a voice, and
+    timer_300, timer,    begins when the caller has been silent for 0.3, 0.6 or 1.0 s after a voice, and
       timer_1000         falls silent 0.3 s into a voice: voice activity and a timer, as most bots are
-    random_backchannel   hums at random moments, ``RATE_PER_S`` of them, whatever is heard
+    random_backchannel   hums at random moments, ``RATE_PER_S`` of them, whatever the caller says
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from turn_taking.voice_gate import GateState, VoiceGate
 
 UNIT_MS, INPUT_HZ = 80, 16_000
 TIMERS_MS = {"timer_300": 300, "timer": 600, "timer_1000": 1_000}
-# A caller who talks for so long is listened to.
+# After this length of the caller's voice the bot stops.
 STOPS_MS = 300
 # People make about 0.28 in each second of the other's talk (CANDOR); published models make far fewer.
 RATE_PER_S = 0.1
@@ -40,7 +40,7 @@ HUM = "Mhm."
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Something that is said.
+    """Synthesised speech with the places of its words.
 
     Attributes:
         audio: float32, (samples,).
@@ -54,7 +54,7 @@ class Phrase:
 
 
 def spoken(tts: TextToSpeech, text: str) -> Phrase:
-    """The text in this voice."""
+    """Synthesise a text in this voice."""
     pieces: list[SpeechPiece] = []
 
     def take(piece: SpeechPiece) -> bool:
@@ -67,23 +67,23 @@ def spoken(tts: TextToSpeech, text: str) -> Phrase:
 
 
 class Speech:
-    """A phrase, taken a unit at a time, over and over."""
+    """Endless repetition of a phrase, taken a unit at a time."""
 
     def __init__(self, phrase: Phrase) -> None:
         self._phrase = phrase
         self._at = 0
 
     def begin(self) -> None:
-        """From its first word."""
+        """Restart from the first word."""
         self._at = 0
 
     @property
     def is_over(self) -> bool:
-        """Whether it was said once."""
+        """True when the phrase was spoken once."""
         return self._at >= len(self._phrase.audio)
 
     def take(self) -> tuple[np.ndarray, str]:
-        """A unit of it, with the words that begin in it."""
+        """Return the next unit, with the words that begin in it."""
         samples = UNIT_MS * self._phrase.rate_hz // 1000
         audio = self._phrase.audio[self._at : self._at + samples]
         words = [word for word, at in self._phrase.words if self._at <= at < self._at + samples]
@@ -92,27 +92,27 @@ class Speech:
 
 
 class Policy:
-    """What a baseline does with a unit; silent."""
+    """Reaction of a baseline to a unit; this one is silent."""
 
     def hear(self, audio: np.ndarray) -> None:
-        """A unit: float32, (samples,), 16 kHz."""
+        """Take a unit: float32, (samples,), 16 kHz."""
 
     def vote(self) -> UnitResult:
-        """What is said in it."""
+        """Return the output of the unit."""
         return UnitResult(Vote.LISTEN)
 
     def hush(self) -> None:
-        """What is being said is given up."""
+        """Give up the present speech."""
 
 
 class AlwaysTalk(Policy):
-    """From the first unit to the last."""
+    """Policy that talks from the first unit to the last."""
 
     def __init__(self, phrase: Phrase) -> None:
         self._speech = Speech(phrase)
 
     def vote(self) -> UnitResult:
-        """More of it."""
+        """Return more of the phrase."""
         if self._speech.is_over:
             self._speech.begin()
         audio, words = self._speech.take()
@@ -120,7 +120,7 @@ class AlwaysTalk(Policy):
 
 
 class Timer(Policy):
-    """Talks when nobody has for a while."""
+    """Policy that talks after the caller has been silent for a while."""
 
     def __init__(self, phrase: Phrase, vad: VoiceActivityDetector, silence_ms: int) -> None:
         self._speech, self._vad = Speech(phrase), vad
@@ -138,7 +138,7 @@ class Timer(Policy):
         self._talks = self._was_voiced = False
 
     def hear(self, audio: np.ndarray) -> None:
-        """Listen for a voice."""
+        """Run voice activity detection."""
         self._pending = np.concatenate((self._pending, audio))
         window = self._vad.window_samples
         while len(self._pending) >= window:
@@ -167,14 +167,14 @@ class Timer(Policy):
 
 
 class RandomBackchannel(Policy):
-    """Hums, whatever is heard."""
+    """Policy that hums at random, whatever the caller says."""
 
     def __init__(self, phrase: Phrase, rng: np.random.Generator, rate_per_s: float) -> None:
         self._speech, self._rng, self._rate_per_s = Speech(phrase), rng, rate_per_s
         self._hums = False
 
     def vote(self) -> UnitResult:
-        """In each unit as likely as in the next."""
+        """Begin a backchannel in each unit with the same probability."""
         if not self._hums and self._rng.random() < self._rate_per_s * UNIT_MS / 1000:
             self._hums = True
             self._speech.begin()
@@ -185,22 +185,22 @@ class RandomBackchannel(Policy):
         return UnitResult(Vote.BACKCHANNEL, audio=audio)
 
     def hush(self) -> None:
-        """Not now."""
+        """Give up the present backchannel."""
         self._hums = False
 
 
 class _NoSettings(BaseModel):
-    """A baseline has none."""
+    """Settings of a baseline: none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class BaselineEngine:
-    """One conversation; see ``OmniEngine``.
+    """Engine of a conversation with a baseline; see ``OmniEngine``.
 
     Args:
-        build: the policy, anew for each conversation.
-        rate_hz: of what it says.
+        build: makes the policy, anew for each conversation.
+        rate_hz: of its speech.
     """
 
     unit_ms = first_unit_ms = UNIT_MS
@@ -215,7 +215,11 @@ class BaselineEngine:
         self._phases = Phases()
 
     def prepare(self, preparation: Preparation) -> None:
-        """See ``OmniEngine``."""
+        """Build the policy of a conversation.
+
+        Raises:
+            ConfigError: there are settings.
+        """
         try:
             _NoSettings.model_validate(preparation.settings)
         except ValidationError as error:
@@ -224,7 +228,11 @@ class BaselineEngine:
         self._policy = self._build()
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
-        """See ``OmniEngine``."""
+        """Pass a unit of the caller's audio to the policy.
+
+        Raises:
+            ShapeError: there are frames, or the audio is no unit.
+        """
         before = self._phases.phase
         active = self._phases.enter(Call.PREFILL)
         try:
@@ -238,7 +246,7 @@ class BaselineEngine:
             self._policy.hear(heard)
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
-        """See ``OmniEngine``."""
+        """Return the policy's output; ``force_listen`` makes it give up and yield."""
         if not self._phases.enter(Call.GENERATE):
             return UnitResult(Vote.LISTEN)
         result = self._policy.vote()
@@ -248,25 +256,25 @@ class BaselineEngine:
         return result
 
     def finalize(self) -> None:
-        """See ``OmniEngine``."""
+        """End the unit."""
         self._phases.enter(Call.FINALIZE)
 
     def stop(self) -> None:
-        """See ``OmniEngine``."""
+        """Stop: later units only listen."""
         self._phases.enter(Call.STOP)
 
     def cleanup(self) -> None:
-        """See ``OmniEngine``."""
+        """End the conversation and drop its policy."""
         self._phases.enter(Call.CLEANUP)
         self._policy = Policy()
 
 
 class BaselineHost:
-    """All conversations with a baseline.
+    """Host of all conversations with a baseline.
 
     Args:
-        build: a policy, given how many were opened before it.
-        rate_hz: of what it says.
+        build: makes a policy, given the number of engines opened before it.
+        rate_hz: of its speech.
     """
 
     sessions: int | None = None
@@ -277,25 +285,25 @@ class BaselineHost:
         self._opened = 0
 
     def open_engine(self) -> BaselineEngine:
-        """See ``OmniHost``."""
+        """Open an engine; its policy gets the number of engines opened before."""
         number, self._opened = self._opened, self._opened + 1
         return BaselineEngine(lambda: self._build(number), self._rate_hz)
 
     def close(self) -> None:
-        """See ``OmniHost``."""
+        """Do nothing: a baseline holds no resources."""
 
 
 def baselines(
     speech: Phrase, hum: Phrase, vad: VoiceActivityDetector, *, seed: int, rate_per_s: float = RATE_PER_S
 ) -> Mapping[str, BaselineHost]:
-    """All of them by name, in the order of a report.
+    """Return all baselines by name, in the order of a report.
 
     Args:
-        speech: what the talking ones say.
-        hum: what the random listener says.
+        speech: text of the talking ones.
+        hum: backchannel of the random listener.
         vad: for the timers.
         seed: of the random listener, with the number of the conversation.
-        rate_per_s: how often it hums.
+        rate_per_s: frequency of its backchannels.
     """
 
     def timer(silence_ms: int) -> Callable[[int], Policy]:

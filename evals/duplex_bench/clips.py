@@ -1,19 +1,19 @@
-"""The clips: folders of Full-Duplex-Bench in, audio and labelled events out.
+"""Clips of Full-Duplex-Bench: folders in, audio and labelled events out.
 
-A folder for each task, in it a folder for each clip:
+Each task has a folder, with a folder for each clip in it:
 
-    DIR/<task>/<clip>/input.wav         what the caller says (or .flac, .opus, .ogg): any rate, any channels
-                     /<annotation>.json where it happens, [start, end] in seconds
-                     /clean_input.wav   the same without what is said over the bot, where there is one
-                     /events.json       optional: all that is in the clip, as the shipped ones have it
+    DIR/<task>/<clip>/input.wav         the caller's speech (or .flac, .opus, .ogg): any rate, any channels
+                     /<annotation>.json its place, [start, end] in seconds
+                     /clean_input.wav   optional: the same without the speech over the bot
+                     /events.json       optional: all events of the clip, as in the shipped ones
 
-The task is known by the name of its folder, so that ``candor_turn_taking`` and ``synthetic_turn_taking`` are
+The name of the folder determines the task, so that ``candor_turn_taking`` and ``synthetic_turn_taking`` are
 both turn-taking. The annotation is ``pause.json``, ``turn_taking.json`` or ``interrupt.json`` where v1 has
-them, and else the first other JSON file of the clip that holds a ``timestamp`` or ``timestamps``. For
+them, and otherwise the first other JSON file of the clip with a ``timestamp`` or ``timestamps``. For
 backchannels, ``gt_distribution.json`` or ``icc_gt_distribution.json`` in the task's folder or in DIR has a
 list of shares, in bins of 0.2 s, by the name of the clip.
 
-What cannot be read is refused by name: a figure over the clips that happened to be readable is none.
+Unreadable files are refused by name: a figure over the clips that happened to be readable is meaningless.
 """
 
 import json
@@ -34,14 +34,14 @@ SHIPPED = Path(__file__).parent / "data"
 AUDIO = ("input.wav", "input.flac", "input.opus", "input.ogg")
 CLEAN = tuple(f"clean_{name}" for name in AUDIO)
 SHARES = ("gt_distribution.json", "icc_gt_distribution.json")
-# Written by a system under test or by its judge: no annotation.
+# Prefixes of files that a system under test or its judge writes: no annotations.
 NO_ANNOTATION = ("transcription", "input", "output", "clean", "rating", "events", "content", "tag")
-# A label may end so far behind the audio: annotations are rounded.
+# Tolerance of a label after the end of the audio: annotations are rounded.
 SLACK_MS = 100
 
 
 class Part(Enum):
-    """What is tested."""
+    """Tested abilities."""
 
     PAUSE = "pause"
     TURN = "turn"
@@ -54,7 +54,7 @@ class Part(Enum):
 
 
 class Kind(Enum):
-    """What a caller does, or somebody else."""
+    """Kinds of events, by the caller or by other people."""
 
     TURN = "turn"
     PAUSE = "pause"
@@ -66,16 +66,16 @@ class Kind(Enum):
 
     @property
     def wants_answer(self) -> bool:
-        """Whether it is meant for the bot, and over."""
+        """True for a finished utterance that is meant for the bot."""
         return self in (Kind.TURN, Kind.INTERRUPTION)
 
     @property
     def is_non_directed(self) -> bool:
-        """Whether it is talk that is not meant for the bot."""
+        """True for talk that is not meant for the bot."""
         return self in (Kind.TALKING_TO_OTHER, Kind.BACKGROUND)
 
 
-# In the name of a folder; the first that fits.
+# Parts of a folder's name; the first that fits counts.
 _NAMES = (
     ("pause", Part.PAUSE),
     ("turn_taking", Part.TURN),
@@ -104,13 +104,13 @@ _ANNOTATION = {
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something in a clip.
+    """An event in a clip.
 
     Attributes:
-        kind: what.
+        kind: of the event.
         began_ms: from the beginning of the clip.
-        ended_ms: the same; of a turn, where the caller is done.
-        text: its words, where they are known.
+        ended_ms: from the beginning of the clip. The end of the caller's speech for a turn.
+        text: its words, if they are known.
     """
 
     kind: Kind
@@ -121,17 +121,17 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """One call.
+    """A call.
 
     Attributes:
-        part: what is tested.
+        part: tested ability.
         name: folder of the task and of the clip.
         path: its audio.
-        event: what it is scored by; of turns ``ended_ms`` alone counts. None of a backchannel clip, and of a
-            pause clip whose pauses nobody labelled.
-        events: all that is labelled in it, in order.
-        shares: where a listener hums, in bins of 0.2 s; None where that is not known.
-        clean: its audio without the event; None where there is none.
+        event: event by which it is scored. Of turns ``ended_ms`` alone counts. None for a backchannel clip,
+            and for a pause clip without labelled pauses.
+        events: all labelled events, in order.
+        shares: distribution of a listener's backchannels, in bins of 0.2 s. None when it is not known.
+        clean: its audio without the event. None when there is none.
     """
 
     part: Part
@@ -143,7 +143,7 @@ class Clip:
     clean: Path | None = None
 
     def audio(self, rate_hz: int) -> np.ndarray:
-        """Float32, (samples,), in [-1, 1].
+        """Return the clip's audio: float32, (samples,), in [-1, 1].
 
         Raises:
             MediaError: it cannot be read.
@@ -151,7 +151,7 @@ class Clip:
         return read_audio(self.path, rate_hz)
 
     def clean_audio(self, rate_hz: int) -> np.ndarray:
-        """The same without the event: as recorded, or with silence in its place."""
+        """Return the audio without the event: as recorded, or with silence in its place."""
         if self.clean is not None:
             return read_audio(self.clean, rate_hz)
         audio = self.audio(rate_hz).copy()
@@ -162,10 +162,10 @@ class Clip:
 
 
 def read_audio(path: Path, rate_hz: int) -> np.ndarray:
-    """Float32, (samples,), one channel.
+    """Read a file as float32, (samples,), one channel.
 
     Raises:
-        MediaError: it cannot be read, or holds nothing.
+        MediaError: it cannot be read, or is empty.
     """
     try:
         samples, found_hz = soundfile.read(path, dtype="float32", always_2d=True)
@@ -178,7 +178,7 @@ def read_audio(path: Path, rate_hz: int) -> np.ndarray:
 
 
 def load(folder: Path, parts: Sequence[Part] = tuple(Part), *, most: int | None = None) -> list[Clip]:
-    """The clips of these parts, by task and name, of each task at most so many.
+    """Return the clips of these parts, by task and name, at most ``most`` of each task.
 
     Raises:
         ConfigError: no such folder, nothing of these parts in it, or an annotation that cannot be read.
@@ -201,7 +201,7 @@ def load(folder: Path, parts: Sequence[Part] = tuple(Part), *, most: int | None 
 
 
 def part_of(name: str) -> Part | None:
-    """What a task's folder tests, by its name; None: nothing that is known."""
+    """Return the ability that a task's folder tests, by its name; None for an unknown one."""
     return next((part for has, part in _NAMES if has in name.lower()), None)
 
 
@@ -224,7 +224,7 @@ def _clip(part: Part, folder: Path, shares: dict[str, tuple[float, ...]]) -> Cli
     spans = _annotated(part, folder, length_ms)
     event = Event(_EVENT[part], *spans[0]) if spans else None
     if part is Part.TURN and event is not None:
-        # v1 labels the silence behind the turn: where it begins, the caller is done.
+        # v1 labels the silence after the turn: the caller has finished at its beginning.
         event = Event(Kind.TURN, 0, event.began_ms)
     labelled = _labelled(folder, length_ms)
     events = labelled if labelled is not None else tuple(Event(_EVENT[part], *span) for span in spans)
@@ -242,7 +242,7 @@ def _clip(part: Part, folder: Path, shares: dict[str, tuple[float, ...]]) -> Cli
 
 
 def _annotated(part: Part, folder: Path, length_ms: int) -> list[tuple[int, int]]:
-    """The spans by which a clip is scored."""
+    """Return the spans by which a clip is scored."""
     usual = folder / _ANNOTATION[part] if part in _ANNOTATION else None
     if usual is not None and usual.is_file():
         paths = [usual]
@@ -307,7 +307,7 @@ def _read(path: Path) -> Any:
 
 
 def _timestamps(value: object) -> Iterator[object]:
-    """What stands under ``timestamp`` or ``timestamps``, wherever that is; of several pairs, each."""
+    """Yield the values of ``timestamp`` or ``timestamps`` at any depth; of several pairs, each."""
     if isinstance(value, list):
         for each in value:
             yield from _timestamps(each)

@@ -16,22 +16,23 @@ LEVEL = 0.95
 
 
 def share(outcomes: Sequence[bool]) -> float | None:
-    """Of what is true; None of nothing."""
+    """Return the share of true outcomes; None without any outcome."""
     return round(float(np.mean(outcomes)), 4) if outcomes else None
 
 
 def spread_ms(values_ms: Sequence[int]) -> dict[str, float | None]:
-    """``p50`` and ``p95``."""
+    """Return ``p50`` and ``p95``."""
     return {f"p{percent}": percentile(values_ms, percent) for percent in (50, 95)}
 
 
 def interval(
     values: Sequence[float], statistic: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> list[float] | None:
-    """The 95 % interval of a statistic (the mean) of these; None of fewer than two.
+    """Return the 95 % interval of a statistic (the mean) of these values; None of fewer than two.
 
-    values: one for each clip.
-    statistic: of each row: float64, (draws, values) to (draws,).
+    Args:
+        values: one for each clip.
+        statistic: of each row: float64, (draws, values) to (draws,).
     """
     if len(values) < 2:
         return None
@@ -43,12 +44,15 @@ def interval(
 
 
 def median_interval(values: Sequence[float]) -> list[float] | None:
-    """The same of the median."""
+    """Return the 95 % interval of the median."""
     return interval(values, lambda rows: np.median(rows, axis=1))
 
 
 def joint(pause_turns: Sequence[bool], turn_turns: Sequence[bool]) -> dict[str, Any]:
-    """P(no turn in pause clips) x P(turn in turn clips), which no policy that always does one thing gets."""
+    """Return P(no turn in pause clips) x P(turn in turn clips), with its interval.
+
+    A policy that always does the same gets 0.
+    """
     if not pause_turns or not turn_turns:
         return {"value": None, "interval": None}
     rng = np.random.default_rng(SEED)

@@ -1,8 +1,8 @@
-"""Systems by name: the two-tier engine as a deployment would have it, engines of the registry, baselines.
+"""Systems by name: the two-tier engine as in a deployment, engines of the registry, baselines.
 
-``two_tier`` hears, answers and speaks as the deployment ``embedded`` does: its policies have that
-deployment's settings, it answers from the shipped documents in flite's voice, and its words come from
-PocketSphinx in a process of its own, which knows the words of the same documents.
+``two_tier`` recognises, answers and speaks as the deployment ``embedded`` does. Its policies have that
+deployment's settings, and it answers from the shipped documents in flite's voice. Its words come from
+PocketSphinx in a process of its own, whose vocabulary contains the words of the same documents.
 """
 
 import asyncio
@@ -37,20 +37,20 @@ from runtime.engine_process import EngineProcess, EngineProcessSettings
 TWO_TIER = "two_tier"
 BASELINES = ("always_talk", "always_silent", "timer_300", "timer", "timer_1000", "random_backchannel")
 DEPLOYMENT, RECOGNISER = "embedded", "pocketsphinx"
-# Several calls share a machine here that a deployment would not give them: late words are counted, not lost.
+# The clips share one machine here, unlike the calls of a deployment: late words are counted, not lost.
 LONGEST_S = 15.0
-# Voices and completeness of all clips that run side by side.
+# Voice synthesis and turn completeness of all clips that run in parallel.
 THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Something that is measured.
+    """A system under test.
 
     Attributes:
         name: of its row.
         host: of its engines.
-        is_stepped: it has no clock and no thread: its units need not be waited for.
+        is_stepped: true when it has no clock and no thread, so that its units need not be waited for.
     """
 
     name: str
@@ -59,14 +59,14 @@ class System:
 
 
 def known() -> tuple[str, ...]:
-    """Names of all systems."""
+    """Return the names of all systems."""
     return (*OMNI.names(), *BASELINES)
 
 
 def open_host(
     name: str, settings: Mapping[str, Any] | None = None, *, vad: VoiceActivityDetector, seed: int = 1
 ) -> System:
-    """A system by its name. Loads what it needs; blocks.
+    """Load a system by its name. Blocks.
 
     Args:
         name: of ``known``.
@@ -107,7 +107,7 @@ def _two_tier(settings: Mapping[str, Any], vad: VoiceActivityDetector) -> TwoTie
 
 
 def _deployed() -> TwoTierTuning:
-    """The small tier's policies as the deployment has them."""
+    """Return the small tier's policies as the deployment has them."""
     [(_, settings)] = plan_omni(load_deployment(DEPLOYMENT))
     if not isinstance(settings, TwoTierTuning):
         raise ConfigError(f"the deployment {DEPLOYMENT!r} has another engine than {TWO_TIER}")
@@ -115,13 +115,13 @@ def _deployed() -> TwoTierTuning:
 
 
 def detector() -> VoiceActivityDetector:
-    """The shipped one."""
+    """Load the shipped detector."""
     return VAD.create("silero")
 
 
 @asynccontextmanager
 async def recogniser(vad: VoiceActivityDetector) -> AsyncIterator[Side]:
-    """The shipped recogniser, in a process of its own, for as long as it is wanted.
+    """Run the shipped recogniser in a process of its own until the end of the context.
 
     Raises:
         ConfigError: it is not installed.

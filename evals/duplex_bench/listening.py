@@ -1,10 +1,10 @@
-"""The words of a caller for an engine that does not transcribe: the shipped recogniser, beside, on one clock.
+"""Words of a caller for an engine that does not transcribe: the shipped recogniser in parallel, on one clock.
 
-The same audio that the engine hears is cut into utterances by voice activity, as the engine's own ears cut it
-(``EarSettings``), and given to a recogniser in a process of its own (``runtime.engine_process``), as in a
-deployment. What it understands is told when it is there, be that late: nothing here waits for it, and nothing
-knows the script. A recogniser that fails is opened anew; the words that it had are lost, and counted, because
-a run in which that happened measures the machine and not the engine.
+The engine's own audio is cut into utterances by voice activity detection, with the settings of the engine's
+input (``EarSettings``). The utterances go to a recogniser in a process of its own
+(``runtime.engine_process``), as in a deployment. Words are reported when they arrive, even late: nothing here
+waits for them, and nothing uses the script. A recogniser that fails is opened anew. Its words are lost and
+counted, because a run in which that happened measures the machine and not the engine.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from turn_taking.voice_gate import GateEvent, VoiceGate
 
 
 class Beside:
-    """One caller. On the loop.
+    """Recogniser of one caller's words. Runs on the loop.
 
     Args:
         engine: the recogniser.
         vad: shared weights.
-        on_words: told what was understood, as soon as it is.
+        on_words: called with words as soon as they are recognised.
 
     Attributes:
         understood: final texts, in order.
-        late_ms: of each, from the report of the voice's end until it was there.
-        failures: of the recogniser.
+        late_ms: of each, from the report of the voice's end until its arrival.
+        failures: number of failures of the recogniser.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Beside:
         self.failures = 0
 
     async def open(self) -> None:
-        """Have a stream.
+        """Open a stream.
 
         Raises:
             EngineError: there is none.
@@ -70,7 +70,7 @@ class Beside:
         self._stream = await self._engine.open_stream(self._on_partial, self._on_failure)
 
     def hear(self, piece: np.ndarray) -> None:
-        """The next of the caller's audio: float32, (samples,), at the detector's rate."""
+        """Take the next piece of the caller's audio: float32, (samples,), at the detector's rate."""
         if self._speaks and self._stream is not None:
             self._stream.feed(float_to_pcm16(piece))
         else:
@@ -87,7 +87,7 @@ class Beside:
                 self._stop()
 
     def close(self) -> None:
-        """Release the stream; what is not understood by now is not wanted."""
+        """Release the stream; words that have not arrived are dropped."""
         for final in self._finals:
             final.cancel()
         self._finals.clear()
@@ -131,7 +131,7 @@ class Beside:
         if final in self._finals:
             self._finals.remove(final)
         if final.exception() is not None:
-            # Its stream is over too, and tells so itself.
+            # Its stream has failed too, and reports that itself.
             return
         heard = final.result()
         self.late_ms.append(round((asyncio.get_running_loop().time() - ended_s) * 1000))
@@ -155,7 +155,7 @@ class Beside:
 
 
 def _confidences(heard: Transcript) -> tuple[float, ...]:
-    """Of each word; of a partial, which has none, one for all: it confirms nothing."""
+    """Return the confidence of each word; of a partial, which has none, one for all: it confirms nothing."""
     if len(heard.words) == len(heard.text.split()):
         return tuple(word.confidence for word in heard.words)
     return (heard.confidence,)

@@ -1,8 +1,8 @@
-"""What is heard of a bot: results of an engine in, as they come; audio on the clock of the clip out.
+"""Audible output of a bot: an engine's results in, as they come; audio on the clock of the clip out.
 
-As ``processors.duplex.voice`` plays them: a unit is heard from ``LEAD_MS`` behind its result on, pieces leave
-one after the other at times that are counted in samples, and a yield drops what has not left. Words are heard
-where their part of the audio is (``processors.duplex.saying``).
+The rules are those of ``processors.duplex.voice``. A unit is audible from ``LEAD_MS`` after its result on.
+Pieces leave one after the other at times that are counted in samples, and a yield drops everything that has
+not left. Words are placed at their part of the audio (``processors.duplex.saying``).
 
 Pure: times come in, in microseconds from the first sample of the clip; before it they are negative.
 """
@@ -24,19 +24,19 @@ _US_PER_S = 1_000_000
 
 @dataclass(slots=True)
 class _Reply:
-    """What is being said: where its audio begins among all that was given."""
+    """The present reply, and the position of its beginning in all audio of the engine."""
 
     began: int
     saying: Saying
 
 
 class Mouth:
-    """One clip.
+    """Output of the bot in a clip.
 
     Args:
         rate_hz: of the engine.
         unit_ms: of the engine.
-        length_ms: of the clip; what is heard later is not in it.
+        length_ms: of the clip. Later audio is dropped.
     """
 
     def __init__(self, rate_hz: int, unit_ms: int, length_ms: int) -> None:
@@ -44,18 +44,18 @@ class Mouth:
         self._heard = np.zeros(length_ms * rate_hz // 1000, np.float32)
         self._paced = paced_output(rate_hz, unit_ms=unit_ms, settings=SETTINGS)
         self._reply: _Reply | None = None
-        # (first sample of those that were given, sample of the clip, samples) of each piece that was heard.
+        # (first sample in the engine's audio, sample of the clip, samples) of each audible piece.
         self._places: list[tuple[int, int, int]] = []
         self._given = 0
         self._words: list[tuple[str, int, int]] = []
 
     @property
     def holes(self) -> int:
-        """So often speech went on later than it was due."""
+        """Number of times that speech went on later than it was due."""
         return self._paced.holes
 
     def say(self, result: UnitResult, at_us: int) -> None:
-        """A result, and when it was there."""
+        """Take a result and the time of its arrival."""
         self._leave(at_us)
         if result.vote is Vote.YIELD:
             self._paced.clear()
@@ -73,7 +73,7 @@ class Mouth:
             self._paced.push(np.zeros(0, np.float32), at_us, is_last=True)
 
     def heard(self) -> tuple[np.ndarray, tuple[Word, ...]]:
-        """All of the clip: float32, (samples,), at the engine's rate, and the words that are in it."""
+        """Return the whole clip: float32, (samples,), at the engine's rate, and the words in it."""
         self._leave(len(self._heard) * _US_PER_S // self._rate_hz)
         self._end()
         words = []
@@ -85,7 +85,7 @@ class Mouth:
         return self._heard, tuple(words)
 
     def _without_lead(self, result: UnitResult) -> np.ndarray:
-        """What is silent in front of a reply is not played."""
+        """Return the audio of a result without the silence before a reply."""
         assert self._reply is not None
         if self._reply.saying.audio_us:
             return result.audio
@@ -113,7 +113,7 @@ class Mouth:
             self._words.append((word.text, first, last))
 
     def _place_of(self, given: int) -> int | None:
-        """Where a sample that was given is heard; None when it was dropped."""
+        """Return the position in the clip of a sample of the engine; None when it was dropped."""
         for first, at, size in self._places:
             if first <= given < first + size:
                 return at + given - first

@@ -1,10 +1,10 @@
-"""What a bot does about something that is said over it: goes on, answers, or falls silent.
+"""Reaction of a bot to speech over it: it goes on, answers, or falls silent.
 
-The behaviours of Full-Duplex-Bench v1.5 without its judge. A bot whose voice goes on for a second behind the
-event resumes: nothing new can begin without a gap. One that stopped and speaks again either goes on with what
-it was saying or says something new: its words behind the stop are put beside those of the same bot in the
-same call without the event (``continues``), from where it was cut. One that says nothing more has resumed
-when it had said all that it says there. Where no words are known, one that speaks again is uncertain.
+The behaviours of Full-Duplex-Bench v1.5 without its judge. A bot whose voice goes on for a second after the
+event resumes: nothing new can begin without a gap. A bot that stopped and speaks again either continues its
+speech or says something new. To decide, its words after the stop are compared with those of the same bot in
+the same call without the event (``continues``), from the cut on. A bot that says nothing more has resumed
+when it had said all of that. Without known words, a bot that speaks again is uncertain.
 
 Pure.
 """
@@ -17,19 +17,19 @@ from enum import Enum
 from evals.duplex_bench.clips import Event
 from evals.duplex_bench.spoken import Segment, Spoken, Word, first_talk
 
-# A gap of up to so long is one between two clauses.
+# Longest gap between two clauses.
 HOLD_MS = 600
 GOES_ON_MS = 1_000
-# Of the words behind a stop so many are looked for, from so many before it was cut to so many behind; so much
-# of them has to be there in one piece. Single words are in every answer.
+# Number of words after a stop that are compared, and of words before and after the cut among which they are
+# searched for. At least this share of them must be there in one piece. Single words are in every answer.
 LOOKED_AT, BEFORE, BEHIND = 10, 6, 30
 ALIKE, FEWEST = 0.5, 2
-# An answer of which so much was said is over.
+# An answer of which this share was said is over.
 ALL = 0.95
 
 
 class Behaviour(Enum):
-    """What became of it."""
+    """Reactions of a bot."""
 
     RESUME = "resume"
     RESPOND = "respond"
@@ -40,12 +40,13 @@ class Behaviour(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Something over the bot's voice.
+    """Result of an event over the bot's voice.
 
     Attributes:
-        behaviour: see there.
-        stop_ms: from its begin to the end of what the bot was saying; None when that went on.
-        response_ms: from its end to the next talk of the bot, negative before it; None when there is none.
+        behaviour: the reaction.
+        stop_ms: from the beginning of the event to the end of the bot's speech. None when the speech went on.
+        response_ms: from the end of the event to the next talk of the bot, negative before it. None when
+            there is none.
     """
 
     behaviour: Behaviour
@@ -54,12 +55,12 @@ class Overlap:
 
 
 def overlap(event: Event, spoken: Spoken, clean: Sequence[str] | None) -> Overlap:
-    """What the bot did.
+    """Return the bot's reaction.
 
     Args:
-        event: what was said over it.
-        spoken: what was heard of the bot.
-        clean: its words without the event; None when nobody knows them.
+        event: speech over the bot.
+        spoken: the bot's output.
+        clean: its words without the event. None when they are not known.
     """
     stretch = talked_into(event, spoken)
     if stretch is None:
@@ -82,25 +83,25 @@ def overlap(event: Event, spoken: Spoken, clean: Sequence[str] | None) -> Overla
 
 
 def needs_clean(event: Event, spoken: Spoken) -> bool:
-    """Whether only the same call without the event tells what the bot did."""
+    """Return whether the reaction can be determined only by the same call without the event."""
     doubtful = (Behaviour.UNCERTAIN, Behaviour.SILENT)
     return spoken.words is not None and overlap(event, spoken, None).behaviour in doubtful
 
 
 def talked_into(event: Event, spoken: Spoken) -> Segment | None:
-    """The talk of the bot that is on when it begins; None while it is silent."""
+    """Return the bot's talk at the beginning of the event; None while it is silent."""
     return next(
         (each for each in spoken.joined(HOLD_MS) if each.began_ms <= event.began_ms < each.ended_ms), None
     )
 
 
 def continues(before: Sequence[str], after: Sequence[str], clean: Sequence[str]) -> bool:
-    """Whether the words behind a stop are those that come behind the words before it.
+    """Return whether the words after a stop are those that follow the words before it.
 
     Args:
         before: words up to the stop.
-        after: words behind it.
-        clean: all words of the answer that nobody disturbed.
+        after: words after it.
+        clean: all words of the undisturbed answer.
     """
     said = [_plain(word) for word in after[:LOOKED_AT]]
     first = max(0, len(before) - BEFORE)

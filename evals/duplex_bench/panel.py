@@ -8,10 +8,10 @@
          leaves alone: in the middle of its talk it does not stop within 1.0 s, while it is silent it does not
          begin within 2.0 s
 
-A bot speaks in a tick in which it is heard; ``HOLD_MS`` of silence between two sentences are no end, and what
-is a listener's ("mhm") is no speech. What has fewer than ``LEAST`` events is not told (None). Interruptions
-count while the bot speaks. A caller who pauses and goes on is a turn for I_A, which the bot interrupts when
-it begins behind the first pause; it wants no answer before the clip is over.
+A bot speaks in a tick in which it is audible. ``HOLD_MS`` of silence between two sentences are no end, and a
+backchannel ("mhm") is no speech. Figures on fewer than ``LEAST`` events are None. Interruptions count while
+the bot speaks. A caller who pauses and continues is a turn for I_A: the bot interrupts it when it begins
+after the first pause. Such a turn wants no answer before the clip is over.
 
 Pure.
 """
@@ -27,23 +27,23 @@ from evals.duplex_bench.spoken import Segment, Spoken, is_backchannel
 TICK_MS = 200
 YIELD_MS = 2_000
 SPEAKING_MS, SILENT_MS = 1_000, 2_000
-# Between two clauses a voice is silent for less.
+# Longer than the silence of a voice between two clauses.
 HOLD_MS = 600
 LEAST = 10
 
 
 @dataclass(slots=True)
 class Counted:
-    """What the clips of a system add up to.
+    """Sums over the clips of a system.
 
     Attributes:
-        responses_ms: how long each answer took, of those that came.
-        turns: that wanted one.
-        yields_ms: how long each stop took, of those that came.
-        interruptions: while the bot spoke.
-        held: turns with pauses, of which the clip has no end.
-        cut_ins: times the bot began while the caller spoke.
-        selective: by kind, whether each was left alone.
+        responses_ms: latency of each answer that came.
+        turns: number of turns that wanted one.
+        yields_ms: latency of each stop that came.
+        interruptions: number of interruptions while the bot spoke.
+        held: number of turns with pauses, whose end is not in the clip.
+        cut_ins: number of times the bot began while the caller spoke.
+        selective: by kind, true for each event that was left alone.
     """
 
     responses_ms: list[int] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Counted:
 
 
 def count(events: Sequence[Event], spoken: Spoken, into: Counted) -> None:
-    """One clip."""
+    """Count the events of one clip."""
     talk = [each for each in spoken.joined(HOLD_MS) if not is_backchannel(each, spoken.words_in(each))]
     ticks = speaks(talk, spoken.length_ms)
     wanted = [event for event in events if event.kind.wants_answer]
@@ -79,7 +79,7 @@ def count(events: Sequence[Event], spoken: Spoken, into: Counted) -> None:
 
 
 def panel(counted: Counted) -> dict[str, float | None]:
-    """The eight figures."""
+    """Return the eight figures."""
     enough = counted.turns >= LEAST
     figures: dict[str, float | None] = {
         "L_R": _mean_s(counted.responses_ms) if enough else None,
@@ -94,7 +94,7 @@ def panel(counted: Counted) -> dict[str, float | None]:
 
 
 def counts(counted: Counted) -> dict[str, int]:
-    """How many events each figure stands on."""
+    """Return the number of events of each figure."""
     return {
         "turns": counted.turns,
         "held_turns": counted.held,
@@ -104,7 +104,7 @@ def counts(counted: Counted) -> dict[str, int]:
 
 
 def speaks(segments: Iterable[Segment], length_ms: int) -> np.ndarray:
-    """Whether the bot is heard in each tick: bool, (ticks,)."""
+    """Return the ticks in which the bot is audible: bool, (ticks,)."""
     ticks = np.zeros(-(-length_ms // TICK_MS), bool)
     for each in segments:
         ticks[each.began_ms // TICK_MS : -(-each.ended_ms // TICK_MS)] = True
@@ -116,7 +116,7 @@ def _tick(ms: int) -> int:
 
 
 def _count_response(event: Event, until_ms: int, ticks: np.ndarray, into: Counted) -> None:
-    """The first tick behind the end in which the bot begins; what it goes on with is no answer."""
+    """Count the first tick after the end in which the bot begins; speech that goes on is no answer."""
     first = _tick(event.ended_ms)
     for tick in range(max(1, first), min(len(ticks), -(-until_ms // TICK_MS))):
         if ticks[tick] and not ticks[tick - 1]:
@@ -135,7 +135,7 @@ def _count_yield(event: Event, ticks: np.ndarray, into: Counted) -> None:
 
 
 def _cuts_in(began_ms: int, ended_ms: int, ticks: np.ndarray) -> int:
-    """Begins of the bot between begin and end of what the caller says, without the edges."""
+    """Count the begins of the bot between begin and end of the caller's speech, without the edges."""
     first, last = _tick(began_ms) + 1, min(_tick(ended_ms), len(ticks))
     return sum(bool(ticks[tick] and not ticks[tick - 1]) for tick in range(max(1, first), last))
 
@@ -147,7 +147,7 @@ def _selectivity(kind: Kind) -> str | None:
 
 
 def _leaves_alone(event: Event, ticks: np.ndarray) -> bool | None:
-    """None: the clip is over before that is known."""
+    """Return whether the bot leaves the event alone; None when the clip ends before that is known."""
     first = _tick(event.began_ms)
     if first >= len(ticks):
         return None

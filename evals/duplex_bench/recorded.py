@@ -1,7 +1,7 @@
 """Clips of recorded people, in the layout of the shipped ones: pauses, ends of turns, interruptions.
 
-Turns come from the report set (``evals.human.callers``). What people of packages' recordings do not do (hum
-along, talk to others, cough) stays with the shipped clips.
+Turns come from the report set (``evals.human.callers``). Backchannels, talk to others and coughs are missing
+in the packages' recordings, so they are tested on the shipped clips alone.
 """
 
 import json
@@ -23,7 +23,7 @@ LEAD_MS, ANSWER_MS, PAUSED_TAIL_MS = 500, 3_500, 200
 # The bot has begun to answer by then.
 INTERRUPTS_AFTER_MS = 3_500
 SHORTEST_PAUSE_MS = 200
-# Of draws for each clip with a pause.
+# Number of draws for each clip with a pause.
 DRAWS = 4
 
 

@@ -1,4 +1,4 @@
-"""The figures of a run as tables, for people. Pure."""
+"""Figures of a run as tables. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ PANEL = ("L_R", "L_Y", "R_R", "R_Y", "I_A", "S_BC", "S_VT", "S_ND")
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Turns, what is said over the bot, and the panel; a dash where there is nothing to measure."""
+    """Return turns, speech over the bot, and the panel; a dash marks a missing figure."""
     rows: Sequence[Mapping[str, Any]] = result["systems"]
     turns = [
         (

@@ -1,10 +1,10 @@
-"""Clips through an engine: the caller's audio in, what is heard of the bot out, on one clock.
+"""Clips through an engine: the caller's audio in, the bot's audible output out, on one clock.
 
-``play`` is a call at the pace of the clock, by the product's own ``Ticker``: the engine in a thread, its
-content in others, a recogniser beside (``listening``), and a caller who sends 20 ms every 20 ms. Several
-clips run side by side; what that does to the ticks is measured and reported. ``step`` is for engines that
-have no clock and no thread (the baselines): the same units, each with its result at the moment that it is
-due. Either gives ``Take``s whose audio begins with the first sample of the clip and is as long as it.
+``play`` is a call at the pace of the clock, by the product's own ``Ticker``. The engine runs in a thread, its
+content in others, and a recogniser in parallel (``listening``). The caller sends 20 ms every 20 ms. Several
+clips run in parallel; their effect on the ticks is measured and reported. ``step`` is for engines that have
+no clock and no thread (the baselines): the same units, each with its result at the moment that it is due.
+Either gives ``Take``s whose audio begins with the first sample of the clip and is as long as it.
 """
 
 import asyncio
@@ -31,30 +31,30 @@ from runtime.loop_clock import LoopClock
 from runtime.utterances import UtteranceEngine
 
 PIECE_MS = 20
-# A piece of the caller's audio comes so long before the unit that it belongs to: a network's pieces are not
-# in step with units, and one that came with its unit would be in it or not by chance.
+# A piece of the caller's audio comes this long before the unit that it belongs to. A network's pieces are not
+# in step with units, and one that came together with its unit would belong to it or not by chance.
 AHEAD_MS = 10
-# From one clip to the next that runs beside it: so that not all of them ask at once.
+# Delay from one parallel clip to the next, so that not all of them make requests at once.
 STAGGER_MS = 37
 BEGIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """One clip as it was played.
+    """A clip as it was played.
 
     Attributes:
-        clip: which.
+        clip: the clip.
         caller: float32, (samples,), 16 kHz.
         bot: float32, (samples,), 16 kHz, as long.
-        words: of the bot, at the times at which they are heard.
-        understood: of the caller, by the recogniser beside.
-        words_late_ms: of each of these, from the end of the voice until it was there.
-        lost_words: failures of the recogniser.
-        late_us: of each unit, how late it began.
-        took_us: of each unit, until its result was there.
-        missed: units that were not taken.
-        holes: in the bot's voice.
+        words: of the bot, at the times at which they are audible.
+        understood: texts of the caller, by the parallel recogniser.
+        words_late_ms: of each of these, from the end of the voice until its arrival.
+        lost_words: number of failures of the recogniser.
+        late_us: of each unit, lateness of its beginning.
+        took_us: of each unit, time until its result.
+        missed: number of units that were not taken.
+        holes: number of holes in the bot's voice.
     """
 
     clip: Clip
@@ -70,21 +70,21 @@ class Take:
     holes: int = 0
 
     def spoken(self, segments: Segmenter, *, has_words: bool) -> Spoken:
-        """What was heard of the bot."""
+        """Return the bot's output as segments and words."""
         length_ms = len(self.caller) * 1000 // RATE_HZ
         return Spoken(length_ms, segments(self.bot), self.words if has_words else None)
 
     def stereo(self) -> np.ndarray:
-        """Float32, (samples, 2): left the caller, right the bot."""
+        """Return both sides as float32, (samples, 2): the caller left, the bot right."""
         return np.stack((self.caller, self.bot), axis=1)
 
 
 def step(host: OmniHost, clip: Clip, audio: np.ndarray | None = None) -> Take:
-    """A clip through an engine that has no clock of its own.
+    """Run a clip through an engine that has no clock of its own.
 
     Args:
         host: of the engine.
-        clip: which.
+        clip: to be played.
         audio: in place of the clip's own: float32, (samples,), 16 kHz.
     """
     caller = clip.audio(RATE_HZ) if audio is None else audio
@@ -108,7 +108,7 @@ def step(host: OmniHost, clip: Clip, audio: np.ndarray | None = None) -> Take:
 
 
 def _unit(heard: np.ndarray, engine: OmniEngine, at_ms: int, length_ms: int) -> np.ndarray:
-    """A whole one: silence behind the last sample."""
+    """Return a whole unit, with silence after the last sample."""
     first, last = (ms * engine.input_rate_hz // 1000 for ms in (at_ms, at_ms + length_ms))
     unit = heard[first:last]
     return np.concatenate((unit, np.zeros(last - first - len(unit), np.float32)))
@@ -116,7 +116,7 @@ def _unit(heard: np.ndarray, engine: OmniEngine, at_ms: int, length_ms: int) -> 
 
 @dataclass(slots=True)
 class Side:
-    """What listens beside an engine that does not transcribe.
+    """Recogniser for an engine that does not transcribe.
 
     Attributes:
         stt: the recogniser.
@@ -135,14 +135,14 @@ async def play_all(
     at_once: int,
     on_take: Callable[[Take], None] = lambda take: None,
 ) -> list[Take]:
-    """Clips at the pace of the clock, so many side by side, in their order.
+    """Play clips at the pace of the clock, ``at_once`` in parallel; return the takes in order.
 
     Args:
         host: of the engine.
         clips: each with audio in place of its own, or None.
-        side: for an engine that wants words; None: it gets none.
-        at_once: clips side by side; no more than the host has sessions.
-        on_take: told each clip when it is over.
+        side: for an engine that wants words. None gives it none.
+        at_once: number of parallel clips, limited to the sessions of the host.
+        on_take: called with each clip when it is over.
 
     Raises:
         EngineError: the engine or the recogniser failed.
@@ -172,11 +172,11 @@ async def play(
     side: Side | None = None,
     executors: Callable[[], Executor] = lambda: EngineThread("bench"),
 ) -> Take:
-    """One of them.
+    """Play one clip at the pace of the clock.
 
     Args:
         host: of the engine.
-        clip: which.
+        clip: to be played.
         audio: in place of the clip's own: float32, (samples,), 16 kHz.
         side: see ``play_all``.
         executors: makes the thread of an engine.
@@ -202,7 +202,7 @@ async def play(
 
 @dataclass(slots=True)
 class _Ticks:
-    """What became of the units of a clip."""
+    """Times of the units of a clip."""
 
     late_us: list[int] = field(default_factory=list)
     took_us: list[int] = field(default_factory=list)
@@ -210,7 +210,7 @@ class _Ticks:
 
 
 class _Call:
-    """A caller who plays a clip to an engine that is ticked."""
+    """Caller that plays a clip to an engine that is ticked."""
 
     def __init__(self, engine: OmniEngine, thread: Executor, caller: np.ndarray) -> None:
         self._engine = engine
@@ -226,10 +226,10 @@ class _Call:
         self._ticker = Ticker(engine, thread, TickedCall(on_result=self._on_result, on_tick=self._on_tick))
 
     async def run(self, beside: Beside | None) -> None:
-        """To the end of the clip.
+        """Run to the end of the clip.
 
         Raises:
-            EngineError: the engine, or what listens beside it, failed.
+            EngineError: the engine, or the parallel recogniser, failed.
         """
         units = asyncio.create_task(self._ticker.run(Preparation()), name="bench.units")
         caller = asyncio.create_task(self._talk(beside), name="bench.caller")
@@ -254,7 +254,7 @@ class _Call:
             if beside is not None:
                 first, last = (ms * RATE_HZ // 1000 for ms in (at_ms, at_ms + PIECE_MS))
                 beside.hear(self._caller[first:last])
-        # What is said at the very end comes with a unit that is due behind it.
+        # Output at the very end comes with a unit that is due after it.
         await self._until(self._length_ms + self._engine.unit_ms)
 
     async def _until(self, at_ms: int) -> None:
@@ -270,7 +270,8 @@ class _Call:
 
     def _on_tick(self, tick: Tick) -> None:
         if not self._began.is_set():
-            # The first sample of the clip is the first of the unit behind the next: no unit has a part of it.
+            # The first sample of the clip is the first of the unit after the next one: no unit has a part of
+            # it.
             unit_us = self._engine.unit_ms * 1000
             ready_us = self._clock.now_us() - tick.due_us
             self._zero_us = tick.due_us + (ready_us // unit_us + 1) * unit_us - AHEAD_MS * 1000

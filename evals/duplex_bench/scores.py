@@ -1,8 +1,8 @@
-"""The row of a system: what was heard of it in each clip in, figures out. Pure.
+"""Row of a system: its output in each clip in, figures out. Pure.
 
-By part of Full-Duplex-Bench (v1: pause, turn, backchannel, interruption; v1.5: what is said over the bot) and
-the panel of tau2-bench over all clips; each clip's verdict is kept, so that a figure can be followed down to
-the sound.
+The figures are grouped by part of Full-Duplex-Bench (v1: pause, turn, backchannel, interruption; v1.5: speech
+over the bot), with the panel of tau2-bench over all clips. Each clip's verdict is kept, so that a figure can
+be traced to the sound.
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,20 @@ from evals.duplex_bench.overlaps import Behaviour, Overlap, overlap, talked_into
 from evals.duplex_bench.panel import Counted, count, counts, panel
 from evals.duplex_bench.spoken import TALK_GAP_MS, Segment, Spoken, Word, first_talk, takes_turn
 
-# Whoever begins to talk sooner behind the end of a pause has not heard that it is over.
+# A bot that begins to talk sooner than this after the end of a pause cannot have reacted to the voice.
 REACTION_MS = 200
 OVER = (Part.USER_BACKCHANNEL, Part.TALKING_TO_OTHERS, Part.BACKGROUND, Part.TICS)
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A clip and what was heard of the bot in it.
+    """A clip and the bot's output in it.
 
     Attributes:
-        clip: which.
-        spoken: of the bot.
-        clean: words of the bot in the same call without the event; None where nobody needs or knows them.
+        clip: the clip.
+        spoken: the bot's output.
+        clean: words of the bot in the same call without the event. None when they are not needed or not
+            known.
     """
 
     clip: Clip
@@ -38,7 +39,7 @@ class Heard:
 
 
 def row(name: str, heard: Sequence[Heard], *, seed: int = 1) -> dict[str, Any]:
-    """All figures of one system; None where there is nothing to measure."""
+    """Return all figures of one system; None for each that cannot be measured."""
     of = {part: [each for each in heard if each.clip.part is part] for part in Part}
     pauses = [takes_turn(each.spoken) for each in of[Part.PAUSE]]
     in_pauses = [begins for each in of[Part.PAUSE] for begins in _starts_in_pauses(each)]
@@ -100,14 +101,15 @@ def row(name: str, heard: Sequence[Heard], *, seed: int = 1) -> dict[str, Any]:
 
 
 def _is_in(word: Word, talk: Segment) -> bool:
-    """Whether any of a word is heard in a stretch of voice."""
+    """Return whether any part of a word is audible in a stretch of voice."""
     return word.began_ms < talk.ended_ms and word.ended_ms > talk.began_ms
 
 
 def _starts_in_pauses(each: Heard) -> list[bool]:
-    """For each labelled pause: whether the bot begins to say something in it, however little.
+    """Return for each labelled pause whether the bot begins to say something in it, however little.
 
-    A stretch of voice without a word is a hum; of an engine that writes none each counts.
+    A stretch of voice without a word is a backchannel. For an engine that writes no words each stretch
+    counts.
     """
     pauses = [event for event in each.clip.events if event.kind is Kind.PAUSE]
     words = each.spoken.words
@@ -122,7 +124,7 @@ def _starts_in_pauses(each: Heard) -> list[bool]:
 
 
 def _turn_latency_ms(each: Heard) -> int | None:
-    """From the end of the turn to the first talk, negative before it; None without a turn."""
+    """Return the time from the end of the turn to the first talk, negative before it; None without a turn."""
     talk = first_talk(each.spoken)
     if each.clip.event is None or talk is None or not takes_turn(each.spoken):
         return None
@@ -130,13 +132,13 @@ def _turn_latency_ms(each: Heard) -> int | None:
 
 
 def _takes_interruption(each: Heard) -> bool:
-    """The rule of v1: a turn in what is heard behind the interruption, whatever it is."""
+    """Apply the rule of v1: a turn in the output after the interruption, whatever it is."""
     assert each.clip.event is not None
     return takes_turn(each.spoken.since(each.clip.event.ended_ms))
 
 
 def _answers(each: Heard) -> bool:
-    """Whether the bot had stopped by then, and begins anew: nothing that it went on with."""
+    """Return whether the bot begins anew after the beginning of the interruption, rather than going on."""
     event = each.clip.event
     assert event is not None
     talk = _talk_behind(each)
@@ -144,7 +146,9 @@ def _answers(each: Heard) -> bool:
 
 
 def _talk_behind(each: Heard) -> Segment | None:
-    """The first talk that begins behind the begin of the interruption, or else the one that never ended."""
+    """Return the first talk that begins after the begin of the interruption, or else the one that never
+    ended.
+    """
     event = each.clip.event
     assert event is not None
     talks = [
@@ -157,7 +161,10 @@ def _talk_behind(each: Heard) -> Segment | None:
 
 
 def _interruption_latency_ms(each: Heard) -> int | None:
-    """From the end of the interruption to the talk behind it; far below zero of a bot that never stopped."""
+    """Return the time from the end of the interruption to the talk after it.
+
+    It is far below zero for a bot that never stopped.
+    """
     event = each.clip.event
     assert event is not None
     talk = _talk_behind(each)
@@ -170,14 +177,14 @@ def _overlap(each: Heard) -> Overlap:
 
 
 def _resumes(found: Sequence[Overlap]) -> list[bool]:
-    """Of bots that were speaking."""
+    """Return, for bots that were speaking, whether each resumed."""
     return [
         each.behaviour is Behaviour.RESUME for each in found if each.behaviour is not Behaviour.NOT_SPEAKING
     ]
 
 
 def _behaviours(found: Sequence[Overlap]) -> dict[str, Any]:
-    """Shares of those that were speaking, and when they stopped and spoke again."""
+    """Return the shares of reactions of those that were speaking, and the times of stop and response."""
     speaking = [each for each in found if each.behaviour is not Behaviour.NOT_SPEAKING]
     kinds = (kind for kind in Behaviour if kind is not Behaviour.NOT_SPEAKING)
     return {
@@ -192,7 +199,7 @@ def _behaviours(found: Sequence[Overlap]) -> dict[str, Any]:
 
 
 def _listening(heard: Sequence[Heard], seed: int) -> dict[str, Any]:
-    """Backchannels: turns taken, how often, the distance, and its worth."""
+    """Return the figures of backchannels: turns taken, frequency, distance, and skill."""
     listened = [(each.clip, backchannels.listened(each.spoken)) for each in heard]
     distances: list[tuple[float, float, float]] = []
     rng = np.random.default_rng(seed)
@@ -232,7 +239,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _verdict(each: Heard) -> dict[str, Any]:
-    """One clip, for whoever looks for a cause."""
+    """Return the verdict on one clip, for diagnosis."""
     clip, spoken = each.clip, each.spoken
     verdict: dict[str, Any] = {
         "clip": clip.name,

@@ -1,12 +1,11 @@
-"""What a bot said in a clip: stretches of voice and words, and who has the floor by them.
+"""Speech of a bot in a clip: stretches of voice and words, and who has the floor by them.
 
-The rules are those of Full-Duplex-Bench v1: a turn is a second of talk or more than three words; a stretch of
-less than a second with two words at most is a backchannel. Words are the engine's own where it writes any,
-each at the place in the audio where it is heard; an engine that writes none is judged by its voice alone
-(``Evidence``). Stretches of voice are those that Silero finds in what was heard of the bot, as the benchmark
-has it, or what is audible.
+The rules are those of Full-Duplex-Bench v1. A turn is a second of talk or more than three words. A stretch of
+less than a second with two words at most is a backchannel. Words are the engine's own if it writes any, each
+at its place in the audio; an engine that writes none is judged by its voice alone (``Evidence``). Stretches
+of voice are those that Silero finds in the bot's output, as in the benchmark, or those that are audible.
 
-Pure but for the detector.
+Pure except for the detector.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,16 +20,16 @@ from models.vad import VoiceActivityDetector
 RATE_HZ = 16_000
 TURN_MS, TURN_WORDS = 1_000, 3
 BACKCHANNEL_MS, BACKCHANNEL_WORDS = 1_000, 2
-# Of Silero's own look at recordings: probability of a voice, silence that parts two, the shortest voice. A
-# gate of the product would miss a hum of 200 ms.
+# Silero on recordings: probability of a voice, silence that separates two, the shortest voice. A gate of the
+# product would miss a hum of 200 ms.
 VOICE, GAP_MS, SHORTEST_MS = 0.5, 100, 96
 AUDIBLE_GAP_MS = 200
-# What is no further apart is one talk.
+# Stretches that are no further apart are one talk.
 TALK_GAP_MS = 500
 
 
 class Evidence(Enum):
-    """What a system is judged by."""
+    """Evidence by which a system is judged."""
 
     WORDS = "words"
     VOICE = "voice"
@@ -45,13 +44,13 @@ class Segment:
 
     @property
     def length_ms(self) -> int:
-        """Its length."""
+        """Length of the stretch."""
         return self.ended_ms - self.began_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word and when it is heard, in ms from the beginning of the clip."""
+    """A word and its time in the audio, in ms from the beginning of the clip."""
 
     text: str
     began_ms: int
@@ -60,12 +59,12 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What was heard of the bot in one clip.
+    """Output of the bot in a clip.
 
     Attributes:
         length_ms: of the clip.
         segments: stretches of voice, in order.
-        words: in order; None from an engine that writes none in any clip.
+        words: in order. None from an engine that writes none in any clip.
     """
 
     length_ms: int
@@ -73,7 +72,7 @@ class Spoken:
     words: tuple[Word, ...] | None = None
 
     def since(self, at_ms: int) -> "Spoken":
-        """What was heard from there on: what goes on there begins there."""
+        """Return the output from a moment on; a stretch that is under way begins there."""
         segments = tuple(
             Segment(max(at_ms, each.began_ms), each.ended_ms)
             for each in self.segments
@@ -87,7 +86,7 @@ class Spoken:
         )
 
     def joined(self, gap_ms: int) -> tuple[Segment, ...]:
-        """The stretches with gaps of up to so long closed."""
+        """Return the stretches with gaps of up to ``gap_ms`` closed."""
         joined: list[Segment] = []
         for each in self.segments:
             if joined and each.began_ms - joined[-1].ended_ms <= gap_ms:
@@ -97,14 +96,14 @@ class Spoken:
         return tuple(joined)
 
     def words_in(self, segment: Segment) -> int | None:
-        """How many words begin in a stretch; None where words are not known."""
+        """Return the number of words that begin in a stretch; None when words are not known."""
         if self.words is None:
             return None
         return sum(segment.began_ms <= word.began_ms < segment.ended_ms for word in self.words)
 
 
 def takes_turn(spoken: Spoken) -> bool:
-    """Whether this is a turn: a second of talk, first to last, or more than three words."""
+    """Return whether this is a turn: a second of talk, first to last, or more than three words."""
     if spoken.words is None:
         spans = [(each.began_ms, each.ended_ms) for each in spoken.segments]
     else:
@@ -115,12 +114,12 @@ def takes_turn(spoken: Spoken) -> bool:
 
 
 def is_backchannel(segment: Segment, words: int | None) -> bool:
-    """Whether a stretch is a listener's: short, and of a word or two."""
+    """Return whether a stretch is a listener's: short, and of a word or two."""
     return segment.length_ms < BACKCHANNEL_MS and (words or 0) <= BACKCHANNEL_WORDS
 
 
 def first_talk(spoken: Spoken, *, gap_ms: int = TALK_GAP_MS) -> Segment | None:
-    """The first stretch that is more than a backchannel, with short gaps in it closed; None of none."""
+    """Return the first stretch that is more than a backchannel, with short gaps closed; None without one."""
     for each in spoken.joined(gap_ms):
         if not is_backchannel(each, spoken.words_in(each)):
             return each
@@ -131,7 +130,7 @@ Segmenter = Callable[[np.ndarray], tuple[Segment, ...]]
 
 
 def by_silero(vad: VoiceActivityDetector) -> Segmenter:
-    """Stretches that the detector hears: float32, (samples,), 16 kHz, in [-1, 1]."""
+    """Return a segmenter by the detector, for float32, (samples,), 16 kHz, in [-1, 1]."""
 
     def segments(audio: np.ndarray) -> tuple[Segment, ...]:
         stream, window = vad.open_stream(), vad.window_samples
@@ -149,7 +148,7 @@ def by_silero(vad: VoiceActivityDetector) -> Segmenter:
 
 
 def by_level(audio: np.ndarray) -> tuple[Segment, ...]:
-    """Stretches that are audible: float32, (samples,), 16 kHz."""
+    """Return the stretches that are audible, of float32, (samples,), 16 kHz."""
     found = tuple(
         Segment(span.first * 1000 // RATE_HZ, (span.last + 1) * 1000 // RATE_HZ)
         for span in audible_spans(audio, RATE_HZ)
@@ -158,6 +157,6 @@ def by_level(audio: np.ndarray) -> tuple[Segment, ...]:
 
 
 def _runs(flags: Sequence[bool]) -> list[tuple[int, int]]:
-    """(First, behind the last) of each run of what is true."""
+    """Return (first, after the last) of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], np.asarray(flags, bool), [False])).astype(int)))
     return [(int(first), int(last)) for first, last in edges.reshape(-1, 2)]

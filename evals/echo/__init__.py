@@ -1,1 +1,1 @@
-"""Echo control on simulated speakerphones: what is left of the bot's voice, and what of the caller's."""
+"""Echo control on simulated speakerphones: the remaining echo of the bot, and the caller's voice."""

@@ -1,7 +1,8 @@
-"""``python -m evals.echo``: echo control on simulated speakerphones. A simulator result.
+"""``python -m evals.echo``: measure echo control on simulated speakerphones. A simulator result.
 
-Echo loss, voice activity on the caller in double talk, self-interruptions of call starts, barge-in during the
-greeting, and processor time. Rooms, levels and voices are drawn from the seed, which is printed.
+Reported are echo loss, voice activity on the caller in double talk, self-interruptions of call starts,
+barge-in during the greeting, and processor time. Rooms, levels and voices are drawn from the seed, which is
+printed.
 """
 
 import argparse
@@ -24,7 +25,7 @@ FIGURES = ("erle_first_second_db", "erle_steady_db", "erle_after_double_talk_db"
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.echo",
         description="Echo control on simulated speakerphones: a simulator result.",
@@ -40,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure what was asked for.
+    """Run the requested measurements.
 
     Raises:
         AgentError: an engine is missing or failed.
@@ -87,7 +88,7 @@ def _summary(calls: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _self_interruptions(arguments: argparse.Namespace, ears: Ears, row: str) -> dict[str, Any]:
-    """Without and with the self-voice check."""
+    """Count self-interruptions without and with the self-voice check."""
     heard = [begin(one, ears, row) for one in starts(arguments.seed, arguments.starts, with_caller=False)]
     return {
         "starts": len(heard),
@@ -97,7 +98,9 @@ def _self_interruptions(arguments: argparse.Namespace, ears: Ears, row: str) -> 
 
 
 def _barge_ins(arguments: argparse.Namespace, ears: Ears, row: str) -> dict[str, Any]:
-    """A caller's first voice in the greeting: found within 1 s, and how soon; before it, the bot's own."""
+    """Measure a caller's first voice in the greeting: detections within 1 s, their latency, and earlier
+    reports.
+    """
     latencies: list[int] = []
     early = 0
     for start in starts(arguments.seed, arguments.barge_ins, with_caller=True):
@@ -119,7 +122,7 @@ def _barge_ins(arguments: argparse.Namespace, ears: Ears, row: str) -> dict[str,
 
 
 def table(result: dict[str, Any]) -> str:
-    """For people."""
+    """Return the result as Markdown tables."""
     lines = [
         f"simulated speakerphones, seed {result['seed']}; worst (median) of the calls",
         "",
@@ -156,7 +159,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
     logger.remove()
     logger.add(sys.stderr, level="WARNING")

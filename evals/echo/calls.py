@@ -1,8 +1,8 @@
-"""One simulated call: what the microphone hears, and what echo control makes of it.
+"""A simulated call: the microphone signal, and the output of echo control.
 
-Three rows hear the same call: ``none`` is the microphone, ``webrtc`` is the audio processing module alone
-with the reference as it was played, ``parley`` is the product's echo control. Pieces are 20 ms, as
-transports deliver them, and their times are late by chance, up to ``JITTER_US``.
+Three rows process the same call: ``none`` is the microphone, ``webrtc`` is the audio processing module alone
+with the reference as it was played, ``parley`` is the product's echo control. Pieces are 20 ms, as transports
+deliver them, and their times are late at random, up to ``JITTER_US``.
 """
 
 import time
@@ -33,7 +33,7 @@ class Scene:
         phone: room, delay, clocks.
         echo_dbfs: of the bot's sounding parts at the microphone.
         noise_dbfs: of the room.
-        near_over_echo_db: how much louder than the echo the caller is.
+        near_over_echo_db: level of the caller over the echo.
     """
 
     phone: Speakerphone
@@ -44,7 +44,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What the microphone heard, and of what. All float32, (samples,), 16 kHz."""
+    """Microphone signal and its components. All float32, (samples,), 16 kHz."""
 
     played: np.ndarray
     echo: np.ndarray
@@ -54,7 +54,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class Controlled:
-    """What a row made of it.
+    """Output of a row.
 
     Attributes:
         left: float32, (samples,).
@@ -80,13 +80,13 @@ def record(scene: Scene, played: np.ndarray, near: np.ndarray) -> Recorded:
 def run(
     row: str, call: Recorded, *, seed: int, on_piece: Callable[[bytes], None] | None = None
 ) -> Controlled:
-    """One row on one call.
+    """Run one row on one call.
 
     Args:
         row: one of ``ROWS``.
-        call: see there.
+        call: its signals.
         seed: of the lateness of the pieces.
-        on_piece: shown what comes out, piece by piece.
+        on_piece: called with the output, piece by piece.
     """
     heard, played = float_to_pcm16(call.heard), float_to_pcm16(call.played)
     if row == "none":
@@ -138,23 +138,25 @@ def _webrtc_alone(call: Recorded, on_piece: Callable[[bytes], None] | None) -> C
 
 
 def erle_db(heard: np.ndarray, left: np.ndarray) -> float:
-    """Echo return loss enhancement (ITU-T G.168 (04/2015), 3.9): levels before and behind, in dB.
+    """Return the echo return loss enhancement (ITU-T G.168 (04/2015), 3.9): levels before and after, in dB.
 
-    heard, left: float32, the same span, while nobody but the bot speaks. The room's noise is in both.
+    Args:
+        heard: float32, a span in which the bot alone speaks. The room's noise is included.
+        left: float32, the same span after echo control.
     """
     return 10 * float(np.log10(np.vdot(heard, heard) / max(float(np.vdot(left, left)), 1e-12)))
 
 
 def first_sound(samples: np.ndarray, threshold: float = 1e-3) -> int:
-    """Position of the first sample that is a sound; 0 when there is none."""
+    """Return the position of the first sample that is a sound; 0 when there is none."""
     return int(np.argmax(np.abs(samples) > threshold))
 
 
 def windows(samples: np.ndarray, size: int) -> np.ndarray:
-    """float32, (windows, size)."""
+    """Split into whole windows: float32, (windows, size)."""
     return samples[: len(samples) // size * size].reshape(-1, size)
 
 
 def mean(values: Sequence[float]) -> float:
-    """Of none: 0."""
+    """Return the mean; 0 without values."""
     return float(np.mean(values)) if len(values) else 0.0

@@ -1,7 +1,7 @@
-"""The figures: echo loss, the caller's voice in double talk, the bot that interrupts itself, processor time.
+"""Figures of echo control: echo loss, the caller's voice in double talk, self-interruptions, processor time.
 
-Voice activity is the product's: Silero, the counters of ``SharedVadAnalyzer`` with its default times and
-levels, and behind them ``turn_taking.self_voice``.
+Voice activity detection is the product's: Silero, the counters of ``SharedVadAnalyzer`` with its default
+times and levels, and after them ``turn_taking.self_voice``.
 """
 
 import asyncio
@@ -39,20 +39,20 @@ DRIFTS_PPM = (0.0, 200.0)
 
 
 class Ears:
-    """Shared by all calls of a run."""
+    """Engines shared by all calls of a run."""
 
     def __init__(self) -> None:
         self.voices = Voices()
         self.detector = SileroVad()
 
     def probabilities(self, samples: np.ndarray) -> np.ndarray:
-        """Of a voice, float, (windows,)."""
+        """Return the probabilities of a voice: float, (windows,)."""
         stream = self.detector.open_stream()
         return np.array([stream.probability(one) for one in windows(samples, self.detector.window_samples)])
 
 
 def scenes(seed: int, rooms: int) -> Iterable[Scene]:
-    """Every delay with every drift in so many rooms; levels, reverberation and distortion are drawn."""
+    """Yield every delay with every drift in each room; levels, reverberation and distortion are drawn."""
     rng = np.random.default_rng([seed, 4])
     for room in range(rooms):
         for delay_ms in DELAYS_MS:
@@ -73,7 +73,7 @@ def _scene(rng: np.random.Generator, seed: int, delay_ms: float, drift_ppm: floa
 
 
 def double_talk(scene: Scene, ears: Ears, rows: Iterable[str] = ROWS) -> list[dict[str, Any]]:
-    """8 s of the bot alone, 4 s of both, 2 s of the bot: one result for each row."""
+    """Simulate 8 s of the bot alone, 4 s of both, 2 s of the bot; return a result for each row."""
     total = RATE_HZ * (ALONE_S + TALK_S + AFTER_S)
     rng = np.random.default_rng([scene.phone.seed, 5])
     first = int(rng.integers(len(BOT_LINES)))
@@ -122,12 +122,12 @@ def _span_erle(call: Recorded, made: Controlled, span: slice) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One call start: a greeting on a speakerphone, and perhaps a caller who talks into it.
+    """A call start: a greeting on a speakerphone, optionally with a caller who talks into it.
 
     Attributes:
         scene: the devices.
         line: of the bot.
-        near_at_ms: when the caller begins; None for one who listens.
+        near_at_ms: time at which the caller begins. None for a silent caller.
         voice: of the caller.
     """
 
@@ -138,7 +138,7 @@ class Start:
 
 
 def starts(seed: int, count: int, *, with_caller: bool) -> Iterable[Start]:
-    """Speakerphones as they come: delays of 20 to 600 ms, echoes up to as loud as the bot itself."""
+    """Yield typical speakerphones: delays of 20 to 600 ms, echoes up to as loud as the bot itself."""
     rng = np.random.default_rng([seed, 6 + with_caller])
     for number in range(count):
         drift_ppm = float(rng.choice((0.0, 0.0, 50.0, -200.0, 200.0)))
@@ -156,11 +156,11 @@ def starts(seed: int, count: int, *, with_caller: bool) -> Iterable[Start]:
 
 
 def begin(start: Start, ears: Ears, row: str) -> list[tuple[int, bool]]:
-    """Every beginning of speech that voice activity reports: when, in ms, and whether it is the bot's own."""
+    """Return every beginning of speech that is reported: (time in ms, true for the bot's own voice)."""
     total = RATE_HZ * START_S
     lines = BOT_LINES[start.line :] + BOT_LINES[: start.line]
     played = 0.35 * ears.voices.talk(BOT, lines, samples=total, pause_ms=250)
-    # What is played begins when the call does, and not with it.
+    # The playout begins after the beginning of the call.
     lead = np.zeros(RATE_HZ // 5, np.float32)
     begun = np.concatenate((lead, played))[:total]
     near = np.zeros(total, np.float32)

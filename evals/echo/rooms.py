@@ -1,14 +1,15 @@
-"""Simulated speakerphones: what a microphone hears of a loudspeaker in the same room.
+"""Simulated speakerphones: the microphone signal of a loudspeaker in the same room.
 
     played -> loudspeaker (small, slightly non-linear) -> room -> delay -> the microphone's own clock
 
-The loudspeaker cuts below 200 Hz and above 7 kHz and bends its waveform: harmonics so many dB below the
-sound (``distortion_db``). The room is a direct sound, a few early reflections and an exponentially decaying
-Gaussian tail (Polack's model), new for every seed. The delay is that of buffers and air together. A clock
-that is ``drift_ppm`` fast takes so many more samples in the same time. Everything is drawn from the seed.
+The loudspeaker cuts below 200 Hz and above 7 kHz and distorts its waveform: harmonics at a level relative to
+the sound (``distortion_db``). The room is a direct sound, a few early reflections and an exponentially
+decaying Gaussian tail (Polack's model), new for every seed. The delay is that of buffers and air together. A
+clock that is ``drift_ppm`` fast takes that many more samples in the same time. Everything is drawn from the
+seed.
 
-``echo_of`` takes what is played as a whole. ``EchoPath`` takes it piece by piece, for a bot that speaks lower
-or stops because of what it hears.
+``echo_of`` takes the played signal as a whole. ``EchoPath`` takes it piece by piece, for a bot that lowers
+its voice or stops in reaction to the microphone signal.
 
 It is a simulation: no real loudspeaker, no codec, no people who move.
 """
@@ -21,21 +22,21 @@ import soxr
 RATE_HZ = 16_000
 REVERB_MS = 400
 LOW_HZ, HIGH_HZ = 200.0, 7_000.0
-# The loudspeaker's filters have no phase: they ring so long before and behind a sound.
+# The loudspeaker's filters are zero-phase: they ring this long before and after a sound.
 RING_MS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Speakerphone:
-    """One room with its devices.
+    """A room with its devices.
 
     Attributes:
         seed: of the room.
         delay_ms: from the moment at which a sample is played to that at which it is recorded.
-        drift_ppm: how much faster the microphone's clock is.
+        drift_ppm: by which the microphone's clock is faster.
         reverb_ms: T60.
         direct_db: direct sound over the tail.
-        distortion_db: what the loudspeaker adds, over what it plays; None for a linear one.
+        distortion_db: of the loudspeaker, relative to the played sound. None for a linear one.
     """
 
     seed: int
@@ -47,9 +48,11 @@ class Speakerphone:
 
 
 def echo_of(played: np.ndarray, phone: Speakerphone) -> np.ndarray:
-    """The microphone's share of what is played: float32, (samples,), about as long, at a level of its own.
+    """Return the echo of the played signal at the microphone: float32, (samples,), about as long, unscaled.
 
-    played: float32, (samples,), 16 kHz, in [-1, 1].
+    Args:
+        played: float32, (samples,), 16 kHz, in [-1, 1].
+        phone: the room with its devices.
     """
     sound = played.astype(np.float64)
     if phone.distortion_db is not None:
@@ -66,7 +69,10 @@ def echo_of(played: np.ndarray, phone: Speakerphone) -> np.ndarray:
 
 
 def impulse_response(phone: Speakerphone) -> np.ndarray:
-    """float64, (samples,), of unit energy: direct sound at 0, early reflections, tail."""
+    """Return the impulse response: float64, (samples,), of unit energy.
+
+    It has the direct sound at 0, early reflections, and a tail.
+    """
     rng = np.random.default_rng([phone.seed, 1])
     length = RATE_HZ * REVERB_MS // 1000
     decay = 10 ** (-3 * np.arange(length) / RATE_HZ / (phone.reverb_ms / 1000))
@@ -82,12 +88,12 @@ def impulse_response(phone: Speakerphone) -> np.ndarray:
 
 
 def distorted(sound: np.ndarray, distortion_db: float) -> np.ndarray:
-    """Second and third harmonics, ``distortion_db`` over the sound as a whole."""
+    """Add second and third harmonics, ``distortion_db`` over the sound as a whole."""
     return Loudspeaker(sound, distortion_db).play(sound)
 
 
 class Loudspeaker:
-    """Bends a waveform: harmonics so far over all of ``sound``; what is played lower is bent less.
+    """Loudspeaker that distorts a waveform: harmonics relative to all of ``sound``; quieter parts get fewer.
 
     Args:
         sound: float, (samples,), all that is to be played, at full volume.
@@ -100,14 +106,14 @@ class Loudspeaker:
         unit = sound / self._scale
         self._offset = float(np.mean(unit**2))
         bent = self._harmonics(unit)
-        # What a linear system could do as well is no distortion.
+        # The linear part is no distortion.
         self._linear = float(np.vdot(bent, unit) / max(np.vdot(unit, unit), 1e-12))
         bent -= unit * self._linear
         level = np.sqrt(np.vdot(unit, unit) / max(np.vdot(bent, bent), 1e-12))
         self._level = float(level) * 10 ** (distortion_db / 20)
 
     def play(self, sound: np.ndarray) -> np.ndarray:
-        """float64, (samples,): the same, bent."""
+        """Return the distorted sound: float64, (samples,)."""
         unit = sound / self._scale
         return self._scale * (unit + self._level * (self._harmonics(unit) - unit * self._linear))
 
@@ -116,12 +122,12 @@ class Loudspeaker:
 
 
 class EchoPath:
-    """``echo_of``, piece by piece: what is played may be lower than ``whole``, or silent.
+    """``echo_of``, piece by piece: the played pieces may be quieter than ``whole``, or silent.
 
     Args:
-        phone: the room; its clocks agree.
+        phone: the room. Its clocks agree.
         whole: float32, (samples,), all that is to be played, at full volume.
-        level_dbfs: of the echo of all of it; see ``at_level``.
+        level_dbfs: of the echo of all of it. See ``at_level``.
 
     Raises:
         ValueError: the clocks drift, or the delay is shorter than the filters of the loudspeaker ring.
@@ -142,12 +148,12 @@ class EchoPath:
         delay = np.exp(-2j * np.pi * np.fft.rfftfreq(size, 1 / RATE_HZ) * phone.delay_ms / 1000)
         spectrum = np.fft.rfft(impulse_response(phone), size) * _band(size) * delay
         self._taps = np.fft.irfft(spectrum, size)[:length]
-        # What of the pieces before is still to be heard.
+        # Remaining echo of the pieces before.
         self._ringing = np.zeros(0)
         self._spectra: dict[int, np.ndarray] = {}
 
     def hear(self, piece: np.ndarray) -> np.ndarray:
-        """The microphone's share while this is played: float32, (samples,), as long."""
+        """Return the echo while a piece is played: float32, (samples,), as long."""
         sound = piece.astype(np.float64)
         if self._loudspeaker is not None:
             sound = self._loudspeaker.play(sound)
@@ -167,7 +173,7 @@ def _band(size: int) -> np.ndarray:
 
 
 def noise(samples: int, level_dbfs: float, seed: int) -> np.ndarray:
-    """A room's noise: pink to 1 kHz, then falling less, float32, (samples,)."""
+    """Return a room's noise: pink to 1 kHz, then falling less, float32, (samples,)."""
     rng = np.random.default_rng([seed, 2])
     spectrum = np.fft.rfft(rng.standard_normal(samples))
     hz = np.fft.rfftfreq(samples, 1 / RATE_HZ)
@@ -176,7 +182,7 @@ def noise(samples: int, level_dbfs: float, seed: int) -> np.ndarray:
 
 
 def at_level(samples: np.ndarray, level_dbfs: float) -> np.ndarray:
-    """Scaled so that its sounding parts have this RMS (those within 30 dB of the loudest 20 ms)."""
+    """Scale a signal so that its sounding parts have this RMS (those within 30 dB of the loudest 20 ms)."""
     frame = RATE_HZ // 50
     powers = np.mean(samples[: len(samples) // frame * frame].reshape(-1, frame) ** 2, axis=1)
     loud = powers[powers > powers.max(initial=0.0) * 1e-3]

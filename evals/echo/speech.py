@@ -1,6 +1,6 @@
-"""Who talks on the simulated speakerphones: the bot in one voice, callers in others.
+"""Voices on the simulated speakerphones: the bot in one voice, callers in others.
 
-The bot is flite's slt, the callers are flite's rms and awb and espeak-ng: with the embedded engines of a
+The bot is flite's slt, the callers are flite's rms and awb and espeak-ng. All are embedded engines of a
 deployment, so that the evaluation needs nothing but the program. Synthetic voices have cleaner pauses and
 steadier levels than people.
 """
@@ -43,20 +43,20 @@ CALLER_LINES = (
 
 
 class Voices:
-    """Synthesises on demand and remembers. Blocking."""
+    """Synthesiser that caches its sentences. Blocking."""
 
     def __init__(self) -> None:
         self._engines: dict[str, TextToSpeech] = {}
         self._spoken: dict[tuple[str, str], np.ndarray] = {}
 
     def say(self, voice: str, text: str) -> np.ndarray:
-        """float32, (samples,), 16 kHz, silence at both ends cut off."""
+        """Return a text as sound: float32, (samples,), 16 kHz, without silence at both ends."""
         if (voice, text) not in self._spoken:
             self._spoken[voice, text] = self._synthesise(voice, text)
         return self._spoken[voice, text]
 
     def talk(self, voice: str, lines: Sequence[str], *, samples: int, pause_ms: int) -> np.ndarray:
-        """Lines with pauses between them, in order and over again, cut to length."""
+        """Return lines with pauses between them, in order and repeated, cut to length."""
         pause = np.zeros(RATE_HZ * pause_ms // 1000, np.float32)
         parts: list[np.ndarray] = []
         length = 0

@@ -1,15 +1,15 @@
-"""What the gateway adds to a unit: ``python -m evals.gateway --sessions 20 --seconds 60``.
+"""Latency that the gateway adds to a unit: ``python -m evals.gateway --sessions 20 --seconds 60``.
 
 A process of its own stands in for the model: a MiniCPM-o server whose units cost a fixed time, and which
-says with each result how long that one took. The gateway is ``bot.py`` with that server as its engine,
-unchanged; the clients of this process send a second of audio every second to ``/ws/duplex``, each at its
-own moment. Measured is the time from sending a chunk until its result is here, less what the server says that
-it took. That is not the gateway's alone: clients and server write and read the same messages without one.
-So the same clients are measured at the server itself first (``direct``), and what the gateway adds is the
+reports with each result how long that one took. The gateway is ``bot.py`` with that server as its engine,
+unchanged. The clients of this process send a second of audio every second to ``/ws/duplex``, each at its own
+moment. Measured is the time from sending a chunk until its result arrives, less the time that the server
+reports. That is not the gateway's alone: clients and server write and read the same messages without one. The
+same clients are therefore measured at the server itself first (``direct``), and the gateway adds the
 difference: both ways through it, its pipeline included, and the second hop.
 
-Half of the units speak (a second of audio back), half listen. The caller's audio is noise without a voice:
-a recogniser that hears 20 people on two cores is another measurement.
+Half of the units speak (a second of audio back), half listen. The caller's audio is noise without a voice: a
+recogniser for 20 speakers on two cores is another measurement.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _session(url: str, number: int, sessions: int, units: int, chunk: str) -> list[tuple[float, bool]]:
-    """Milliseconds added to each unit behind the first ones, and whether it spoke."""
+    """Return the milliseconds added to each unit after the first ones, each with true when it spoke."""
     added: list[tuple[float, bool]] = []
     async with connect(url.replace("{number}", str(number)), max_size=None, compression=None) as socket:
         await socket.send(json.dumps({"type": "prepare", "system_prompt": "Measure."}))
@@ -126,7 +126,7 @@ def _figures(units: list[tuple[float, bool]]) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints the figures."""
+    """Print the figures."""
     given = _parser().parse_args(arguments)
     figures = asyncio.run(_measure(given))
     for name in ("all", "speaking", "listening"):

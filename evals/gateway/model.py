@@ -1,7 +1,7 @@
-"""The stand-in for a model behind the gateway: a MiniCPM-o server whose units cost a fixed time.
+"""Stand-in for a model that the gateway serves: a MiniCPM-o server whose units cost a fixed time.
 
 ``python -m evals.gateway.model COST_MS`` prints its address and serves until it is killed. Units speak and
-listen in turns of two; each result says in ``cost_llm_ms`` how long this one took here.
+listen in turns of two; ``cost_llm_ms`` of each result is the time that this one took here.
 """
 
 import asyncio

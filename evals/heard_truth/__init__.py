@@ -1,1 +1,1 @@
-"""Whether the record of an interrupted reply is what the caller heard, judged by the caller's recording."""
+"""Accuracy of the record of an interrupted reply, judged by the caller's recording."""

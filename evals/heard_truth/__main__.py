@@ -1,13 +1,12 @@
-"""``python -m evals.heard_truth``: is the record of an interrupted reply what the caller heard?
+"""``python -m evals.heard_truth``: compare the record of an interrupted reply with the caller's recording.
 
-Real calls against a real server with the embedded engines; ``--interruptions`` answers are cut off at random
-moments. The truth is in the callers' recordings. Starts a server in a process of its own, or takes the one at
-``--url``; it must send ``heard`` messages and speak with the voice of ``--config``. Faults end the run with
-one line and status 2.
+Real calls are placed to a real server with the embedded engines; ``--interruptions`` answers are cut off at
+random moments. The truth is in the callers' recordings. The command starts a server in a process of its own,
+or uses the one at ``--url``; it must send ``heard`` messages and speak with the voice of ``--config``. Faults
+end the run with one line and status 2.
 
-``--speech human`` has recorded people interrupt: every other question is theirs, the ones between are
-synthetic and have long answers, and interruptions by people alone are counted. ``--speech mixed`` counts
-both.
+``--speech human`` has recorded people interrupt. Every other question is theirs; the ones between are
+synthetic and have long answers. Only interruptions by people are counted. ``--speech mixed`` counts both.
 """
 
 import argparse
@@ -34,13 +33,14 @@ from processors.playout.heard import PlayoutSettings
 
 # The callers' voices.
 VOICES = ("rms", "awb")
-# An answer may be over before the interruption comes, or not be understood: so many more are asked for.
+# An answer may be over before the interruption comes, or a question may not be recognised: percentage of
+# extra questions.
 SPARE_PERCENT = 40
 MAX_ROUNDS = 4
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.heard_truth", description="The last word heard, by the record and by the ear."
     )
@@ -128,7 +128,7 @@ def _plan(
     texts = [LONG_ANSWERS[(seed + n) % len(LONG_ANSWERS)] for n in range(questions)]
     asked = [_ask(speakers, text, seed) for text in texts]
     if callers is not None:
-        # What a person says is hardly about the documents, and its answer too short to be interrupted.
+        # Recorded people hardly ask about the documents, so their answers are too short to be interrupted.
         people = [of_turn(turn, gap_ms=0) for turn in callers.turns(questions // 2, seed)]
         asked[1::2] = people
     return Plan(asked, seed, due_percent)
@@ -143,7 +143,7 @@ def _say(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
     try:
         result = asyncio.run(measure(arguments))

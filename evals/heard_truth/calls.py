@@ -1,8 +1,8 @@
 """Callers who interrupt long answers at random moments, with their next question.
 
-A question is an interruption of the answer to the one before it: voice, at full level, in the middle of the
-bot's speech. One that interrupted nothing is counted by its reason (``LeftOut``), never just dropped. Each
-call is a task of whoever awaits it; it always hangs up. Every wait has a deadline.
+A question interrupts the answer to the one before it: a voice at full level, in the middle of the bot's
+speech. A question that interrupted nothing is counted by its reason (``LeftOut``), never just dropped. Each
+call runs in the task that awaits it; it always hangs up. Every wait has a deadline.
 """
 
 import asyncio
@@ -30,22 +30,22 @@ from evals.latency.speech import RATE_HZ as MIC_RATE_HZ
 from evals.latency.speech import Spoken
 from models.tts import TextToSpeech
 
-# An interruption comes this long after the answer's first sound.
+# Range of the time from the answer's first sound to an interruption.
 EARLIEST_MS = 300
 LATEST_MS = 6_000
 ANSWER_MS = 8_000
 GREETING_QUIET_MS = 600
 # The record of an interrupted reply is there when the interruption has been noticed.
 RECORD_MS = 3_000
-# Sound of the bot that is heard after this much silence is not of the reply before it.
+# Sound of the bot after this much silence is not of the reply before it.
 REPLY_GAP_MS = 900
-# A record that came before the interruption, by no more than a client's buffer and a busy loop hold back, is
-# that of a reply that was just over.
+# A record that came before the interruption, within the delay of a client's buffer and a busy loop, is that
+# of a reply that was just over.
 JUST_OVER_MS = 1_000
 
 
 class LeftOut(StrEnum):
-    """Why a question interrupted nothing."""
+    """Reasons for which a question interrupted nothing."""
 
     NO_ANSWER = "the question before it was not answered in time"
     OVER = "the answer was over"
@@ -55,26 +55,26 @@ class LeftOut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """One interruption, in the caller's recording and in the server's record.
+    """An interruption, in the caller's recording and in the server's record.
 
     Attributes:
-        at_ms: into the answer, by the first audible sample of both.
+        at_ms: time into the answer, by the first audible sample of both.
         stop_ms: from the first audible sample of the interruption to the last one of the bot.
-        heard_ms: how far the reply was heard; None when that could not be told.
-        heard_words: words of which enough was heard.
+        heard_ms: position up to which the reply was heard. None when that could not be determined.
+        heard_words: number of words heard for the most part.
         fit: of the end of the sound in the reply, 0..1.
-        record_ms: the server's ``audio_ms``, up to its last audible sample there; None without a record.
+        record_ms: the server's ``audio_ms``, up to its last audible sample there. None without a record.
         record_words: the server's count of words heard.
-        released_words: Pipecat's own, None when the server does not tell.
-        remembered: whether the context holds the text of the record; None when the server does not tell, or
-            there is no record.
+        released_words: Pipecat's own count. None when the server does not send it.
+        remembered: true when the context holds the text of the record. None when the server does not send it,
+            or there is no record.
         text: the server's text.
         truth: the text by the recording.
-        clauses: what the voice was given.
+        clauses: input of the voice.
         recording: file name of the call.
         begun_ms: first audible sample of the reply in it.
-        committed: whether the timeline of the session has it as the record says; None without a session.
-        shown: the same of the view of the model.
+        committed: true when the timeline of the session agrees with the record. None without a session.
+        shown: true when the view of the model agrees with the record. None without a session.
         speech: of the voice that interrupted, human or synthetic.
     """
 
@@ -106,12 +106,12 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one caller does.
+    """Script of one caller.
 
     Attributes:
-        questions: the first one is asked in silence; each of the others interrupts.
+        questions: the first one is asked in silence. Each of the others interrupts.
         seed: of the moments.
-        due_percent: the share of a word that counts.
+        due_percent: share of a word from which it counts as heard.
     """
 
     questions: Sequence[Spoken]
@@ -121,11 +121,11 @@ class Plan:
 
 @dataclass(slots=True)
 class Judged:
-    """What came of a call's questions, all but the first one.
+    """Results of a call's questions, without the first one.
 
     Attributes:
         interruptions: those that cut an answer off.
-        left_out: how many did not, by reason (``LeftOut``).
+        left_out: number of those that did not, by reason (``LeftOut``).
     """
 
     interruptions: list[Interruption] = field(default_factory=list)
@@ -157,7 +157,7 @@ async def call(url: str, plan: Plan, voice: TextToSpeech, path: Path) -> Judged:
             before = LeftOut.NO_ANSWER
             ended_us = line.microphone.at_us(sent.slot + len(question.packets))
             answered = await line.wait_bot_audible(ended_us, ANSWER_MS)
-            # What is answered is durable, and so is everything before it.
+            # An answered turn is durable, and so is everything before it.
             views[sent.slot] = await _view(url, line)
             if answered:
                 await asyncio.sleep(dice.uniform(EARLIEST_MS, LATEST_MS) / 1000)
@@ -183,7 +183,7 @@ async def call(url: str, plan: Plan, voice: TextToSpeech, path: Path) -> Judged:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the session held of an interruption.
+    """The session's data on an interruption.
 
     Attributes:
         events: the timeline, at the end of the call.
@@ -195,7 +195,7 @@ class Stored:
 
 
 def _session_id(line: Line) -> str | None:
-    """The session of a call; None of a server that keeps none."""
+    """Return the session of a call; None when the server keeps none."""
     ids = {str(data["id"]) for data in line.server_messages("session")}
     if len(ids) > 1:
         raise PeerError("the server told two sessions of one call")
@@ -208,7 +208,7 @@ async def _view(url: str, line: Line) -> Sequence[Mapping[str, Any]]:
 
 
 class _Judge:
-    """One call's recording beside the server's messages."""
+    """Judge of one call: its recording and the server's messages."""
 
     def __init__(self, line: Line, played: Playout, voice: TextToSpeech, due_percent: int, name: str) -> None:
         self._line = line
@@ -222,10 +222,12 @@ class _Judge:
     def interruption(
         self, question: Sent, interrupting: Sent, stored: Stored | None
     ) -> Interruption | LeftOut:
-        """Judge it, or say why nothing was interrupted: by what was heard, not by what the server says."""
+        """Judge an interruption, or return why nothing was interrupted: by the audio, not by the server's
+        messages.
+        """
         asked = self._user_edges(question)[1]
         first, last = self._user_edges(interrupting)
-        # The bot is silent while it listens: what it says before the end of the interruption is the reply.
+        # The bot is silent while it listens: its speech before the end of the interruption is the reply.
         spans = [span for span in self._spans if asked < span.first < last]
         if not spans or spans[0].first > first:
             return LeftOut.NOT_BEGUN
@@ -259,13 +261,13 @@ class _Judge:
         )
 
     def _sound(self, from_sample: int, to_sample: int) -> np.ndarray:
-        """What the bot was heard to say between two places of the recording, in the bot's own time."""
+        """Return the bot's speech between two positions of the recording, in the bot's own time."""
         sound = self._stream.between(self._at_us(from_sample), self._at_us(to_sample))
         spans = audible_spans(sound, RATE_HZ)
         return sound[spans[0].first : spans[-1].last + 1] if spans else sound[:0]
 
     def _user_edges(self, sent: Sent) -> tuple[int, int]:
-        """First and last audible sample of an utterance, in samples of the recording."""
+        """Return the first and last audible sample of an utterance, in samples of the recording."""
         spans = audible_spans(sent.spoken.pcm.astype(np.float32) / 32768, MIC_RATE_HZ)
         start = sent.slot * ms_to_samples(SLOT_US // 1000, RATE_HZ)
         ratio = MIC_RATE_HZ // RATE_HZ
@@ -278,13 +280,15 @@ class _Judge:
         return [message for message in self._line.messages if from_us <= message.at_us < to_us]
 
     def _record(self, from_us: int) -> Mapping[str, Any] | None:
-        """The reply that was over when the interruption had been noticed, or just before it."""
+        """Return the record of the reply that was over when the interruption had been noticed, or just before
+        it.
+        """
         behind = _in_context(self._messages(from_us, from_us + RECORD_MS * 1000))
         before = _in_context(self._messages(from_us - JUST_OVER_MS * 1000, from_us))
         return behind[0] if behind else before[-1] if before else None
 
     def _memory(self, record: Mapping[str, Any] | None, stored: Stored | None) -> dict[str, bool | None]:
-        """Fields of an interruption: whether the context agrees with the record."""
+        """Return the fields of an interruption about the agreement of the context with the record."""
         if record is None:
             return {"remembered": None}
         if stored is None:
@@ -300,7 +304,7 @@ class _Judge:
         return not record["text"] or any(data["text"] == record["text"] for data in remembered)
 
     def _clauses(self, from_us: int, to_us: int) -> list[str]:
-        """What the voice was given, as the client is told when it is about to be said."""
+        """Return the input of the voice, as the client is notified when it is about to be spoken."""
         bodies = [m.body for m in self._messages(from_us, to_us) if m.body.get("type") == "bot-output"]
         return [str(body["data"]["text"]) for body in bodies if not body["data"].get("spoken")]
 

@@ -14,12 +14,12 @@ GOAL_PERCENT = 95
 def summary(
     interruptions: Sequence[Interruption], *, left_out: Mapping[str, int] | None = None, surplus: int = 0
 ) -> dict[str, Any]:
-    """The JSON of a run.
+    """Return the JSON of a run.
 
     Args:
-        interruptions: that count.
+        interruptions: those that count.
         left_out: questions that interrupted nothing, by reason.
-        surplus: interruptions beyond the number that was asked for.
+        surplus: interruptions beyond the requested number.
     """
     left_out = dict(left_out or {})
     errors = [one.word_error for one in interruptions]
@@ -40,7 +40,7 @@ def summary(
         "attempts": len(interruptions) + surplus + sum(left_out.values()),
         "left_out": left_out,
         "surplus": surplus,
-        # One that could not be judged counts as a miss: what cannot be shown is not claimed.
+        # An interruption that could not be judged counts as a miss: only demonstrated results are claimed.
         "within_one_word_percent": _percent(sum(abs(error) <= 1 for error in known), len(errors)),
         "exact_percent": _percent(sum(error == 0 for error in known), len(errors)),
         "without_record": sum(one.record_words is None for one in interruptions),
@@ -49,7 +49,7 @@ def summary(
         "audio_error_ms": _spread([abs(error) for error in audio_ms]),
         "audio_bias_ms": _quantile(sorted(audio_ms), 50) if audio_ms else None,
         "stop_ms": _spread([one.stop_ms for one in interruptions]),
-        # Of all: one without a record is remembered as nothing that anybody was told.
+        # Share of all: without a record, the context cannot agree.
         "context_agrees_percent": _percent(sum(told), len(interruptions)) if told else None,
         "pipecat_rule": {
             "within_one_word_percent": _percent(sum(abs(e) <= 1 for e in released), len(errors)),
@@ -63,13 +63,13 @@ def summary(
 
 
 def by_speech(interruptions: Sequence[Interruption]) -> dict[str, dict[str, Any]]:
-    """Return the figures of people and of synthetic voices apart."""
+    """Return the figures of people and of synthetic voices separately."""
     kinds = sorted({one.speech for one in interruptions})
     return {kind: summary([one for one in interruptions if one.speech == kind]) for kind in kinds}
 
 
 def table(result: dict[str, Any]) -> str:
-    """Markdown."""
+    """Return the result as Markdown."""
     rule = result["pipecat_rule"]
     rows = [
         ("interruptions", result["interruptions"], ""),
@@ -139,5 +139,5 @@ def _spread(values: Sequence[int]) -> dict[str, int | None]:
 
 
 def _quantile(ordered: Sequence[int], percent: int) -> int | None:
-    """Nearest rank."""
+    """Return the nearest-rank percentile."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else None

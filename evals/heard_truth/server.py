@@ -1,9 +1,9 @@
-"""A cascade with the playout clock around its output, which tells the client what it has in its books.
+"""Cascade with the playout clock around its output, which sends its records to the client.
 
-The engines, the transport, the turns and the voice of the product, without its gateway and session store.
-Beside the ``heard`` message of every reply (``HeardReply.as_message``) it sends what the model will be shown
-of it (``remembered``), and in ``released`` how many words Pipecat's own rule had let go: by the time stamps
-of the words, counted from the moment when their audio left the voice.
+It has the engines, the transport, the turns and the voice of the product, without its gateway and session
+store. In addition to the ``heard`` message of every reply (``HeardReply.as_message``) it sends the reply as
+the model will be shown it (``remembered``). In ``released`` it sends the number of words by Pipecat's own
+rule: by the time stamps of the words, counted from the moment when their audio left the voice.
 
     python -m evals.heard_truth.server --config configs/embedded.yaml --port 7862
 """
@@ -47,7 +47,7 @@ INPUT_RATE_HZ = 16_000
 
 
 class ReleasedWords(FrameProcessor):
-    """Counts the words that the output has let go of the newest speech."""
+    """Counter of the words that the output has released of the newest speech."""
 
     def __init__(self) -> None:
         super().__init__(enable_direct_mode=True)
@@ -63,7 +63,7 @@ class ReleasedWords(FrameProcessor):
 
 
 async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
-    """One call."""
+    """Run one call."""
     hearing, bot = engines.deployment.hearing, engines.deployment.bot
     stt, thinking, tts = await asyncio.gather(
         engines.build_stt(audio_passthrough=False), engines.answering.build(), engines.build_tts()

@@ -1,4 +1,4 @@
-"""The server under test: one that runs, the product, or the bare cascade of ``evals.heard_truth.server``."""
+"""The server under test: a running one, the product, or the bare cascade of ``evals.heard_truth.server``."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from evals.serving_process import free_port, healthy, started
 
 @asynccontextmanager
 async def running(url: str | None, system: str, config: Path, log: Path) -> AsyncIterator[str]:
-    """The root of a server that answers: at ``url``, or a new ``product`` or ``bare`` one.
+    """Yield the root of a healthy server: at ``url``, or a new ``product`` or ``bare`` one.
 
     Raises:
         PeerError: it is not healthy, or does not start.

@@ -1,9 +1,9 @@
-"""What the session holds of an interrupted reply, read through the sessions API as anybody may.
+"""Session data of an interrupted reply, read through the public sessions API.
 
-Decides whether the timeline and the view of the model agree with what the ``heard`` message said to the
-client: the same words, marked as cut off where it says so, and the rest as not heard. Whether the message is
-right is judged by the caller's recording and counted apart, in words. The timeline only grows, so it is read
-once, at the end of a call; the view changes with every turn (older ones are summarised) and is read behind
+Decides whether the timeline and the view of the model agree with the ``heard`` message to the client. They
+must have the same words, the same mark of a cut, and the rest as not heard. The correctness of the message is
+judged by the caller's recording and counted separately, in words. The timeline only grows, so it is read
+once, at the end of a call. The view changes with every turn (older ones are summarised) and is read after
 each interruption.
 """
 
@@ -17,20 +17,20 @@ from core.errors import PeerError
 
 READ_S = 10.0
 PAGE = 1_000
-# What a record says twice: to the client, and in the timeline.
+# Fields of a record that are both in the message to the client and in the timeline.
 STATED = ("text", "unheard", "truncated", "audio_ms", "last_word")
 INTERRUPTED = re.compile(r'\[interrupted by the person here, who did not hear: "(.*)"\]')
 # The model had written no more when it was cut off.
 CUT_OFF = re.compile(r"\[cut off here; [^\]]*\]")
-# At the moment of reading: the interrupted reply, and the one that has begun since.
+# Replies at the moment of reading: the interrupted one, and the one that has begun since.
 NEWEST = 2
 
 
 async def timeline(url: str, session_id: str) -> list[Mapping[str, Any]]:
-    """Every event of a session, by event time.
+    """Return every event of a session, by event time.
 
     Raises:
-        PeerError: the server does not give it.
+        PeerError: the server refuses.
     """
     events: list[Mapping[str, Any]] = []
     query: dict[str, str] = {"limit": str(PAGE)}
@@ -43,10 +43,10 @@ async def timeline(url: str, session_id: str) -> list[Mapping[str, Any]]:
 
 
 async def view(url: str, session_id: str) -> list[Mapping[str, Any]]:
-    """The messages that the model would be given now.
+    """Return the messages that the model would be given now.
 
     Raises:
-        PeerError: the server does not give them.
+        PeerError: the server refuses.
     """
     messages: list[Mapping[str, Any]] = (await _get(f"{url}/api/sessions/{session_id}/prompt", {}))[
         "messages"
@@ -55,7 +55,7 @@ async def view(url: str, session_id: str) -> list[Mapping[str, Any]]:
 
 
 def is_committed(events: Sequence[Mapping[str, Any]], heard: Mapping[str, Any]) -> bool:
-    """Return whether the timeline holds the reply once, as the message of the record says."""
+    """Return whether the timeline holds the reply once, and in agreement with the message of the record."""
     replies = [
         event["payload"]
         for event in events
@@ -69,7 +69,7 @@ def is_shown(messages: Sequence[Mapping[str, Any]], heard: Mapping[str, Any]) ->
     replies = [str(message["content"]) for message in messages if message["role"] == "assistant"]
     blocks = [block for reply in replies[-NEWEST:] for block in reply.split("\n\n")]
     if not heard["text"] and not heard["unheard"]:
-        # Nothing was heard, and nothing is known that could have been.
+        # No words were heard, and none that could have been are known.
         return True
     if not heard["truncated"]:
         return heard["text"] in blocks
@@ -85,7 +85,7 @@ def _is_the_reply(block: str, text: str, unheard: str) -> bool:
     quoted = INTERRUPTED.fullmatch(remark)
     if quoted is None:
         return False
-    # Inside of a remark there are no brackets and no quotes; a long rest is cut and says so.
+    # A remark contains no brackets and no quotes; a long rest is cut and marked as such.
     rest = unheard.replace("[", "(").replace("]", ")").replace('"', "'").split()
     words = quoted[1].split()
     if words and words[-1] == "..." and len(words) <= len(rest):

@@ -1,8 +1,8 @@
-"""What a caller was sent, in the sender's own time: the frames of a call by their RTP timestamps.
+"""Audio sent to a caller, in the sender's own time: the frames of a call by their RTP timestamps.
 
-A client that is late plays a frame late, so its recording has small gaps and slips that say nothing about how
-much was heard. Here every frame that was played lies where the sender put it, and keeps the moment of the
-client's clock at which it was played. Pure.
+A late client plays a frame late, so its recording has small gaps and slips that do not affect how much was
+heard. Here every frame that was played lies at the sender's position, and keeps its time of playing on the
+client's clock. Pure.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ _MAX_GAP = STREAM_RATE_HZ * 5
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One side of a call.
+    """Audio of one side of a call.
 
     Attributes:
         audio: float32, (samples,), 16 kHz.
         starts: sample at which each frame begins, ascending.
-        release_us: when the client played it.
+        release_us: time at which the client played it.
     """
 
     audio: np.ndarray
@@ -35,7 +35,7 @@ class Stream:
     release_us: np.ndarray
 
     def between(self, from_us: int, to_us: int) -> np.ndarray:
-        """What was played between two moments of the client's clock, by whole frames."""
+        """Return the audio played between two moments of the client's clock, by whole frames."""
         chosen = np.flatnonzero((self.release_us > from_us) & (self.release_us < to_us))
         if not chosen.size:
             return self.audio[:0]
@@ -44,10 +44,11 @@ class Stream:
 
 
 def stream(frames: Sequence[HeardFrame], stamps: Sequence[int]) -> Stream:
-    """Lay the frames out.
+    """Place the frames at their timestamps.
 
-    frames: as the client released them.
-    stamps: their RTP timestamps at 48 kHz; may wrap.
+    Args:
+        frames: as the client released them.
+        stamps: their RTP timestamps at 48 kHz. They may wrap.
     """
     starts: list[int] = []
     position = 0

@@ -1,8 +1,8 @@
-"""What a recording says about how far a reply was heard. Pure: arrays and times in, positions out.
+"""Position up to which a reply was heard, from a recording. Pure: arrays and times in, positions out.
 
-The same clauses give the same samples, but for the voice's breath where two speak at once. The end of what
-the caller heard is looked for in the reply's own audio by normalised cross-correlation; where it fits best
-is how far the reply was heard, whatever happened to the sound before it. Positions are samples at 16 kHz.
+The same clauses give the same samples, except for the voice's breath when two syntheses run in parallel. The
+end of the received sound is searched for in the reply's own audio by normalised cross-correlation. The best
+fit gives the position, independent of the sound before it. Positions are samples at 16 kHz.
 """
 
 from collections.abc import Sequence
@@ -17,29 +17,29 @@ from models.tts import SpeechPiece, TextToSpeech
 from models.tts.clauses import ClauseSettings, split_clauses
 
 RATE_HZ = 16_000
-# The ends of the heard sound that are looked for, and the fit that each needs; the second is for an end
-# without voice, the third for one with a gap. Of 26 replies cut in real calls the first fitted with 0.82 and
-# more in 95 of 100 cases; other replies, which share a few words with them, with 0.24 in the median and 0.62
-# at most.
+# Lengths of the ends of the heard sound that are searched for, and the fit that each needs. The second is for
+# an end without voice, the third for one with a gap. Of 26 replies cut in real calls the first fitted with
+# 0.82 and more in 95 of 100 cases. Other replies, which share a few words with them, fitted with 0.24 in the
+# median and 0.62 at most.
 TAILS_MS = ((400, 0.7), (800, 0.65), (200, 0.75))
-# Above this a codec for speech keeps the power and not the wave, and hisses fit nothing.
+# Above this a speech codec keeps the power and not the waveform, and hisses fit nothing.
 BAND_HZ = 3_000
 BAND_TAPS = 97
-# What is below this for so long is silence, in the voice's pauses too: -60 dBFS.
+# Below this level for this time a sound is silent, in the voice's pauses too: -60 dBFS.
 SILENCE = 0.001
 MIN_SILENCE_MS = 10
-# The least that can be told apart.
+# Shortest end that can be identified.
 MIN_TAIL_MS = 60
-# How far the end may lie from where the beginning says: a soft beginning is heard late, and pauses have no
-# sharp edges.
+# Largest distance of the end from its place by the beginning: a soft beginning is heard late, and pauses have
+# no sharp edges.
 SEARCH_MS = 300
-# The same with the silences left in: a server that was late has made some of them longer.
+# The same with the silences left in: a late server has made some of them longer.
 SEARCH_PAST_SILENCES_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reply as the voice makes it.
+    """A reply as the voice synthesises it.
 
     Attributes:
         audio: float32, (samples,), 16 kHz.
@@ -50,22 +50,22 @@ class Reference:
     words: tuple[WordTime, ...]
 
     def words_until(self, position: int, due_percent: int) -> int:
-        """How many words were heard when this much of the audio was."""
+        """Return the number of words that are heard when the audio is heard up to a position."""
         return sum(_due_samples(word, due_percent) <= position for word in self.words)
 
     def audible_until(self, position: int) -> int:
-        """The last audible sample at or before a position, 0 when there is none."""
+        """Return the last audible sample at or before a position, 0 when there is none."""
         spans = audible_spans(self.audio[: max(0, position)], RATE_HZ)
         return spans[-1].last if spans else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """How far a reply was heard.
+    """Position up to which a reply was heard.
 
     Attributes:
         samples: position in the reply's audio of the last audible sample that was heard.
-        fit: how well the end of the heard sound fits there, 0..1.
+        fit: of the end of the heard sound there, 0..1.
     """
 
     samples: int
@@ -75,7 +75,7 @@ class Heard:
 def reference(
     voice: TextToSpeech, clauses: Sequence[str], settings: ClauseSettings | None = None
 ) -> Reference:
-    """Speak the clauses of a reply, as the server's voice does: each by itself, one behind the other."""
+    """Speak the clauses of a reply, as the server's voice does: each by itself, one after the other."""
     settings = settings or ClauseSettings()
     audio = bytearray()
     words: list[WordTime] = []
@@ -90,13 +90,13 @@ def reference(
 
 
 def locate(said: Reference, heard: np.ndarray, *, as_loud: bool = True) -> Heard | None:
-    """Find the end of what was heard in the reply; None when it is not of this reply.
+    """Find the end of the heard sound in the reply; return None when it is not of this reply.
 
     Args:
         said: the reply.
         heard: float32, (samples,), 16 kHz, from the first to the last audible sample of the reply.
-        as_loud: the line kept the voice's level, and its silences silent: they are not compared. On a line
-            that did not, what is silent here is not silent there.
+        as_loud: true when the line kept the voice's level and its silences silent. Silences are then not
+            compared. On another line, silences differ.
     """
     places = _sounding(said.audio) if as_loud else np.arange(said.audio.size)
     audio, sound = _sharp(said.audio[places]), _sharp(heard[_sounding(heard)] if as_loud else heard)
@@ -105,7 +105,7 @@ def locate(said: Reference, heard: np.ndarray, *, as_loud: bool = True) -> Heard
         tail = sound[-ms_to_samples(tail_ms, RATE_HZ) :]
         found = _locate_tail(audio, tail, sound.size, ms_to_samples(reach_ms, RATE_HZ))
         if found is not None and found[1] >= needed_fit:
-            # A codec rings out behind the last sample.
+            # A codec rings out after the last sample.
             end, fit = min(found[0], places.size), found[1]
             return Heard(int(places[end - 1]) + 1, fit)
     return None
@@ -114,7 +114,7 @@ def locate(said: Reference, heard: np.ndarray, *, as_loud: bool = True) -> Heard
 def _locate_tail(
     audio: np.ndarray, tail: np.ndarray, heard_samples: int, reach: int
 ) -> tuple[int, float] | None:
-    """Where the tail of a sound ends in the audio, and how well it fits there."""
+    """Return the position at which the tail of a sound ends in the audio, and its fit there."""
     if tail.size < ms_to_samples(MIN_TAIL_MS, RATE_HZ):
         return None
     expected = heard_samples - tail.size
@@ -129,7 +129,7 @@ def _locate_tail(
 
 
 def _sounding(sound: np.ndarray) -> np.ndarray:
-    """The samples outside of silences: a server that is late sends silence, and goes on where it was."""
+    """Return the samples outside of silences: a late server sends silence, and then continues."""
     quiet = np.concatenate(([False], np.abs(sound) < SILENCE, [False])).astype(np.int8)
     edges = np.flatnonzero(np.diff(quiet))
     sounding = np.ones(sound.size, dtype=bool)
@@ -140,7 +140,9 @@ def _sounding(sound: np.ndarray) -> np.ndarray:
 
 
 def _sharp(sound: np.ndarray) -> np.ndarray:
-    """The differences of neighbours below ``BAND_HZ``: otherwise the pitch decides, and vowels are alike."""
+    """Return the differences of neighbours below ``BAND_HZ``; without them the pitch decides, and vowels are
+    alike.
+    """
     taps = np.arange(BAND_TAPS) - BAND_TAPS // 2
     low = np.sinc(2 * BAND_HZ / RATE_HZ * taps) * np.hamming(BAND_TAPS)
     kept = np.convolve(sound, (low / low.sum()).astype(np.float32), "same") if sound.size else sound
@@ -148,7 +150,7 @@ def _sharp(sound: np.ndarray) -> np.ndarray:
 
 
 def _fits(window: np.ndarray, tail: np.ndarray) -> np.ndarray:
-    """Normalised cross-correlation at every place where the tail lies in the window."""
+    """Return the normalised cross-correlation at every position of the tail in the window."""
     size = window.size + tail.size
     spectrum = np.fft.rfft(window, size) * np.conj(np.fft.rfft(tail, size))
     products = np.fft.irfft(spectrum, size)[: window.size - tail.size + 1]
@@ -177,5 +179,5 @@ def _due_samples(word: WordTime, due_percent: int) -> int:
 
 
 def to_ms(samples: int) -> int:
-    """Whole milliseconds of samples at 16 kHz."""
+    """Convert samples at 16 kHz to whole milliseconds."""
     return samples_to_ms(samples, RATE_HZ)

@@ -1,1 +1,1 @@
-"""What it costs that a recogniser or a voice is in a worker."""
+"""Cost of running a recogniser or a voice in a worker."""

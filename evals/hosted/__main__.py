@@ -1,7 +1,8 @@
-"""``python -m evals.hosted``: what it costs that a recogniser or a voice is in a worker.
+"""``python -m evals.hosted``: measure the cost of running a recogniser or a voice in a worker.
 
-The same engine, once as the bot embeds it (a recogniser in a child process, a voice in two threads) and once
-in a worker of this machine, by the worker link; 1 and 8 callers at a time. Prints JSON.
+The same engine runs once as the bot embeds it (a recogniser in a child process, a voice in two threads) and
+once in a worker of this machine, by the worker link. Both are measured with 1 and 8 callers at a time. Prints
+JSON.
 """
 
 import argparse
@@ -44,14 +45,14 @@ CLAUSES = (
     "A replacement card is free of charge.",
     "You can change your pin at any cash machine.",
 )
-# Of pocketsphinx: with open vocabulary eight callers are more than a core can hear.
+# For pocketsphinx: with open vocabulary, eight callers are too many for a core.
 LIGHT: dict[str, dict[str, Any]] = {
     "pocketsphinx": {"language_model": "documents", "sentences": list(SENTENCES)}
 }
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m evals.hosted", description=__doc__)
     parser.add_argument("--stt", default="pocketsphinx", help="a recogniser that this environment can load")
     parser.add_argument("--tts", default="flite", help="a voice likewise")
@@ -63,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status."""
+    """Run the command; return the exit status."""
     given = build_parser().parse_args(arguments)
     if given.stt_settings is None:
         given.stt_settings = LIGHT.get(given.stt, {})
@@ -162,7 +163,7 @@ def _worker(kind: str, engine: str, settings: dict[str, Any], streams: int) -> I
 
 
 def _utterances() -> list[bytes]:
-    """What callers say, with the silence that an endpoint waits for behind it."""
+    """Return utterances of callers, followed by the silence that an endpoint waits for."""
     settings = checked_settings(TTS, "flite", {"voice": CALLER_VOICE}, where="the caller's voice")
     voice = TTS.create("flite", settings)
     spoken_audio: list[bytes] = []

@@ -1,7 +1,7 @@
-"""Callers of a recogniser and of a voice, and how long they wait.
+"""Callers of a recogniser and of a voice, and their waiting times.
 
-Each caller is a stream of its own: audio comes as fast as it is spoken, 20 ms at a time; a clause is asked
-for when the one before was made. Waits are on the loop, where the pipeline would feel them.
+Each caller is a stream of its own. Audio comes in real time, 20 ms at a time; a clause is requested when the
+one before was made. Waits are measured on the loop, where they would affect the pipeline.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from runtime.utterances import UtteranceEngine
 
 PIECE_S = 0.02
 PIECE_BYTES = 640
-# Between two utterances of a caller, at most.
+# Longest pause between two utterances of a caller.
 PAUSE_S = 0.3
 
 
 @dataclass
 class Waits:
-    """In milliseconds.
+    """Waiting times in milliseconds.
 
     Attributes:
-        first_ms: to the first partial, or the final where none came in time; to the first audio.
-        whole_ms: from the end of the audio to the final, or to the last of a clause.
-        lost: utterances or clauses that came to nothing.
+        first_ms: to the first partial, or the final when none came in time. To the first audio for a voice.
+        whole_ms: from the end of the audio to the final. To the last audio of a clause for a voice.
+        lost: number of utterances or clauses without a result.
     """
 
     first_ms: list[float] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Waits:
     lost: int = 0
 
     def summary(self) -> dict[str, object]:
-        """p50 and p99 of each."""
+        """Return p50 and p99 of each."""
         return {
             "first_ms": percentiles(self.first_ms),
             "whole_ms": percentiles(self.whole_ms),
@@ -47,7 +47,7 @@ class Waits:
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float] | None:
-    """p50 and p99; None of nothing."""
+    """Return p50 and p99; None without values."""
     if len(values) < 2:
         return {"p50": round(values[0], 2), "p99": round(values[0], 2)} if values else None
     cuts = statistics.quantiles(values, n=100, method="inclusive")
@@ -57,7 +57,7 @@ def percentiles(values: Sequence[float]) -> dict[str, float] | None:
 async def heard(
     engine: UtteranceEngine[Transcript], utterances: Sequence[bytes], *, streams: int, each: int
 ) -> Waits:
-    """``streams`` callers, ``each`` of whom says so many utterances."""
+    """Run ``streams`` callers, each with ``each`` utterances."""
     waits = Waits()
 
     async def caller(number: int) -> None:
@@ -82,7 +82,7 @@ async def heard(
                 waits.lost += 1
                 continue
             waits.whole_ms.append((final_s - ended_s) * 1000)
-            # An engine that is behind has its partials made too late for anybody to want them.
+            # A late engine makes its partials only when they are no longer of use.
             waits.first_ms.append(((partial_s[0] if partial_s else final_s) - began_s) * 1000)
         stream.close()
 
@@ -95,7 +95,7 @@ async def heard(
 async def spoken(
     voice: TextToSpeech, executor: Executor, clauses: Sequence[str], *, streams: int, each: int
 ) -> Waits:
-    """``streams`` callers, to ``each`` of whom so many clauses are said."""
+    """Run ``streams`` callers, each with ``each`` clauses of the voice."""
     waits = Waits()
     loop = asyncio.get_running_loop()
 

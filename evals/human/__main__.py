@@ -1,7 +1,7 @@
 """``python -m evals.human``: fetch recorded speech, list it, write the manifest of the split.
 
 ``fetch`` brings every archive, or those of ``--sources``, into a cache folder and checks their hashes.
-``list`` prints each source with its licence and what of it is on which side. ``compose`` writes calls of one
+``list`` prints each source with its licence and the sides of its recordings. ``compose`` writes calls of one
 side as WAV files with their events. ``manifest`` writes ``manifest.tsv`` anew from the fetched archives.
 """
 
@@ -22,7 +22,7 @@ from evals.human.split import Split, load_report, load_tuning, manifest, write_m
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.human", description="Recorded human speech for the evaluations."
     )
@@ -102,7 +102,7 @@ def _compose(arguments: argparse.Namespace, folder: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     try:
         run(parser().parse_args(argv))
     except (AgentError, OSError) as error:

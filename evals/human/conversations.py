@@ -1,8 +1,8 @@
 """Conversations of one caller, composed of real utterances, with the true times of every event.
 
 A caller is one speaker of a set. Each turn is a recording with hesitations (``hesitations``); silence
-follows, in which an agent would answer. The whole goes through a condition (``conditions``), which moves
-nothing: times are samples of the result and are those of what was said.
+follows, in which an agent would answer. The whole goes through a condition (``conditions``), which shifts
+nothing: the times of the speech are sample positions of the result.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,10 +29,10 @@ class PlacedTurn:
     """Turn in a composed call. Times are samples of it.
 
     Attributes:
-        text: what is said.
-        utterance_id: recording that it was made of.
+        text: spoken words.
+        utterance_id: recording from which it was made.
         first: first sample of the voice.
-        end: first sample after the last sound: the true end of the turn.
+        end: first sample after the last sound, the true end of the turn.
         pauses: silences inside, none of which ends the turn.
     """
 
@@ -50,8 +50,8 @@ class ComposedCall:
     Attributes:
         samples: float32, (samples,), as they arrive.
         rate_hz: of ``samples``.
-        speaker: who calls.
-        condition: name of what lies between mouth and recogniser.
+        speaker: of the turns.
+        condition: name of the condition between mouth and recogniser.
         turns: in order.
     """
 
@@ -67,7 +67,7 @@ class Composer:
 
     Args:
         material: of one side of the split.
-        law: how callers pause.
+        law: of the callers' pauses.
     """
 
     def __init__(self, material: SpeechSet, law: HesitationLaw | None = None) -> None:
@@ -77,7 +77,7 @@ class Composer:
         self._surroundings = Surroundings(material)
 
     def turn(self, one: RecordedUtterance, rng: np.random.Generator) -> ComposedTurn:
-        """Return an utterance with hesitations where its words are known, at 16 kHz and a caller's level.
+        """Return an utterance at 16 kHz and a caller's level, with hesitations if its words are known.
 
         Raises:
             MediaError: the recording is silent.
@@ -90,7 +90,7 @@ class Composer:
     def turns(
         self, utterances: Sequence[RecordedUtterance], count: int, rng: np.random.Generator
     ) -> Iterator[ComposedTurn]:
-        """Yield ``count`` turns, every utterance once before one comes again."""
+        """Yield ``count`` turns, every utterance once before any is repeated."""
         left: list[int] = []
         for _ in range(count):
             left = left or [int(place) for place in rng.permutation(len(utterances))]

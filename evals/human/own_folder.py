@@ -1,9 +1,9 @@
 """A user's own recordings: WAV files and a table.
 
 ``utterances.tsv`` has a head line and the columns ``file``, ``text``, ``speaker`` and ``set`` (``tuning`` or
-``report``), and may have ``language`` (default: ``en``) and ``pauses`` (``1200-1850 4010-4400``, milliseconds
-from the start of the file; measured where the column is empty). ``utterances.json`` is a list of objects with
-the same names, its pauses a list of pairs. All recordings of a speaker are on one side.
+``report``). Optional columns are ``language`` (default: ``en``) and ``pauses`` (``1200-1850 4010-4400``,
+milliseconds from the start of the file; measured when the column is empty). ``utterances.json`` is a list of
+objects with the same names, its pauses a list of pairs. All recordings of a speaker are on one side.
 """
 
 import csv

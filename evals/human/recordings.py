@@ -1,6 +1,6 @@
-"""Recording of one person saying one thing, and decoders for the files of packages.
+"""Recording of one utterance of one person, and decoders for the files of packages.
 
-Times are samples of the recording. Nothing here decides what a recording may be used for (``split``).
+Times are samples of the recording. The permitted use of a recording is decided elsewhere (``split``).
 """
 
 import hashlib
@@ -19,8 +19,8 @@ from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, ms_to_samples, pcm1
 
 # eot-bench counts silences from this length on.
 SHORTEST_PAUSE_MS = 100
-# Recordings differ in level and noise: sound is what lies so far above the quietest frames, within these
-# distances below the loudest ones (decibels of 10 ms frames).
+# Recordings differ in level and noise. Sound is this far above the quietest frames, within these distances
+# below the loudest ones (decibels of 10 ms frames).
 _OVER_FLOOR_DB, _LOWEST_DB, _HIGHEST_DB = 12.0, 40.0, 15.0
 _FRAME_MS = 10
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -51,7 +51,7 @@ class RecordedUtterance:
         id: source and member, unique.
         samples: float32, (samples,), in [-1, 1], as recorded.
         rate_hz: of ``samples``.
-        text: what is said, as the source writes it; empty when the source has no text.
+        text: spoken words, as the source writes them. Empty when the source has no text.
         speaker: person or synthetic voice.
         source: a row of ``sources``, ``own`` for a user's folder, or the name of a voice generator.
         language: ISO 639-1.
@@ -96,7 +96,7 @@ def utterance(
 ) -> RecordedUtterance:
     """Make an utterance; its pauses are measured unless they are given.
 
-    samples: float32, (samples,), in [-1, 1].
+    ``samples`` are float32, (samples,), in [-1, 1].
 
     Raises:
         ShapeError: the samples are no mono signal.
@@ -111,7 +111,9 @@ def utterance(
 def pauses_of(samples: np.ndarray, rate_hz: int) -> tuple[RecordedPause, ...]:
     """Find the silences between the first and the last sound.
 
-    samples: float32, (samples,).
+    Args:
+        samples: float32, (samples,).
+        rate_hz: of the samples.
 
     Raises:
         MediaError: nothing is audible.
@@ -136,7 +138,7 @@ def edges_of(samples: np.ndarray, rate_hz: int, rule: AudibleRule | None = None)
 
 
 def rule_for(samples: np.ndarray, rate_hz: int) -> AudibleRule:
-    """Return the rule of what is audible in a recording with its own level and noise."""
+    """Return the definition of audible sound in a recording with its own level and noise."""
     levels = _levels_db(samples, rate_hz)
     if not levels.size:
         return AudibleRule()

@@ -1,11 +1,10 @@
 """A microphone far from the talker: room impulse responses by the image method.
 
 Allen and Berkley, "Image method for efficiently simulating small-room acoustics", J. Acoust. Soc. Am. 65(4),
-1979: a shoebox whose walls reflect alike, each image of the talker a delayed pulse. The walls' reflection
-starts from Eyring's formula and is corrected until the response decays in the time that is asked for: sound
-between parallel walls that are damped alike lasts longer than the formula says. Pulses of one sign leave a
-rumble, which a high pass takes away, as in the paper. The response begins with the direct sound, so that
-nothing is later in the room than it was said.
+1979: a shoebox with equal walls, each image of the talker a delayed pulse. The walls' reflection starts from
+Eyring's formula and is corrected until the response decays in the requested time, because sound between
+parallel, equally damped walls lasts longer than by the formula. Pulses of one sign leave a rumble, which a
+high pass removes, as in the paper. The response begins with the direct sound, so that the room adds no delay.
 """
 
 import math
@@ -73,7 +72,7 @@ def _response(room: ShoeboxRoom, rate_hz: int, reflection: float) -> np.ndarray:
     length = int(rate_hz * room.reverb_ms / 1000)
     direct = room.distance_m
     reach = direct + SPEED_M_S * room.reverb_ms / 1000
-    # Along each axis: distance of every image from the microphone, and how often it was reflected.
+    # Along each axis: distance of every image from the microphone, and number of its reflections.
     axes = [
         _images(size, talker, microphone, reach)
         for size, talker, microphone in zip(room.size, room.talker, room.microphone, strict=True)
@@ -100,9 +99,12 @@ def _high_passed(response: np.ndarray, rate_hz: int) -> np.ndarray:
 
 
 def in_room(samples: np.ndarray, room: ShoeboxRoom, rate_hz: int) -> np.ndarray:
-    """Return what the microphone records, as loud as what was said: float32, (samples + reverb,).
+    """Return the microphone's recording, as loud as the input: float32, (samples + reverb,).
 
-    samples: float32, (samples,).
+    Args:
+        samples: float32, (samples,).
+        room: with talker and microphone.
+        rate_hz: of the samples.
     """
     response = impulse_response(room, rate_hz)
     length = len(samples) + len(response) - 1
@@ -117,7 +119,7 @@ def _power(samples: np.ndarray) -> float:
 
 
 def _images(size: float, talker: float, microphone: float, reach: float) -> tuple[np.ndarray, np.ndarray]:
-    """Distances along one axis and numbers of reflections of the images within reach."""
+    """Return distances along one axis and numbers of reflections of the images within reach."""
     order = math.ceil(reach / (2 * size)) + 1
     cells = np.arange(-order, order + 1)
     even, odd = 2 * cells * size + talker - microphone, 2 * cells * size - talker - microphone

@@ -1,9 +1,9 @@
-"""Recordings that packages ship: which files, who speaks, in which language, with which text and licence.
+"""Recordings that packages ship: files, speakers, languages, texts and licences.
 
 A row turns the members of its archives into utterances, in a fixed order. Prompts of fewer than
 ``FEWEST_WORDS`` words are left out, and so are tones, spelt letters and prompts whose text has a stage
-direction: what is heard there is not what is written. A few of the remaining prompts differ from their text
-by a word or two; they stay, because leaving out what a recogniser misses would flatter it.
+direction, which is not spoken. A few of the remaining prompts differ from their text by a word or two. They
+stay, because leaving out the words that a recogniser misses would flatter it.
 """
 
 import gzip
@@ -31,9 +31,9 @@ _SPHINX = "usr/share/pocketsphinx/test/data/"
 _MOONSHINE = "moonshine_voice/assets/"
 _CODEC2 = "usr/share/codec2/"
 _EXCLAMATIONS = "usr/share/games/hedgewars/Data/Sounds/voices/"
-# Folder of the voice, who speaks there and the language. Who speaks is not written down: two folders that
-# share recordings are one speaker, and those of one series, which one person may have acted, are on one side
-# of the split. "Robot" is no person's voice.
+# Folder of the voice, its speaker and the language. The speakers are not documented: two folders that share
+# recordings are one speaker, and those of one series, which one person may have acted, are on one side of the
+# split. "Robot" is no person's voice.
 _EXCLAIMING: Mapping[str, tuple[str, str]] = {
     "British": ("exclaims-british", "en"),
     "Mobster": ("exclaims-mobster", "en"),
@@ -72,8 +72,8 @@ class SpeechSource:
         name: of the row.
         archives: names in ``ARCHIVES``.
         licence: as the package states it.
-        credit: author and publisher, for the attribution that the licence asks for.
-        what: what is heard.
+        credit: author and publisher, for the attribution that the licence requires.
+        what: description of the content.
         read: yields the utterances from a folder of archives.
     """
 
@@ -85,7 +85,7 @@ class SpeechSource:
     read: Callable[["SpeechSource", Path], Iterator[RecordedUtterance]]
 
     def utterances(self, folder: Path) -> tuple[RecordedUtterance, ...]:
-        """Decode all of it.
+        """Decode all recordings.
 
         Raises:
             ConfigError: an archive was not fetched or has another hash.
@@ -132,7 +132,7 @@ def _prompt_texts(lines: str) -> dict[str, str]:
 
 
 def _prompt_name(path: str) -> str:
-    """``usr/share/asterisk/sounds/en_US_f_Allison/vm-intro.g722`` is ``vm-intro``."""
+    """Return the name of a prompt: ``.../sounds/en_US_f_Allison/vm-intro.g722`` gives ``vm-intro``."""
     parts = PurePosixPath(path).parts
     return "/".join(parts[5:]).removesuffix(".g722") if path.endswith(".g722") else path
 
@@ -206,7 +206,7 @@ def _meeting(source: SpeechSource, folder: Path) -> Iterator[RecordedUtterance]:
     raise MediaError("the source archive of pocketsphinx has no chan3.wav")
 
 
-# Which person speaks in which clip is not written down; the same name in two formats is the same clip.
+# The speakers of the clips are not documented; the same name in two formats is the same clip.
 _CODEC2_CLIPS: Mapping[str, str] = {
     "wav/hts1a.wav": "codec2-hts1",
     "wav/hts2a.wav": "codec2-hts2",
@@ -244,7 +244,7 @@ def _exclamations(source: SpeechSource, folder: Path) -> Iterator[RecordedUttera
             continue
         speaker, language = _EXCLAIMING[voice]
         samples, rate_hz = decode_wav(data)
-        # What is said is not written down: the name tells what is meant.
+        # The spoken words are not documented: the name gives the meaning.
         yield utterance(
             f"{source.name}/{voice}/{word}",
             samples,
@@ -266,7 +266,7 @@ def _below(source: SpeechSource, folder: Path, prefix: str) -> dict[str, bytes]:
 
 
 def _sphinx_texts(data: bytes) -> dict[str, str]:
-    """Lines of ``<s> the words </s> (name)``."""
+    """Parse lines of ``<s> the words </s> (name)`` to texts by name."""
     texts = {}
     for line in data.decode().splitlines():
         words, _, name = line.rpartition("(")

@@ -1,10 +1,10 @@
 """Split of recordings, texts and voices into those to tune on and those to report.
 
-A speaker belongs to one side, and so does a generator of synthetic voices; ``manifest.tsv`` lists every
+A speaker belongs to one side, and so does a generator of synthetic voices. ``manifest.tsv`` lists every
 recording of ``sources`` with its side and the digests of its audio, its text and its clauses. A ``TuningSet``
-can hold nothing of the report side and a ``ReportSet`` nothing of the tuning side: the constructors look at
-the speaker, at the audio and at the words, so that neither a new name nor a new recording of a reported text
-passes. Functions that choose a constant take a ``TuningSet``.
+can hold nothing of the report side and a ``ReportSet`` nothing of the tuning side. The constructors check the
+speaker, the audio and the words, so that neither a new name nor a new recording of a reported text passes.
+Functions that choose a constant take a ``TuningSet``.
 """
 
 import csv
@@ -42,8 +42,8 @@ class Split(Enum):
         return Split.REPORT if self is Split.TUNING else Split.TUNING
 
 
-# Most transcribed English is of one speaker, so she is reported, in both of her languages, and tuning has
-# read English, other languages, a meeting, amateur radio and the generators of its side.
+# Most transcribed English is of one speaker, so she is reported, in both of her languages. Tuning has read
+# English, other languages, a meeting, amateur radio and the generators of its side.
 SPEAKERS: Mapping[str, Split] = MappingProxyType(
     {
         "allison": Split.REPORT,
@@ -101,17 +101,17 @@ class SplitError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class ManifestRow:
-    """Recording as the manifest has it.
+    """A row of the manifest.
 
     Attributes:
         split: its side.
         id: source and member.
-        speaker: who is heard.
+        speaker: of the recording.
         language: ISO 639-1.
         seconds: length.
-        words: in its text, 0 without one.
+        words: number of words in its text, 0 without one.
         audio_sha256: of its samples as 16-bit PCM.
-        text_sha256: of its plain words; empty without a text.
+        text_sha256: of its plain words. Empty without a text.
         clauses: shortened digests of its clauses of at least ``CLAUSE_WORDS`` words.
     """
 
@@ -148,7 +148,7 @@ def manifest() -> tuple[ManifestRow, ...]:
 
 
 def write_manifest(utterances: Iterable[RecordedUtterance], path: Path = MANIFEST) -> int:
-    """Write the manifest of these recordings and return how many there are.
+    """Write the manifest of these recordings and return their number.
 
     Raises:
         SplitError: a speaker has no side, or one text or recording is on both.
@@ -193,7 +193,7 @@ def _row(one: RecordedUtterance) -> ManifestRow:
 
 
 def check_disjoint(rows: Sequence[ManifestRow]) -> None:
-    """Make sure that no speaker, recording or text is on both sides.
+    """Check that no speaker, recording or text is on both sides.
 
     Raises:
         SplitError: one is.
@@ -252,7 +252,7 @@ class SpeechSet:
         own: sides of the speakers of a user's folder, by their names.
 
     Raises:
-        SplitError: something of it belongs to the other side, or to none.
+        SplitError: an utterance belongs to the other side, or to none.
     """
 
     split: ClassVar[Split]
@@ -279,7 +279,7 @@ class SpeechSet:
         with_text: bool = False,
         sources: Sequence[str] = (),
     ) -> Self:
-        """Return a part of it, of the same side."""
+        """Return a part of the set, of the same side."""
         return type(self)(
             (
                 one
@@ -293,13 +293,13 @@ class SpeechSet:
 
 
 class TuningSet(SpeechSet):
-    """Recordings that constants may be chosen on."""
+    """Recordings on which constants may be chosen."""
 
     split = Split.TUNING
 
 
 class ReportSet(SpeechSet):
-    """Recordings that figures are reported on. No constant is chosen on them."""
+    """Recordings on which figures are reported. No constant is chosen on them."""
 
     split = Split.REPORT
 
@@ -308,7 +308,7 @@ def _side(one: RecordedUtterance, own: Mapping[str, Split]) -> Split:
     """Return the side of an utterance: that of its speaker or generator.
 
     Raises:
-        SplitError: it has no side, or its audio or words stand on the other side of the manifest.
+        SplitError: it has no side, or its audio or words are on the other side of the manifest.
     """
     if one.source == OWN and one.speaker in own:
         side = own[one.speaker]

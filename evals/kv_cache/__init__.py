@@ -1,1 +1,1 @@
-"""What keeping a conversation's cache is worth, and that no answer ever stands on another context's."""
+"""Effect of keeping a conversation's cache, and a check that no answer depends on another context's."""

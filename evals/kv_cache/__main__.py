@@ -1,6 +1,6 @@
-"""``python -m evals.kv_cache``: what keeping a conversation's cache is worth.
+"""``python -m evals.kv_cache``: measure the effect of keeping a conversation's cache.
 
-``trace``: hits, false hits and what was read again, of three policies on the same conversations.
+``trace``: hits, false hits and tokens that were read again, of three policies on the same conversations.
 ``ttft``: time to the first token with the cache kept and with everything read anew, turn by turn, and a plot.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from evals.command import machine
 
 TURNS = 40
-# What is known of a question at its end, and what the plot calls that.
+# State of the cache at the end of a question, and its label in the plot.
 WAYS = {
     "anew": "everything read anew",
     "kept": "cache kept, the question read at its end",
@@ -27,7 +27,7 @@ WAYS = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m evals.kv_cache", description=__doc__)
     parts = parser.add_subparsers(dest="part", required=True)
     trace = parts.add_parser("trace", help="hits and false hits")
@@ -40,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status."""
+    """Run the command; return the exit status."""
     given = build_parser().parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         if given.part == "trace":
@@ -75,7 +75,7 @@ def _trace(folder: Path, seeds: int) -> dict[str, Any]:
 
 
 def _ttft(folder: Path, turns: int, repeats: int) -> dict[str, Any]:
-    """A model that is large enough for its reading to be felt on a CPU."""
+    """Measure a model that is large enough for its reading to be noticeable on a CPU."""
     from evals.tiny_qwen3 import install_tiny_qwen3
     from models.llm.kv.causal import CausalLm, CausalSettings
 
@@ -107,7 +107,7 @@ def _ttft(folder: Path, turns: int, repeats: int) -> dict[str, Any]:
 
 
 class _Talk:
-    """A conversation with a model, as the bot has it: see ``CausalReplies``, here without its thread."""
+    """Conversation with a model, as in the bot (see ``CausalReplies``), without its thread."""
 
     def __init__(self, model: Any, session: str) -> None:
         from models.llm import Message
@@ -124,7 +124,7 @@ class _Talk:
         self._dialogue.append(Message("user", question))
 
     def read(self, words: str) -> None:
-        """So much of the question was said."""
+        """Read the words of the question that were spoken so far."""
         from models.llm import Message
 
         told: list[Any] = []
@@ -134,7 +134,9 @@ class _Talk:
         self.remembered.answered(asked, told[-1])
 
     def answer(self) -> float:
-        """Milliseconds from the whole question to the first piece of the answer, which is made to its end."""
+        """Return the milliseconds from the whole question to the first piece of the answer, which is made to
+        its end.
+        """
         from models.llm import Message
 
         began_s = time.perf_counter()

@@ -1,19 +1,19 @@
-"""Conversations over a few workers that keep one context each: hits, false hits, what was read again.
+"""Conversations over a few workers that keep one context each: hits, false hits, tokens read again.
 
-The trace: sessions of some turns, a few of them live at a time; some answers are interrupted, some made anew,
-and now and then a worker is started again. Every session has the same system prompt, and some say the same
-things; one that is over is left. Three policies answer the same trace, each with workers of its own (tiny
-random models):
+The trace consists of sessions of some turns, a few of them live at a time. Some answers are interrupted, some
+made anew, and now and then a worker is restarted. Every session has the same system prompt, and some have the
+same messages; finished sessions leave. Three policies answer the same trace, each with workers of its own
+(tiny random models):
 
-* ``verified``: the product's proof. The scheduler chooses by handles and digests, which no call has it do
-  yet; the worker proves them, as it does in calls.
-* ``clairvoyant``: knows what each worker really has and what every session will ask: a hit wherever there can
-  be one, and the context that goes is the one whose session comes back last. The bound.
-* ``history_hash``: a hash of the history picks the worker, which is told to keep its cache and believes it,
-  as the MiniCPM-o demo server did.
+* ``verified``: the product's proof. The scheduler chooses by handles and digests, which it does in no call
+  yet; the worker verifies them, as it does in calls.
+* ``clairvoyant``: has the true state of each worker and all future requests. It hits whenever possible, and
+  evicts the context whose session returns last. The bound.
+* ``history_hash``: a hash of the history picks the worker, which keeps its cache without verifying it, as the
+  MiniCPM-o demo server did.
 
-A hit has read something that it did not have to read again. It is false when the context that the answer
-stands on is not the dialogue that was asked.
+A hit saved tokens that would have been read again. It is false when the answer's context is not the requested
+dialogue.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.wants import CacheHandle, Granted, Offer, Task, Want
 
 SYSTEM = Message("system", "You are the help line of Northwind Bank. Be brief.")
-# What many say first.
+# Common first messages.
 OPENERS = ("Hello.", "What are your opening hours?", "I lost my card.")
 WORKERS = ("a", "b", "c", "d")
 NO_THOUGHT = "<think>\n\n</think>\n\n"
@@ -39,13 +39,13 @@ CUT = " [interrupted]"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One question, or something that happens.
+    """A question, or the restart of a worker.
 
     Attributes:
-        session: of the question; None: a worker is started again.
-        text: of the question; None: the last one once more.
+        session: of the question. None for the restart of a worker.
+        text: of the question. None repeats the last one.
         heard: share of the answer that is heard.
-        worker: that is started again.
+        worker: the one that is restarted.
     """
 
     session: int | None
@@ -55,7 +55,7 @@ class Step:
 
 
 def trace(seed: int, *, sessions: int = 30, turns: int = 6, live: int = 3) -> list[Step]:
-    """What happens, in order."""
+    """Return the steps of a trace, in order."""
     draw = random.Random(seed)
     waiting, steps = list(range(sessions)), []
     left: dict[int, int] = {}
@@ -77,7 +77,7 @@ def trace(seed: int, *, sessions: int = 30, turns: int = 6, live: int = 3) -> li
 
 @dataclass(slots=True)
 class Talk:
-    """One session, as whoever holds it knows it."""
+    """A session's state at its client."""
 
     dialogue: list[Message] = field(default_factory=lambda: [SYSTEM])
     remembered: Remembered = field(default_factory=Remembered)
@@ -87,7 +87,7 @@ class Talk:
 
 @dataclass(slots=True)
 class Counts:
-    """What came of a policy."""
+    """Counts of a policy."""
 
     asked: int = 0
     hits: int = 0
@@ -98,20 +98,20 @@ class Counts:
 
 
 class Policy(Protocol):
-    """Answers questions at some worker."""
+    """Policy that answers questions at a chosen worker."""
 
     counts: Counts
 
     def ask(self, session: int, talk: Talk, step: int) -> str:
-        """The answer to a session's dialogue."""
+        """Return the answer to a session's dialogue."""
         ...
 
     def restart(self, worker: str) -> None:
-        """A worker has lost what it had."""
+        """Take the restart of a worker, which has lost its context."""
         ...
 
     def left(self, session: int) -> None:
-        """A session is over."""
+        """Take the end of a session."""
         ...
 
 
@@ -126,12 +126,12 @@ class Workers:
         self.incarnations = dict.fromkeys(WORKERS, 0)
 
     def restart(self, worker: str) -> None:
-        """It has nothing any more."""
+        """Drop all contexts of a worker."""
         self.models[worker].forget_all()
         self.incarnations[worker] += 1
 
     def answer(self, worker: str, session: int, asked: Asked, counts: Counts) -> tuple[Answered, Prefilled]:
-        """Have it answered there, and count."""
+        """Answer at a worker, and count."""
         model = self.models[worker]
         scope = model.scope(str(session))
         prefilled, *_, answered = model.answer(scope, asked)
@@ -147,13 +147,13 @@ class Workers:
 
 
 def scope_text(model: CausalLm, session: int) -> str:
-    """What the context of a session has read, as text."""
+    """Return the text that the context of a session has read."""
     return model.text_of(model.scope(str(session)))
 
 
 def stands_on(model: CausalLm, text: str, asked: Asked, answered: Answered) -> bool:
-    """Whether an answer stands on the dialogue that was asked, and on nothing else."""
-    # A random model writes special tokens as well; what is said has none of them.
+    """Return whether an answer's context is the requested dialogue and nothing else."""
+    # A random model writes special tokens as well; the answer's text has none of them.
     wanted = model.plain(model.rendered(asked.full)) + answered.text
     return model.plain(text).replace(NO_THOUGHT, "") == wanted.replace(NO_THOUGHT, "")
 
@@ -170,7 +170,7 @@ class Verified:
             self._scheduler.worker_up(Offer(worker, "0"), 0)
 
     def ask(self, session: int, talk: Talk, step: int) -> str:
-        """See ``Policy``."""
+        """Answer at the worker that the scheduler grants."""
         self._now_ms += 5_000
         asked = talk.remembered.ask(talk.dialogue)
         want = Want(f"{step}", f"{session}", Task.CHAT, digests=talk.chain, handle=talk.handle)
@@ -185,12 +185,12 @@ class Verified:
         return answered.text
 
     def restart(self, worker: str) -> None:
-        """See ``Policy``."""
+        """Restart a worker and announce its new incarnation to the scheduler."""
         self._workers.restart(worker)
         self._scheduler.worker_up(Offer(worker, str(self._workers.incarnations[worker])), self._now_ms)
 
     def left(self, session: int) -> None:
-        """See ``Policy``."""
+        """Notify the scheduler of the end of a session."""
         self._scheduler.left(f"{session}")
 
 
@@ -204,7 +204,7 @@ class Clairvoyant:
         self._has: dict[str, int | None] = dict.fromkeys(WORKERS)
 
     def ask(self, session: int, talk: Talk, step: int) -> str:
-        """See ``Policy``."""
+        """Answer at the worker with the session's context, or at the one whose session returns last."""
         worker = next((name for name, has in self._has.items() if has == session), None)
         if worker is None:
             worker = max(WORKERS, key=lambda name: self._next_use(self._has[name], step))
@@ -221,26 +221,28 @@ class Clairvoyant:
         return next(later, len(self._steps))
 
     def restart(self, worker: str) -> None:
-        """See ``Policy``."""
+        """Restart a worker; its context is gone."""
         self._workers.restart(worker)
         self._has[worker] = None
 
     def left(self, session: int) -> None:
-        """See ``Policy``: it knew."""
+        """Ignore it: the policy has the whole trace."""
 
 
 class HistoryHash:
-    """The demo server's: see the module. A hash is noted beside each worker, and nobody checks it."""
+    """The demo server's policy: see the module. A hash is recorded for each worker and never verified."""
 
     def __init__(self, folder: Path, _steps: Sequence[Step]) -> None:
         self.counts = Counts()
         self._workers = Workers(folder)
         self._noted: dict[str, tuple[str, int]] = {}
-        # What each worker's one context is called, and has read.
+        # Session and content of each worker's one context.
         self._holds: dict[str, tuple[int, Answered]] = {}
 
     def ask(self, session: int, talk: Talk, step: int) -> str:
-        """See ``Policy``."""
+        """Answer at the worker with the same hash of the history, a free one, or the least
+        recently used one.
+        """
         full = tuple(talk.dialogue)
         history = _hash(full[:-1])
         hit = next((name for name, (noted, _) in self._noted.items() if noted == history), None)
@@ -249,10 +251,10 @@ class HistoryHash:
         asked, named = Asked(full), session
         if hit is not None and hit in self._holds:
             named, last = self._holds[hit]
-            # The last message alone, behind whatever is there.
+            # The last message alone, appended to the present context.
             asked = Asked(full, last.digest, append=full[-1:])
         else:
-            # It reads everything, whatever there is.
+            # The worker drops its context and reads everything.
             self._workers.models[worker].forget_all()
         answered, _ = self._workers.answer(worker, named, asked, self.counts)
         self._holds[worker] = named, answered
@@ -260,12 +262,12 @@ class HistoryHash:
         return answered.text
 
     def restart(self, worker: str) -> None:
-        """See ``Policy``. The gateway does not know."""
+        """Restart a worker. The recorded hash stays, because the gateway is not notified."""
         self._workers.restart(worker)
         self._holds.pop(worker, None)
 
     def left(self, session: int) -> None:
-        """See ``Policy``: it has no use for that."""
+        """Ignore it: the policy does not use it."""
 
 
 POLICIES: dict[str, Callable[[Path, Sequence[Step]], Policy]] = {
@@ -276,7 +278,7 @@ POLICIES: dict[str, Callable[[Path, Sequence[Step]], Policy]] = {
 
 
 def run(policy: Policy, steps: Sequence[Step]) -> Counts:
-    """What comes of a trace."""
+    """Run a trace; return the counts."""
     talks: dict[int, Talk] = {}
     for number, step in enumerate(steps):
         if step.session is None:
@@ -284,7 +286,7 @@ def run(policy: Policy, steps: Sequence[Step]) -> Counts:
             continue
         talk = talks.setdefault(step.session, Talk())
         if step.text is None and talk.dialogue[-1].role == "assistant":
-            # The last question once more.
+            # Repeat the last question.
             talk.dialogue.pop()
         elif step.text is not None:
             talk.dialogue.append(Message("user", step.text))

@@ -1,1 +1,1 @@
-"""Voice-to-voice latency, false cut-ins and capacity, measured by callers who record what they hear."""
+"""Voice-to-voice latency, false cut-ins and capacity, measured in the callers' recordings."""

@@ -1,11 +1,11 @@
 """``python -m evals.latency``: measure a server as its callers experience it.
 
-Three measurements: voice-to-voice over ``--turns`` questions (the default), ``--capacity`` and
-``--call-start``. Each starts the server of ``--config`` in a process of its own, or takes the running one at
-``--url``; ``--baseline stock`` measures a stock Pipecat pipeline with the same engines behind it, with the
-same callers, words, pauses and seed. ``--speech human`` has recorded people call, ``mixed`` also voice
-generators that nothing was tuned on (``evals.human``). Recordings and logs go under ``--out-dir``. Faults end
-the run with one line and status 2.
+There are three measurements: voice-to-voice over ``--turns`` questions (the default), ``--capacity`` and
+``--call-start``. Each starts the server of ``--config`` in a process of its own, or uses the running one at
+``--url``. ``--baseline stock`` then measures a stock Pipecat pipeline with the same engines, callers, words,
+pauses and seed. ``--speech human`` uses recorded people as callers, ``mixed`` also voice generators on which
+nothing was tuned (``evals.human``). Recordings and logs are written to ``--out-dir``. Faults end the run with
+one line and status 2.
 """
 
 import argparse
@@ -33,16 +33,17 @@ from evals.latency.speech import Speakers, Spoken, of_turn
 from evals.latency.techniques import CAPACITY_WITHOUT, TECHNIQUES, write
 from evals.serving_process import ROOT, Server, healthy
 
-# A turn of natural talk is longer than this: so many questions last for a step.
+# A turn of natural talk is longer than this, so this number of questions is enough for a step.
 SECONDS_PER_TURN = 12
 PICTURES = (".png", ".svg", ".pdf")
-# Recorded callers pause about once in a turn, and so long that an answer would still be too early.
+# Recorded callers pause about once in a turn; at the end of the longest pause an answer would still be too
+# early.
 CALLERS = HesitationLaw(per_turn=1.0, longest_ms=LONGEST_PAUSE_MS)
 GAP_MS = (200, 900)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.latency",
         description="Voice-to-voice latency, false cut-ins and capacity, recorded at the client.",
@@ -80,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run what was asked for and return the JSON.
+    """Run the requested measurement and return the JSON.
 
     Raises:
         AgentError: a server does not start or answer, an engine of the callers' voices is missing.
@@ -113,7 +114,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Find out before minutes of measuring whether the results can be written; folders are made."""
+    """Check before minutes of measuring that the results can be written; create their folders."""
     for path in (arguments.json, arguments.table, arguments.waterfall):
         if path is None:
             continue
@@ -181,7 +182,7 @@ async def _conversations(
     system: str, server: Server, questions: Sequence[Spoken], arguments: argparse.Namespace
 ) -> list[TurnFigures]:
     manners = Manners()
-    # A stock pipeline knows no modes.
+    # A stock pipeline has no modes.
     mode = arguments.mode if system == "parley" else None
     if arguments.warmup:
         path = arguments.out_dir / f"{system}-warmup.wav"
@@ -235,7 +236,7 @@ def _say(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
     try:
         _write(arguments, asyncio.run(measure(arguments)))

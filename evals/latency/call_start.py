@@ -1,11 +1,11 @@
-"""What a starting call does to a running one.
+"""Effect of a starting call on a running one.
 
-The first caller asks and hears the bot speak; a moment later a second caller, in another process, dials the
-same server. Added lateness of a start is the worst packet of the first call within ``WINDOW_US`` of the
-offer, minus the median of the second before it. The same figure for the stretch before the offer, when
-nothing starts, is the control: what the machine does by itself. A start counts when the bot was still audible
-half a second behind the offer. On a virtual machine the time that the host stole is reported with each
-start (``stolen``), and the starts without any by themselves too; whether the limit is met is decided by all.
+The first caller asks and receives the bot's answer; a moment later a second caller, in another process, dials
+the same server. The added lateness of a start is the worst packet of the first call within ``WINDOW_US`` of
+the offer, minus the median of the second before it. The same figure for the stretch before the offer, when
+nothing starts, is the control: the disturbance by the machine itself. A start counts when the bot was still
+audible half a second after the offer. On a virtual machine the time that the host stole is reported with each
+start (``stolen``), and the starts without any are also reported separately. The limit applies to all starts.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ MAX_ATTEMPTS_PER_START = 3
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """One start.
+    """Lateness around the start of a call.
 
     Attributes:
-        added_us: worst lateness behind the offer over the calm median.
+        added_us: worst lateness after the offer over the calm median.
         control_us: the same of the calm stretch before it.
-        stolen_us: CPU time that the host took meanwhile; None when that is not known.
-        worst_at_us: when the worst packet came, from the offer.
+        stolen_us: CPU time that the host took meanwhile. None when that is not known.
+        worst_at_us: time from the offer to the worst packet.
     """
 
     added_us: int
@@ -52,14 +52,14 @@ class Disturbance:
 
     @property
     def is_undisturbed(self) -> bool:
-        """Whether the machine was ours; a tick of the counter may be a remainder of earlier."""
+        """True when the host took no CPU time; a single tick of the counter may stem from earlier."""
         return self.stolen_us is not None and self.stolen_us <= TICK_US
 
 
 def disturbance(
     arrivals_us: Sequence[int], late_us: Sequence[int], offer_us: int, stolen_us: int | None = None
 ) -> Disturbance | None:
-    """Lateness around an offer, or None when there are no packets on both sides of it."""
+    """Return the lateness around an offer; None when there are no packets on one of its sides."""
     pairs = list(zip(arrivals_us, late_us, strict=True))
     calm = [late for at, late in pairs if offer_us - CALM_US <= at < offer_us]
     behind = [(late, at - offer_us) for at, late in pairs if offer_us <= at < offer_us + WINDOW_US]
@@ -71,7 +71,7 @@ def disturbance(
 
 
 async def measure(server: Server, questions: Sequence[Spoken], *, starts: int) -> dict[str, Any]:
-    """Start ``starts`` calls beside a running one.
+    """Start ``starts`` calls during a running one.
 
     Raises:
         PeerError: a call does not connect, or the bot does not speak long enough for the starts.
@@ -116,7 +116,7 @@ async def measure(server: Server, questions: Sequence[Spoken], *, starts: int) -
 
 
 def summary(seen: Sequence[Disturbance]) -> dict[str, Any]:
-    """The JSON of all starts; at least one."""
+    """Return the JSON of all starts; there must be at least one."""
     ours = [item for item in seen if item.is_undisturbed]
     return {
         "starts": len(seen),
@@ -142,7 +142,11 @@ def _worst_ms(values_us: Sequence[int]) -> dict[str, float | None]:
 
 
 async def _start_one(line: Line, extra: asyncio.subprocess.Process, question: Spoken) -> int | None:
-    """Ask, and start a call into the answer; the client time of its offer when the bot kept speaking."""
+    """Ask, and start a call during the answer.
+
+    Returns:
+        The client time of the offer; None when the bot did not keep speaking.
+    """
     manners = Manners()
     await asyncio.sleep(question.gap_ms / 1000)
     await line.microphone.speak(question)
@@ -161,7 +165,7 @@ async def _start_one(line: Line, extra: asyncio.subprocess.Process, question: Sp
 
 
 async def _expect(extra: asyncio.subprocess.Process) -> dict[str, Any]:
-    """The next line of the second caller: empty for ``ready``, else its report."""
+    """Return the next line of the second caller: empty for ``ready``, else its report."""
     assert extra.stdout is not None
     try:
         async with asyncio.timeout(EXTRA_TIMEOUT_S):

@@ -1,26 +1,29 @@
-"""How many people can talk at once before one of them hears it.
+"""Capacity: the number of simultaneous calls at which no caller notices the others.
 
-Steps of N simultaneous calls, N rising. Everybody talks as people do on the phone: the caller asks, the bot
-answers, then both are silent for about as long as either of them spoke, so each side speaks a third of the
-time. Everybody asks the same questions in the same order, at other moments: a model may word an answer by its
-place in the dialogue, and the same conversation held alone first gives each reply its unloaded counterpart.
-All callers live in this process, the server in another one.
+Steps of N simultaneous calls, N rising. Each call follows the pattern of a telephone call: the caller asks,
+the bot answers, then both are silent for about as long as either of them spoke. Each side therefore speaks a
+third of the time. All callers ask the same questions in the same order, at different moments. The same
+conversation alone, held first, gives each reply its unloaded counterpart, even from a model that words an
+answer by its place in the dialogue. All callers live in this process, the server in another one.
 
-Three things are measured at the client, over the window in which all N calls are up. Lateness: how much later
-than its RTP timestamp says a packet of audible bot speech arrives, against the earliest packet of the call.
-Stretch: silence inside a reply that the same reply does not have in a call of its own (``replies.stretch``),
-because a server whose synthesis starves sends its silence punctually. The third is voice-to-voice of every
-question: a server that is punctual and slow is full as well. The capacity is the largest N at which p99 of
-lateness and of stretch stay within ``LIMIT_MS``, p95 of voice-to-voice within ``ANSWER_RATIO`` times that of
-one call alone, and every question is answered, at it and at every step before. By lateness alone it is
-another figure, reported with it; the steps end at the first N that fails by that, also because a call is
-refused or breaks.
+Three things are measured at the client, over the window in which all N calls are up:
 
-On a virtual machine the host may take the processor away. A step that fails while it took more than
-``STOLEN_SHARE`` says nothing about the server and is measured again, ``ATTEMPTS`` times in all; every attempt
-is reported with what the host took.
+* Lateness: the delay of a packet of audible bot speech after its RTP timestamp, against the earliest packet
+  of the call.
+* Stretch: silence inside a reply that the same reply does not have in a call alone (``replies.stretch``). A
+  server whose synthesis starves sends its silence punctually.
+* Voice-to-voice of every question: a server that is punctual and slow is full as well.
 
-The clients share the machine with the server; how late their own event loop ran is reported beside
+The capacity is the largest N that passes, as does every step before it. A step passes when p99 of lateness
+and of stretch stay within ``LIMIT_MS``, p95 of voice-to-voice stays within ``ANSWER_RATIO`` times that of one
+call alone, and every question is answered. The capacity by lateness alone is another figure, reported with
+it. The steps end at the first N that fails by lateness, or because a call is refused or breaks.
+
+On a virtual machine the host may take the processor away. A step that fails while the host took more than
+``STOLEN_SHARE`` is not evidence about the server. It is measured again, up to ``ATTEMPTS`` times in all, and
+every attempt is reported with the host's share.
+
+The clients share the machine with the server. The lateness of their own event loop is reported as well
 (``client_lag_ms``), as that much of the lateness may be theirs. One task group owns all calls of a step.
 """
 
@@ -47,8 +50,8 @@ from evals.serving_process import Server
 
 STEPS = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 LIMIT_MS = 40
-# Of p95 of voice-to-voice, against that of one call alone: a caller notices an answer that takes half as long
-# again (600 ms instead of 400), and pauses are drawn from both sides of it.
+# Bound of p95 of voice-to-voice, against that of one call alone. A caller notices an answer that takes half
+# as long again (600 ms instead of 400), and pauses are drawn from both sides of it.
 ANSWER_RATIO = 1.5
 MIN_SILENCE_MS = 1_000
 MAX_SILENCE_MS = 10_000
@@ -62,12 +65,12 @@ ATTEMPTS = 3
 
 @dataclass(slots=True)
 class Caller:
-    """One call of a step.
+    """A call of a step.
 
     Attributes:
         line: the connection.
-        unanswered: questions without an answer.
-        asked: questions in all.
+        unanswered: number of questions without an answer.
+        asked: number of all questions.
     """
 
     line: Line
@@ -77,26 +80,26 @@ class Caller:
 
 @dataclass(slots=True)
 class Step:
-    """What one step showed.
+    """Results of a step.
 
     Attributes:
         calls: N.
         lateness_us: of packets with audible speech, all calls.
         all_lateness_us: of every packet.
         stretches_us: per reply that has an unloaded counterpart.
-        answers_us: voice-to-voice of the questions; not of one into which the bot spoke.
-        alone_us: p95 of the same in a call alone; None when it is not known, and then nothing passes.
-        audible_gaps: inserted silences that are heard as gaps.
-        worst: the most stretched reply, to be looked into.
-        unmatched: replies without a counterpart.
-        asked: questions.
-        unanswered: questions without an answer.
+        answers_us: voice-to-voice of the questions. Questions into which the bot spoke are left out.
+        alone_us: p95 of the same in a call alone. None when it is not known, and then no step passes.
+        audible_gaps: number of inserted silences that are audible as gaps.
+        worst: the most stretched reply, for inspection.
+        unmatched: number of replies without a counterpart.
+        asked: number of questions.
+        unanswered: number of questions without an answer.
         client_lag_us: lateness of the client's own loop.
-        server_cpu: CPU seconds of the server per second, None when it is not ours.
+        server_cpu: CPU seconds of the server per second. None when the server was not started here.
         bot_share: share of the window in which a bot was audible, mean over the calls.
         caller_share: the same of the callers.
-        stolen_share: share of the processors' time that the host took in the window; None when not known.
-        broken: why a call did not come about or broke; empty when all of them held.
+        stolen_share: share of the processors' time that the host took in the window. None when not known.
+        broken: reason for which a call was refused or broke. Empty when all of them held.
     """
 
     calls: int
@@ -119,29 +122,29 @@ class Step:
 
     @property
     def passed(self) -> bool:
-        """Tell whether no caller noticed the others."""
+        """True when no caller noticed the others."""
         stretch = percentile(self.stretches_us, 99) or 0
         return self.punctual and stretch <= LIMIT_MS * 1000 and self.answers_in_time
 
     @property
     def answers_in_time(self) -> bool:
-        """Tell whether answers came about as soon as in a call alone."""
+        """True when answers came about as soon as in a call alone."""
         taken = percentile(self.answers_us, 95)
         return taken is not None and self.alone_us is not None and taken <= ANSWER_RATIO * self.alone_us
 
     @property
     def punctual(self) -> bool:
-        """Whether every question was answered and the packets came in time, whatever was in them."""
+        """True when every question was answered and the packets came in time, whatever their content."""
         late = percentile(self.lateness_us, 99)
         return late is not None and not self.unanswered and late <= LIMIT_MS * 1000
 
     @property
     def was_disturbed(self) -> bool:
-        """Whether the host took so much that a failure says nothing."""
+        """True when the host took so much time that a failure is not evidence."""
         return (self.stolen_share or 0.0) > STOLEN_SHARE
 
     def as_json(self) -> dict[str, Any]:
-        """Milliseconds with a tenth, because single milliseconds matter here."""
+        """Return the figures in milliseconds with one decimal, because single milliseconds matter here."""
         return {
             "calls": self.calls,
             "passed": self.passed,
@@ -167,7 +170,7 @@ class Step:
 
 
 def tenths_ms(values_us: Sequence[int]) -> dict[str, float | None]:
-    """Nearest-rank percentiles in milliseconds with a tenth."""
+    """Return nearest-rank percentiles in milliseconds with one decimal."""
     ranked = {f"p{percent}": percentile(values_us, percent) for percent in PERCENTILES}
     return {name: None if value is None else round(value / 1000, 1) for name, value in ranked.items()}
 
@@ -197,7 +200,7 @@ async def measure(
                 step = await run_step(server, calls, questions, references, seconds=seconds, seed=seed)
                 step.alone_us = alone_us
             except PeerError as error:
-                # What this many calls come to, and no reason to lose what fewer showed.
+                # The failure is the result of this many calls; the results of fewer calls are kept.
                 step = Step(calls, broken=str(error))
             steps.append(step)
             progress(_progress(step))
@@ -216,7 +219,7 @@ async def measure(
 
 
 def _largest(tried: Sequence[int], passed: set[int]) -> int:
-    """The largest number of calls at which, and before which, every step passed; 0 without one."""
+    """Return the largest number of calls up to which every step passed; 0 when the first failed."""
     largest = 0
     for calls in tried:
         if calls not in passed:
@@ -240,7 +243,7 @@ def _progress(step: Step) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """Every question once, in a call alone."""
+    """Replies and voice-to-voice of a call alone in which every question is asked once."""
 
     replies: list[Reply]
     answers_us: list[int]
@@ -264,7 +267,7 @@ async def _unloaded(server: Server, questions: Sequence[Spoken]) -> Alone:
 
 
 def _self_stretch(runs: Sequence[Sequence[Reply]]) -> list[int]:
-    """How much the unloaded replies differ among themselves: what stretch means when nothing is loaded."""
+    """Return the stretch among the unloaded replies: the spread without any load."""
     found: list[int] = []
     for index, run in enumerate(runs):
         others = [answer for other in (*runs[:index], *runs[index + 1 :]) for answer in other]
@@ -282,7 +285,7 @@ async def run_step(
     seconds: int,
     seed: int,
 ) -> Step:
-    """N calls talking for ``seconds`` after the last one has come up.
+    """Run N calls for ``seconds`` after the last one has come up.
 
     Raises:
         PeerError: a call did not connect or broke.
@@ -324,7 +327,7 @@ async def run_step(
         for caller in callers:
             _account(step, caller, references, window[0], window[1])
     except* PeerError as group:
-        # One broken call ends the step: say what broke, not that several tasks were running.
+        # A broken call ends the step. Raise its error, not one about a group of tasks.
         raise group.exceptions[0] from None
     finally:
         await asyncio.gather(*(caller.line.hang_up() for caller in callers), return_exceptions=True)
@@ -338,9 +341,9 @@ async def _talk(
     everybody_up: asyncio.Event,
     window: list[int],
 ) -> None:
-    """Ask until the window closes; the last answer is heard to its end."""
+    """Ask until the window closes; the last answer is received to its end."""
     await everybody_up.wait()
-    # Nobody is in step with the others.
+    # A random start keeps the callers out of step.
     await asyncio.sleep(dice.uniform(0, MAX_START_S))
     while now_us() < window[1]:
         question = questions[caller.asked % len(questions)]
@@ -351,13 +354,13 @@ async def _talk(
             if not caller.line.alive:
                 raise PeerError("a call broke under load")
         silence_us = min(max((now_us() - began_us) // 2, MIN_SILENCE_MS * 1000), MAX_SILENCE_MS * 1000)
-        # What ``ask`` waited for at the end of the reply is part of the silence.
+        # The time that ``ask`` waited at the end of the reply is part of the silence.
         rest_us = silence_us * dice.uniform(0.7, 1.3) - Manners().reply_quiet_ms * 1000
         await asyncio.sleep(max(0.0, rest_us / 1e6))
 
 
 async def probe_lag(lags_us: list[int]) -> None:
-    """Note how late short sleeps end, until cancelled."""
+    """Record the lateness of short sleeps until cancelled."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + LAG_PROBE_S
@@ -393,7 +396,7 @@ def _account(step: Step, caller: Caller, references: Sequence[Reply], start_us: 
 
 
 def packet_lateness(line: Line) -> tuple[list[int], list[bool]]:
-    """Lateness of every packet of a call, and whether it carries audible sound."""
+    """Return the lateness of every packet of a call, and true for each that carries audible sound."""
     arrivals = line.ears.arrivals
     loud = {
         stamp
@@ -405,7 +408,7 @@ def packet_lateness(line: Line) -> tuple[list[int], list[bool]]:
 
 
 def replies_of(line: Line) -> list[Reply]:
-    """The replies of a call as played at the client; unanswered questions have none."""
+    """Return the replies of a call as played at the client; unanswered questions have none."""
     origin_us = line.microphone.at_us(0)
     timeline = recording.played(line).pcm.astype(np.float32) / 32768
     spans = audible_spans(timeline, RATE_HZ)
@@ -424,9 +427,9 @@ def replies_of(line: Line) -> list[Reply]:
 
 
 def answers_of(line: Line) -> list[int]:
-    """Voice-to-voice of the questions of a call, in microseconds, as played at the client.
+    """Return the voice-to-voice of the questions of a call, in microseconds, as played at the client.
 
-    A question that is not answered has none, nor one into which the bot spoke.
+    Questions without an answer, and those into which the bot spoke, are left out.
     """
     origin_us = line.microphone.at_us(0)
     timeline = recording.played(line).pcm.astype(np.float32) / 32768
@@ -451,7 +454,7 @@ def _end_us(line: Line, sent: Sent) -> int:
 
 
 def _bot_text(line: Line, start_us: int, end_us: int) -> str:
-    """What the model said in a stretch of the call, by RTVI; empty when the server does not tell."""
+    """Return the model's text in a stretch of the call, from RTVI; empty when the server does not send it."""
     pieces = [
         str((message.body.get("data") or {}).get("text", ""))
         for message in line.messages

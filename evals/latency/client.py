@@ -1,16 +1,15 @@
-"""A caller on a real WebRTC connection who records both sides by his own clock.
+"""Caller on a real WebRTC connection that records both sides by its own clock.
 
-What this client adds to every figure, the same for every server under test:
+This client adds the following to every figure, the same for every server under test:
 
 * Microphone. Slot n covers 20 ms of the client's monotonic clock; its packet leaves when the slot is over, as
   from a sound card, so up to 20 ms of packetising count as latency. The slot, not the moment of sending, is
-  the position in the recording; how late the loop sent is reported (``client_send_late_ms``).
-* Receiver. Packets are stamped when aiortc hands them to the RTP receiver, and from there go through aiortc's
-  own ``JitterBuffer(capacity=16, prefetch=4)`` and Opus decoder, exactly as its receiver would do, but on the
-  spot instead of in a thread of its own: a frame is released when the packet four places behind it arrives,
-  so the buffer adds 80 ms of delay to everything heard. A browser's adaptive buffer adds 20-60 ms on a good
-  network; the fixed figure is kept because it can be subtracted. ``playout.place`` then plays the released
-  frames.
+  the position in the recording. The lateness of the loop is reported (``client_send_late_ms``).
+* Receiver. Packets are stamped when aiortc hands them to the RTP receiver. From there they go through
+  aiortc's own ``JitterBuffer(capacity=16, prefetch=4)`` and Opus decoder, as in its receiver, but immediately
+  instead of in a thread of its own. A frame is released when the packet four places after it arrives, so the
+  buffer delays all received audio by 80 ms. A browser's adaptive buffer adds 20-60 ms on a good network; the
+  fixed figure is kept because it can be subtracted. ``playout.place`` then plays the released frames.
 * Duties of a Pipecat client: a data channel with the RTVI ``client-ready`` message and a ``ping`` each
   second.
 
@@ -57,7 +56,7 @@ CLIENT_READY = {
 
 
 def now_us() -> int:
-    """The client's monotonic clock."""
+    """Return the time of the client's monotonic clock, in microseconds."""
     return time.monotonic_ns() // 1000
 
 
@@ -67,7 +66,7 @@ class Sent:
 
     Attributes:
         slot: microphone slot of its first frame.
-        spoken: what was said.
+        spoken: the utterance.
     """
 
     slot: int
@@ -75,7 +74,7 @@ class Sent:
 
 
 class Microphone(MediaStreamTrack):
-    """Pre-encoded packets on a 20 ms clock; silence when nobody speaks."""
+    """Track of pre-encoded packets on a 20 ms clock, with silence between utterances."""
 
     kind = "audio"
 
@@ -90,7 +89,7 @@ class Microphone(MediaStreamTrack):
         self.send_late_us: list[int] = []
 
     async def recv(self) -> Packet:
-        """The packet of the next slot, when the slot is over."""
+        """Return the packet of the next slot, when the slot is over."""
         if self.readyState != "live":
             raise MediaStreamError
         if self.start_us is None:
@@ -112,7 +111,7 @@ class Microphone(MediaStreamTrack):
         return packet
 
     async def speak(self, spoken: Spoken) -> Sent:
-        """Say it from the next slot on; returns when its last packet has left.
+        """Send an utterance from the next slot on; return when its last packet has left.
 
         Raises:
             PeerError: the connection does not take packets.
@@ -129,14 +128,14 @@ class Microphone(MediaStreamTrack):
         return sent
 
     def at_us(self, slot: int) -> int:
-        """Client time at which a slot starts."""
+        """Return the client time at which a slot starts."""
         assert self.start_us is not None
         return self.start_us + slot * SLOT_US
 
 
 @dataclass(slots=True)
 class Arrivals:
-    """Every audio packet of the bot, before any buffering.
+    """Arrivals of all audio packets of the bot, before any buffering.
 
     Attributes:
         at_us: client time of arrival.
@@ -148,7 +147,7 @@ class Arrivals:
 
 
 class Ears:
-    """Decodes what the bot sends and knows when it was last audible."""
+    """Receiver of the bot's audio: decodes it and records when it was last audible."""
 
     def __init__(self) -> None:
         self._buffer = JitterBuffer(capacity=JITTER_CAPACITY, prefetch=JITTER_PREFETCH)
@@ -160,7 +159,7 @@ class Ears:
         self.last_audible_us: int | None = None
 
     async def take(self, packet: RtpPacket, arrival_time_ms: int) -> None:
-        """In place of the receiver's handler: the same buffer and decoder, on the spot."""
+        """Take a packet in place of the receiver's handler; buffer and decode it at once."""
         at_us = now_us()
         self.arrivals.at_us.append(at_us)
         self.arrivals.rtp_timestamps.append(packet.timestamp)
@@ -178,7 +177,7 @@ class Ears:
                 self.last_audible_us = at_us
 
     def buffered_us(self, heard_us: int) -> int | None:
-        """How long the packet of the frame that played at a moment had waited in the jitter buffer."""
+        """Return the time that the packet of the frame played at a moment had waited in the jitter buffer."""
         index = bisect_right(self.frames, heard_us, key=lambda frame: frame.release_us) - 1
         if index < 0:
             return None
@@ -200,17 +199,17 @@ class Message:
 
 
 class QueuedError(PeerError):
-    """The server has no line for the caller, and has them wait for one."""
+    """The server has no free line and put the caller into its queue."""
 
 
 class Line:
-    """One call.
+    """A call.
 
     Args:
         url: root of the server, ``http://host:port``.
-        mode: that the call asks for; None leaves it to the server.
-        address: of the caller, on this machine; None: any.
-        token: sent as a bearer token; empty: none.
+        mode: requested mode of the call. None leaves it to the server.
+        address: of the caller, on this machine. None uses any.
+        token: sent as a bearer token. Empty for none.
     """
 
     def __init__(
@@ -288,17 +287,20 @@ class Line:
 
     @property
     def alive(self) -> bool:
-        """Whether the media path is up."""
+        """True while the media path is up."""
         return self._connection.connectionState == "connected"
 
     @property
     def queue_position(self) -> int:
-        """Position in the server's queue for a line, as the server reported it last; 0: not in the queue."""
+        """Position in the server's queue for a line, as last reported; 0 when not in the queue."""
         places = self.server_messages("queue")
         return int(places[-1]["position"]) if places else 0
 
     async def wait_placed(self, deadline_ms: int) -> bool:
-        """Wait until the bot is ready (True) or has a place in the queue (False)."""
+        """Wait until the bot is ready (return True) or the call has a place in the queue (return False).
+
+        It also returns False after ``deadline_ms`` or when the media path is gone.
+        """
         end_us = now_us() + deadline_ms * 1000
         while now_us() < end_us and self.alive and not self.queue_position:
             if any(message.body.get("type") == "bot-ready" for message in self.messages):
@@ -307,12 +309,14 @@ class Line:
         return False
 
     def bot_quiet_us(self) -> int | None:
-        """How long the bot has been quiet, or None while it has never been heard."""
+        """Return the time since the bot was last audible; None when it never was."""
         last_us = self.ears.last_audible_us
         return None if last_us is None else now_us() - last_us
 
     async def wait_bot_quiet(self, quiet_ms: int, deadline_ms: int) -> bool:
-        """Wait until the bot has been quiet for a time; False when it was not within ``deadline_ms``."""
+        """Wait until the bot has been quiet for ``quiet_ms``; return False when it was not within
+        ``deadline_ms``.
+        """
         end_us = now_us() + deadline_ms * 1000
         while now_us() < end_us and self.alive:
             quiet_us = self.bot_quiet_us()
@@ -322,7 +326,9 @@ class Line:
         return False
 
     async def wait_bot_audible(self, after_us: int, deadline_ms: int) -> bool:
-        """Wait until the bot is heard after a moment; False when ``deadline_ms`` went by without."""
+        """Wait until the bot is audible after a moment; return False when it was not within
+        ``deadline_ms``.
+        """
         end_us = after_us + deadline_ms * 1000
         while now_us() < end_us and self.alive:
             if self.ears.last_audible_us is not None and self.ears.last_audible_us > after_us:
@@ -349,7 +355,7 @@ class Line:
         return answer
 
     def send(self, text: str) -> bool:
-        """Send a message on the data channel; False while it is not open."""
+        """Send a message on the data channel; return False while it is not open."""
         if self._channel is None or self._channel.readyState != "open":
             return False
         self._channel.send(text)
@@ -369,6 +375,6 @@ class Line:
             self.messages.append(Message(now_us(), body))
 
     def server_messages(self, kind: str) -> list[dict[str, Any]]:
-        """Payloads of the server's own messages of a kind, in order of arrival."""
+        """Return the payloads of the server's own messages of a kind, in order of arrival."""
         payloads = [m.body.get("data") for m in self.messages if m.body.get("type") == "server-message"]
         return [data for data in payloads if isinstance(data, dict) and data.get("kind") == kind]

@@ -1,7 +1,7 @@
-"""One caller's conversation: hear the greeting, ask, listen to the answer to its end, wait, ask again.
+"""A caller's conversation: receive the greeting, ask, receive the answer to its end, wait, ask again.
 
-Each call is a task of whoever awaits ``converse``; it always hangs up. Every wait has a deadline: a bot that
-says nothing costs ``answer_ms`` per question and shows as unanswered.
+Each call runs in the task that awaits ``converse``; it always hangs up. Every wait has a deadline: a silent
+bot costs ``answer_ms`` per question and is recorded as unanswered.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from evals.latency.speech import Spoken
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """How a caller behaves.
+    """Waiting times of a caller.
 
     Attributes:
-        greeting_ms: how long he waits for the greeting before he speaks anyway.
+        greeting_ms: longest wait for the greeting before the caller speaks anyway.
         greeting_quiet_ms: bot silence after which the greeting is over.
-        answer_ms: how long he waits for an answer.
+        answer_ms: longest wait for an answer.
         reply_quiet_ms: bot silence after which the answer is over.
-        reply_ms: the longest answer he listens to.
+        reply_ms: the longest answer before the caller goes on.
     """
 
     greeting_ms: int = 10_000
@@ -40,7 +40,9 @@ class Manners:
 async def converse(
     url: str, questions: Sequence[Spoken], path: Path, manners: Manners, *, mode: str | None = None
 ) -> list[TurnFigures]:
-    """Place one call, ask everything, record to ``path`` and measure it; ``mode`` None is the server's.
+    """Place one call, ask every question, record to ``path`` and measure the turns.
+
+    With ``mode`` None the server chooses the mode.
 
     Raises:
         PeerError: the call did not connect or broke.
@@ -64,7 +66,7 @@ async def hear_greeting(line: Line, manners: Manners) -> None:
     """Wait for the end of the greeting, or for as long as one is expected.
 
     Raises:
-        QueuedError: the server has the caller wait for a line.
+        QueuedError: the server put the caller into its queue for a line.
     """
     if await line.wait_bot_audible(line.connected_us, manners.greeting_ms):
         await line.wait_bot_quiet(manners.greeting_quiet_ms, manners.reply_ms)
@@ -73,7 +75,7 @@ async def hear_greeting(line: Line, manners: Manners) -> None:
 
 
 async def ask(line: Line, question: Spoken, manners: Manners) -> bool:
-    """Ask and listen to the end of the answer; False when none came."""
+    """Ask and wait for the end of the answer; return False when none came."""
     await asyncio.sleep(question.gap_ms / 1000)
     await line.microphone.speak(question)
     ended_us = now_us()
@@ -84,7 +86,7 @@ async def ask(line: Line, question: Spoken, manners: Manners) -> bool:
 
 
 def figures(line: Line, sent: Sent, edges: TurnEdges, turns: Sequence[Mapping[str, Any]]) -> TurnFigures:
-    """Put the recorded edges of a turn beside the marks of the server."""
+    """Combine the recorded edges of a turn with the marks of the server."""
     spans: dict[str, int] = {}
     buffer_us = None
     heard_as = reply = ""

@@ -1,10 +1,11 @@
-"""A second caller in a process of its own, started on demand by ``call_start``.
+"""Second caller in a process of its own, started on demand by ``call_start``.
 
-Protocol on standard streams, one line each: it prints ``ready`` when its offer is made, dials on ``go``,
-prints the wall-clock microseconds of its offer and of its connection as JSON, listens for ``--listen-s``,
-hangs up, and makes the next offer. End of input ends it. A process of its own and of low priority, because
-making a connection costs the caller milliseconds of computing, which somebody else's machine does: in the
-process of the first caller, or before the server, it would look like lateness of the server.
+The protocol on standard streams has one line per message. The caller prints ``ready`` when its offer is made,
+dials on ``go``, and prints the wall-clock microseconds of its offer and of its connection as JSON. It stays
+for ``--listen-s``, hangs up, and makes the next offer. End of input ends it. It runs in a process of its own
+and at low priority, because making a connection costs the caller milliseconds of computing, which take place
+on another machine in reality. In the process of the first caller, or at a priority above the server's, that
+time would be measured as lateness of the server.
 """
 
 import argparse
@@ -45,7 +46,7 @@ async def serve(url: str, listen_s: float) -> None:
 
 
 def main() -> int:
-    """Command line of the process."""
+    """Run the command line of the process; return its exit status."""
     parser = argparse.ArgumentParser(description="A second caller, driven by its standard input.")
     parser.add_argument("--url", required=True)
     parser.add_argument("--listen-s", type=float, default=2.0)

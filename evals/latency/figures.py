@@ -1,7 +1,7 @@
-"""Figures of a run: percentiles, sums, means. Pure arithmetic on what was measured.
+"""Figures of a run: percentiles, sums and means. Pure arithmetic on measured values.
 
 Percentiles are nearest rank: the smallest measured value that at least p percent of the values do not exceed.
-It never invents a value between two turns, and the p99 of 40 turns is honestly the slowest one.
+It never invents a value between two turns; the p99 of 40 turns is therefore the slowest one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,16 @@ from typing import Any
 from evals.latency.spans import SPANS, UNEXPLAINED
 
 PERCENTILES = (50, 95, 99)
-# Pauses that cut-ins are counted in: shorter ones end no turn, and in longer ones people expect an answer.
+# Pauses in which cut-ins are counted: shorter ones end no turn, and in longer ones people expect an answer.
 SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 200, 1_200
 
 
 def percentile(values: Sequence[float], percent: int) -> float | None:
-    """Nearest-rank percentile, or None of nothing.
+    """Return the nearest-rank percentile; None without values.
 
-    percent: 1..100.
+    Args:
+        values: in any order.
+        percent: 1..100.
     """
     if not values:
         return None
@@ -27,29 +29,30 @@ def percentile(values: Sequence[float], percent: int) -> float | None:
 
 
 def percentiles_ms(values_us: Sequence[int]) -> dict[str, int | None]:
-    """``{"p50": ..., "p95": ..., "p99": ...}`` in whole milliseconds."""
+    """Return ``{"p50": ..., "p95": ..., "p99": ...}`` in whole milliseconds."""
     ranked = {f"p{percent}": percentile(values_us, percent) for percent in PERCENTILES}
     return {name: None if value is None else round(value / 1000) for name, value in ranked.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFigures:
-    """One measured turn.
+    """A measured turn.
 
     Attributes:
-        text: what the caller said.
+        text: words of the caller.
         pause_ms: pause inside it, 0 for none.
         voice_to_voice_us: None for a cut-in or no answer.
-        cut_in: the bot began while the caller was still speaking.
-        cut_in_us: how far into the utterance, None when it waited.
-        unanswered: the bot said nothing.
-        spans_us: where the time went; empty when the server does not say.
-        client_buffer_us: the client's own jitter buffer, part of ``network_out``; None when nothing was
-            heard.
-        heard_as: what the server understood, empty when it does not say.
-        reply: what the server answered, empty when it does not say.
-        masked: what was heard first was a phrase that covers the wait, not the answer.
-        answered_ahead: the model had been asked before the turn was over, with the same words.
+        cut_in: true when the bot began while the caller was still speaking.
+        unanswered: true when the bot did not speak.
+        spans_us: durations of the stages. Empty when the server sends no marks.
+        client_buffer_us: the client's own jitter buffer, part of ``network_out``. None without an audible
+            answer.
+        send_late_us: lateness of the client's packets.
+        cut_in_us: time of the cut-in from the start of the utterance. None without one.
+        heard_as: words recognised by the server. Empty when it does not send them.
+        reply: the server's answer. Empty when it does not send it.
+        masked: true when the first sound was a phrase that covers the wait, not the answer.
+        answered_ahead: true when the model had been asked before the turn was over, with the same words.
         pauses_ms: beginning and end of each silence inside, from the first sound.
         speech: human or synthetic.
     """
@@ -73,8 +76,8 @@ class TurnFigures:
     def pauses_met(self, longest_ms: int = LONGEST_PAUSE_MS) -> tuple[int, int]:
         """Count the pauses, of a length from ``SHORTEST_PAUSE_MS`` on, that the bot met, and those it cut.
 
-        A cut-in belongs to the last pause that had begun, however late it is heard; what the caller says
-        after it is not counted.
+        A cut-in belongs to the last pause that had begun, however late it is audible. Later pauses of the
+        turn are not counted.
         """
         cut_ms = None if self.cut_in_us is None else self.cut_in_us / 1000
         met = [(first, end) for first, end in self.pauses_ms if cut_ms is None or first <= cut_ms]
@@ -91,7 +94,7 @@ class TurnFigures:
         return self.voice_to_voice_us - sum(self.spans_us.values())
 
     def as_json(self) -> dict[str, Any]:
-        """For the list ``per_turn``, in milliseconds with a tenth."""
+        """Return the entry of the list ``per_turn``, in milliseconds with one decimal."""
         spans = {name: us / 1000 for name, us in self.spans_us.items()}
         if self.unexplained_us is not None:
             spans[UNEXPLAINED] = self.unexplained_us / 1000
@@ -114,7 +117,9 @@ class TurnFigures:
 
 
 def typical(turns: Sequence[TurnFigures]) -> list[TurnFigures]:
-    """The middle half of the answered turns with spans, whose means stand for the median turn and add up."""
+    """Return the middle half of the answered turns with spans; its means represent the median turn and add
+    up.
+    """
     usable = [turn for turn in turns if turn.unexplained_us is not None]
     usable.sort(key=lambda turn: turn.voice_to_voice_us or 0)
     quarter = len(usable) // 4
@@ -122,7 +127,7 @@ def typical(turns: Sequence[TurnFigures]) -> list[TurnFigures]:
 
 
 def mean_spans_ms(turns: Sequence[TurnFigures]) -> dict[str, float]:
-    """Mean of each span over the typical turns, ``unexplained`` last; empty when the server gave no marks."""
+    """Return the mean of each span over the typical turns, ``unexplained`` last; empty without marks."""
     middle = typical(turns)
     if not middle:
         return {}
@@ -138,7 +143,7 @@ def mean_spans_ms(turns: Sequence[TurnFigures]) -> dict[str, float]:
 
 
 def summary(turns: Sequence[TurnFigures]) -> dict[str, Any]:
-    """The JSON of one system."""
+    """Return the JSON of one system."""
     values_us = [turn.voice_to_voice_us for turn in turns if turn.voice_to_voice_us is not None]
     errors_us = [abs(turn.unexplained_us) for turn in turns if turn.unexplained_us is not None]
     buffers_us = [turn.client_buffer_us for turn in turns if turn.client_buffer_us is not None]
@@ -173,12 +178,12 @@ def _pauses(turns: Sequence[TurnFigures]) -> dict[str, int]:
 
 
 def by_speech(turns: Sequence[TurnFigures]) -> dict[str, dict[str, Any]]:
-    """Return the figures of people and of synthetic voices apart."""
+    """Return the figures of people and of synthetic voices separately."""
     kinds = sorted({turn.speech for turn in turns})
     return {kind: summary([turn for turn in turns if turn.speech == kind]) for kind in kinds}
 
 
 def ratio(ours: Mapping[str, Any], baseline: Mapping[str, Any]) -> float | None:
-    """Median of ours divided by the baseline's, or None when either has no answered turn."""
+    """Return the median of ours divided by the baseline's; None when either has no answered turn."""
     mine, theirs = ours["voice_to_voice_ms"]["p50"], baseline["voice_to_voice_ms"]["p50"]
     return round(mine / theirs, 3) if mine is not None and theirs else None

@@ -1,15 +1,20 @@
-"""Callers who all speak at once: who is admitted, waits or is refused, and whether each question is answered.
+"""Measure admission and answers when many callers speak at the same time.
 
-``python -m evals.latency.overload --callers 4 8 16`` starts a server with the embedded engines (or takes a
-``--config``), dials so many callers at the same moment, and has all that are admitted ask the same questions
-in step: the worst that a number of calls can be. Each caller has an address of its own. Of each crowd it
-reports how many were admitted, wait in the queue (``waiting``, with the positions that they were told) and
-were refused (with the status that they got), questions of admitted callers asked and answered, the time from
-the end of a question to the first audible answer, also as a multiple of that of a crowd of one, where that
-time went by the marks of the server (``spans_ms``), and what ``/status`` said of admission meanwhile. A
-caller who waits and knows the position is not lost, and asks nothing; one who is neither on the line nor
-told a position is ``lost``. All callers live in this process: ``client_lag_ms`` says how late its loop was,
-and ``processors`` how much of the machine was in use.
+``python -m evals.latency.overload --callers 4 8 16`` starts a server with the embedded engines (or that of
+``--config``) and dials the given number of callers at the same moment. All that are admitted ask the same
+questions in step, which is the worst case for a number of calls. Each caller has an address of its own. The
+report of each crowd contains:
+
+* the numbers of callers admitted, waiting in the queue (``waiting``, with the positions reported to them) and
+  refused (with their status);
+* the questions of admitted callers asked and answered;
+* the time from the end of a question to the first audible answer, also as a multiple of that of a crowd of
+  one, and its parts by the marks of the server (``spans_ms``);
+* the state of admission in ``/status`` meanwhile.
+
+A caller who waits and has a position is not lost, and asks nothing. A caller who is neither on the line nor
+has a position is ``lost``. All callers live in this process: ``client_lag_ms`` is the lateness of its loop,
+and ``processors`` the share of the machine that was in use.
 """
 
 import argparse
@@ -43,7 +48,7 @@ PLACED_MS = 15_000
 
 
 async def crowd(server: Server, callers: int, questions: list[Spoken]) -> dict[str, Any]:
-    """So many callers at a time."""
+    """Place this number of calls at the same time and report them."""
     lines = [Line(server.url, address=own_address(number)) for number in range(callers)]
     try:
         for line in lines:
@@ -106,7 +111,7 @@ async def _ask(line: Line, question: Spoken) -> int | None:
 
 
 def _spans(line: Line) -> list[dict[str, int]]:
-    """Return where the time of each answered question of a call went."""
+    """Return the spans of each answered question of a call."""
     turns = line.server_messages("turn")
     found = []
     for sent in line.microphone.sent:
@@ -119,13 +124,13 @@ def _spans(line: Line) -> list[dict[str, int]]:
 
 
 def spans_ms(turns: Sequence[Mapping[str, int]]) -> dict[str, dict[str, int | None]]:
-    """Return percentiles of each span, in the order of ``SPANS``; one that no turn has is left out."""
+    """Return percentiles of each span, in the order of ``SPANS``; spans that no turn has are left out."""
     named = {name: [turn[name] for turn in turns if name in turn] for name in SPANS}
     return {name: percentiles_ms(values_us) for name, values_us in named.items() if values_us}
 
 
 def busy_share(before: tuple[int, int] | None, after: tuple[int, int] | None) -> float | None:
-    """Return the share of the time of all processors that any program used; None where it is not known."""
+    """Return the share of the time of all processors that any program used; None when it is not known."""
     if before is None or after is None or after[0] <= before[0]:
         return None
     return round(1 - (after[1] - before[1]) / (after[0] - before[0]), 2)
@@ -134,7 +139,7 @@ def busy_share(before: tuple[int, int] | None, after: tuple[int, int] | None) ->
 def slower(answer_ms: Mapping[str, int | None], alone_ms: Mapping[str, int | None]) -> dict[str, float]:
     """Return the percentiles of a crowd as multiples of those of one call; none where either has none.
 
-    Calls in progress keep their latency where none is above ``ANSWER_RATIO``.
+    Calls in progress keep their latency when none is above ``ANSWER_RATIO``.
     """
     return {
         name: round(value / alone, 2)
@@ -150,7 +155,7 @@ async def _status(server: Server) -> dict[str, Any]:
 
 
 async def measure(config: Path, crowds: list[int], folder: Path) -> list[dict[str, Any]]:
-    """Every crowd, smallest first, on one server."""
+    """Measure every crowd, smallest first, on one server."""
     speakers = Speakers(folder / "voices")
     questions = [
         speakers.speak(Utterance((WHOLE[number],), 0, "flite", "rms", 0)) for number in range(QUESTIONS)
@@ -170,7 +175,7 @@ async def measure(config: Path, crowds: list[int], folder: Path) -> list[dict[st
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m evals.latency.overload", description=__doc__)
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "embedded.yaml")
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 4, 8, 16])

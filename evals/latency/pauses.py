@@ -1,13 +1,14 @@
-"""``python -m evals.latency.pauses``: settings of the end of turn, tried on the callers of ``evals.latency``.
+"""``python -m evals.latency.pauses``: try settings of the end of turn on the callers of ``evals.latency``.
 
-The same questions, voices and pauses, without calls: Silero, smart-turn and PocketSphinx hear each question
-as they do in a call, what they say is written down with its time, and the policy that ships is played it with
-one setting after the other. Answers of engines come as late as ``--model-ms`` and ``--words-ms`` say.
-Reported are turns that end while the caller is within them (a pause that was planned, or a gap inside of a
-word), and how long the others wait, from the last voice that voice activity saw.
+The same questions, voices and pauses are used, without calls. Silero, smart-turn and PocketSphinx process
+each question as in a call, their outputs are recorded with their times, and the policy that ships replays
+them with one setting after the other. Results of the model and of the recogniser are delayed by
+``--model-ms`` and ``--words-ms``. Reported are turns that end while the caller still speaks (in a planned
+pause, or in a gap inside a word). Of the other turns it reports the waits, from the last voice in voice
+activity detection.
 
-A replay of a minute or two, for choosing: what a setting does in calls is ``python -m evals.latency``. Choose
-on other seeds than are reported.
+A replay takes a minute or two and serves to choose a setting; ``python -m evals.latency`` measures its effect
+in calls. Choose on other seeds than are reported.
 """
 
 import argparse
@@ -43,20 +44,20 @@ from turn_taking.endpointing import Endpointer, EndpointTuning
 
 RATE_HZ = 16_000
 PIECE = RATE_HZ // 50
-# Silence around a question: the recogniser's start, and the longest wait.
+# Silence around a question: for the recogniser's start, and for the longest wait.
 BEFORE_S, BEHIND_S = 0.5, 1.5
 NOISE = 1e-4
 
 
 @dataclass(slots=True)
 class Heard:
-    """What the engines made of one question; times in ms.
+    """Output of the engines for a question; times in ms.
 
     Attributes:
-        utterance: it.
-        starts: when a voice was reported, and when it had begun to be a possible one.
-        stops: when its end was.
-        pauses: when a possible end was.
+        utterance: the question.
+        starts: times at which a voice was reported, each with the earlier time at which it became possible.
+        stops: times at which its end was reported.
+        pauses: times at which a possible end was reported.
         looks: estimates at possible ends and at reported ones, by time.
         words: final words with the confidence of the last one, by the time of the end they belong to.
     """
@@ -76,7 +77,7 @@ async def hear(
     turn: TurnCompleteness,
     stream: SpeechStream,
 ) -> Heard:
-    """One question through the engines; ``stream`` is that of its voice."""
+    """Run one question through the engines; ``stream`` is that of its voice."""
     spoken = speakers.speak(utterance).pcm.astype(np.float32) / PCM_FULL_SCALE
     sound = soxr.resample(spoken, CLIENT_HZ, RATE_HZ)
     silence = (int(BEFORE_S * RATE_HZ), int(BEHIND_S * RATE_HZ))
@@ -130,10 +131,10 @@ def _words(final: Transcript) -> tuple[str, float]:
 def endings(
     heard: Heard, settings: EndpointTuning, *, model_ms: int, words_ms: int
 ) -> Iterator[tuple[int, int]]:
-    """(When a turn ends, silence before that) for each end that the policy finds in a question."""
+    """Yield (time of the end, silence before it) for each end of turn that the policy finds in a question."""
     silence_ms = VadSettings().stop_ms
     policy = Endpointer(settings)
-    # At one time the words come before what follows from them.
+    # At one time the words come before their consequences.
     happenings: list[tuple[int, int, Callable[[int], None]]] = []
     for at_ms, onset_ms in heard.starts:
         happenings.append((onset_ms, 0, policy.on_maybe_voice))
@@ -142,14 +143,14 @@ def endings(
         happenings.append((at_ms, 2, partial(policy.on_voice_stopped, silence_ms=silence_ms)))
         text, sure = heard.words[at_ms]
         if text:
-            # Nothing is pushed of a voice without words.
+            # A voice without words gives no transcript.
             happenings.append((at_ms + words_ms, 3, partial(_understood, policy, text, sure)))
         early_ms = max((ms for ms in heard.pauses if ms <= at_ms), default=None)
         early = heard.looks[early_ms] if early_ms is not None else None
         known_ms, estimate = at_ms + model_ms, heard.looks[at_ms]
         if early is not None and early_ms is not None:
             is_enough = policy.is_complete(early.complete, filler_log_odds=early.filler_log_odds)
-            # It is asked again when it has answered.
+            # The model is run again after its answer.
             early_known_ms = max(at_ms, early_ms + model_ms)
             known_ms = early_known_ms if is_enough else early_known_ms + model_ms
             estimate = early if is_enough else estimate
@@ -176,7 +177,7 @@ def _estimated(policy: Endpointer, estimate: TurnEstimate, _at_ms: int) -> None:
 def figures(
     questions: Sequence[Heard], settings: EndpointTuning, *, model_ms: int, words_ms: int
 ) -> dict[str, Any]:
-    """Cut-ins and waits of one setting."""
+    """Return the cut-ins and waits of one setting."""
     in_pauses, in_words, waits = 0, 0, []
     for heard in questions:
         if not heard.stops:
@@ -198,7 +199,7 @@ def figures(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.latency.pauses")
     root.add_argument("--turns", type=positive, default=40, help="questions of each seed")
     root.add_argument("--seeds", type=int, nargs="+", default=[2, 3, 4, 5, 6, 7])

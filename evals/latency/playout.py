@@ -1,10 +1,10 @@
-"""What the caller hears, sample by sample: received frames placed on the client's time line.
+"""Playout at the caller, sample by sample: received frames placed on the client's time line.
 
-A pure model of the simplest honest loudspeaker. A frame starts to play when it is released to the player, or
-when the frame before it has ended, whichever is later. Nothing to play is silence, at its true length. While
-the bot speaks no sample is dropped or stretched, so a late packet is heard as a gap and the words behind it
-are heard later; silent frames that would play late are shortened instead, so that the delay of one burst does
-not stay in the time line and falsify every later answer (an adaptive jitter buffer does the same in the
+A pure model of the simplest realistic loudspeaker. A frame starts to play when it is released to the player,
+or when the frame before it has ended, whichever is later. Nothing to play is silence, at its true length.
+While the bot speaks no sample is dropped or stretched: a late packet causes an audible gap and delays the
+words after it. Silent frames that would play late are shortened instead. Otherwise the delay of one burst
+would stay in the time line and falsify every later answer (an adaptive jitter buffer does the same in the
 pauses of speech).
 """
 
@@ -30,11 +30,11 @@ class HeardFrame:
 
 @dataclass(frozen=True, slots=True)
 class Underrun:
-    """The player ran dry inside audible sound.
+    """Silence inside audible sound because the player had no frame.
 
     Attributes:
         position: sample of the time line at which the silence starts.
-        samples: how long it lasts.
+        samples: its length.
     """
 
     position: int
@@ -57,9 +57,14 @@ class Playout:
 def place(
     frames: list[HeardFrame], rate_hz: int, origin_us: int, end_us: int, rule: AudibleRule = AUDIBLE
 ) -> Playout:
-    """Play ``frames`` and return what was heard from ``origin_us`` to ``end_us``.
+    """Play ``frames`` and return the output from ``origin_us`` to ``end_us``.
 
-    frames: in playing order; frames released before the origin are left out.
+    Args:
+        frames: in playing order. Frames released before the origin are left out.
+        rate_hz: of the frames.
+        origin_us: client time of sample 0.
+        end_us: client time of the end.
+        rule: definition of audible.
     """
     timeline = np.zeros((end_us - origin_us) * rate_hz // 1_000_000, dtype=np.int16)
     underruns: list[Underrun] = []
@@ -84,10 +89,10 @@ def place(
 
 
 def lateness_us(arrivals_us: list[int], rtp_timestamps: list[int], clock_hz: int) -> list[int]:
-    """How late each packet arrived, against the earliest one of its stream.
+    """Return the lateness of each packet, against the earliest one of its stream.
 
-    A packet is due at its RTP timestamp; the smallest (arrival - due) of the stream is the zero, because
-    nothing arrives before it was sent. Timestamps may wrap at 32 bits; a jump of more than a second between
+    A packet is due at its RTP timestamp. The smallest (arrival - due) of the stream is the zero, because
+    nothing arrives before it was sent. Timestamps may wrap at 32 bits. A jump of more than a second between
     timestamps and arrivals (a sender that started over) begins a new stream with its own zero.
     """
     offsets: list[int] = []

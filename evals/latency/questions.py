@@ -1,10 +1,10 @@
-"""What the callers ask, in whose voice, and where they stop to think.
+"""Questions of the callers, with their voices and pauses.
 
 The questions are answered by the example documents (``knowledge/``). A plan is a list of utterances drawn
-from them with a seed, so two systems under test hear the same words, voices and pauses. At least 30 % of
-every plan holds one pause of 300-700 ms inside the sentence, behind a filler or a conjunction: an endpointer
-that wins time by cutting people off there shows it as false cut-ins. Nothing here makes sound (``speech.py``)
-or calls (``client.py``).
+from them with a seed, so two systems under test get the same words, voices and pauses. At least 30 % of every
+plan has one pause of 300-700 ms inside the sentence, after a filler or a conjunction. An endpointer that
+saves time by cutting people off there shows false cut-ins. The module makes neither sound (``speech.py``) nor
+calls (``client.py``).
 """
 
 import random
@@ -19,7 +19,7 @@ MIN_PAUSE_MS = 300
 MAX_PAUSE_MS = 700
 
 # The bot speaks with slt: callers use the other voices. espeak-ng is rare because the embedded recogniser
-# understands it badly, and a turn that is not understood still has to be answered in time.
+# recognises it badly, and an unrecognised turn must still be answered in time.
 VOICES: tuple[tuple[str, str], ...] = (
     ("flite", "rms"),
     ("flite", "awb"),
@@ -73,7 +73,7 @@ PAUSED: tuple[tuple[str, str], ...] = (
     ("is there a fee when, um,", "i withdraw cash at another bank"),
 )
 
-# Answered at length: for what has to happen while the bot speaks.
+# Questions with long answers, for events that must happen while the bot speaks.
 LONG_ANSWERS: tuple[str, ...] = (
     "what is the interest rate on the savings account",
     "how do i change my address",
@@ -82,21 +82,21 @@ LONG_ANSWERS: tuple[str, ...] = (
     "what does a replacement card cost",
     "how can i reach customer service",
 )
-# A question takes two seconds and its answer eight; with this in front a caller speaks for about as long as
-# the bot. In one breath, because here nobody is to be cut off.
+# A question takes two seconds and its answer eight; with this before it a caller speaks for about as long as
+# the bot. It has no pause, because no turn should be cut off here.
 COURTESY = "thank you that helped me a lot and now there is one more thing that i would like to ask you"
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One thing that a caller says.
+    """An utterance of a caller.
 
     Attributes:
         parts: one text, or two with the pause between them.
         pause_ms: silence between the parts, 0 for one part.
         engine: speech engine of the caller's voice.
         voice: its voice.
-        gap_ms: how long the caller waits after the bot's last word before saying it.
+        gap_ms: wait after the bot's last word before the utterance.
     """
 
     parts: tuple[str, ...]
@@ -107,14 +107,14 @@ class Utterance:
 
     @property
     def text(self) -> str:
-        """All of it in one line."""
+        """All parts in one line."""
         return " ".join(self.parts)
 
 
 def plan(turns: int, seed: int) -> list[Utterance]:
     """Draw ``turns`` utterances; the same arguments give the same plan.
 
-    Every question is used once before one comes again, and the pauses are spread over the whole plan.
+    Every question is used once before any is repeated, and the pauses are spread over the whole plan.
     """
     dice = random.Random(seed)
     paused_turns = set(dice.sample(range(turns), k=-(-turns * PAUSED_PERCENT // 100)))
@@ -137,13 +137,13 @@ def plan(turns: int, seed: int) -> list[Utterance]:
 
 
 def conversation(turns: int, engine: str, voice: str) -> list[Utterance]:
-    """A natural conversation in which each question comes with a courtesy, always the same."""
+    """Return a natural conversation in which each question comes with a courtesy, always the same."""
     return [
         Utterance((f"{COURTESY} {WHOLE[turn % len(WHOLE)]}",), 0, engine, voice, 400) for turn in range(turns)
     ]
 
 
 def _rounds(rows: Sequence[T], dice: random.Random) -> Iterator[T]:
-    """Endless shuffled rounds over ``rows``."""
+    """Yield endless shuffled rounds over ``rows``."""
     while True:
         yield from dice.sample(rows, k=len(rows))

@@ -1,11 +1,11 @@
-"""The stereo recording of a call and what is read from it: the only source of voice-to-voice and cut-ins.
+"""Stereo recording of a call and its evaluation: the only source of voice-to-voice and cut-ins.
 
-Left is the caller at the position of his microphone slots, right is the bot as played at the client, on one
-time line that starts with the first slot. ``measure`` opens the WAV file and knows nothing else but where
-each turn begins: voice-to-voice is the last audible sample of the caller to the first audible sample of the
-bot behind it. Bot sound that starts between the first and the last audible sample of the caller is a false
-cut-in, pauses inside the utterance included; such a turn has no voice-to-voice. A turn in which no bot sound
-starts before the next one is unanswered.
+The left channel is the caller at the position of the microphone slots. The right channel is the bot as played
+at the client. Both are on one time line that starts with the first slot. ``measure`` opens the WAV file and
+needs only the beginning of each turn. Voice-to-voice lasts from the last audible sample of the caller to the
+first audible sample of the bot after it. Bot sound that starts between the first and the last audible sample
+of the caller is a false cut-in, pauses inside the utterance included; such a turn has no voice-to-voice. A
+turn in which no bot sound starts before the next one is unanswered.
 """
 
 import wave
@@ -27,13 +27,13 @@ WAV_RATE_HZ = 16_000
 
 @dataclass(frozen=True, slots=True)
 class TurnEdges:
-    """One turn, by sample positions of the recording.
+    """Edges of a turn, as sample positions of the recording.
 
     Attributes:
         user_first: first audible sample of the caller.
         user_last: last audible sample of the caller.
-        bot_first: first audible sample of the bot behind ``user_last``, None when nothing came.
-        cut_in: first audible sample of the bot between the two, None when it waited.
+        bot_first: first audible sample of the bot after ``user_last``. None when nothing came.
+        cut_in: first audible sample of the bot between the two. None when it waited.
         rate_hz: samples per second.
     """
 
@@ -45,26 +45,26 @@ class TurnEdges:
 
     @property
     def voice_to_voice_us(self) -> int | None:
-        """The figure of this turn, or None for a cut-in or an unanswered turn."""
+        """Voice-to-voice of this turn; None for a cut-in or an unanswered turn."""
         if self.bot_first is None or self.cut_in is not None:
             return None
         return (self.bot_first - self.user_last) * 1_000_000 // self.rate_hz
 
     @property
     def cut_in_us(self) -> int | None:
-        """How far into the utterance the bot cut in, None when it waited."""
+        """Time from the start of the utterance to the cut-in; None when the bot waited."""
         if self.cut_in is None:
             return None
         return (self.cut_in - self.user_first) * 1_000_000 // self.rate_hz
 
     @property
     def unanswered(self) -> bool:
-        """No bot sound at all in this turn."""
+        """True when there is no bot sound in this turn."""
         return self.bot_first is None and self.cut_in is None
 
 
 def played(line: Line, end_us: int | None = None) -> Playout:
-    """The bot's side of a call at 48 kHz, from the first microphone slot on."""
+    """Return the bot's side of a call at 48 kHz, from the first microphone slot on."""
     start_us = line.microphone.start_us
     if start_us is None:
         raise MediaError("the call sent no audio")
@@ -87,9 +87,12 @@ def write(line: Line, path: Path) -> None:
 
 
 def write_stereo(path: Path, left: np.ndarray, right: np.ndarray) -> None:
-    """16 kHz stereo WAV.
+    """Write a 16 kHz stereo WAV.
 
-    left, right: int16, (samples,).
+    Args:
+        path: of the file.
+        left: int16, (samples,).
+        right: int16, (samples,).
     """
     with wave.open(str(path), "wb") as file:
         file.setnchannels(2)
@@ -99,7 +102,7 @@ def write_stereo(path: Path, left: np.ndarray, right: np.ndarray) -> None:
 
 
 def read_stereo(path: Path) -> tuple[np.ndarray, np.ndarray, int]:
-    """Left and right as float32, (samples,), and the rate.
+    """Read left and right as float32, (samples,), and the rate.
 
     Raises:
         MediaError: not a 16-bit stereo WAV.
@@ -117,8 +120,10 @@ def read_stereo(path: Path) -> tuple[np.ndarray, np.ndarray, int]:
 def measure(path: Path, turn_starts: list[int]) -> list[TurnEdges]:
     """Read the turns of a recording.
 
-    turn_starts: sample of the recording at which each turn's microphone opens; a turn ends where the next one
-        starts.
+    Args:
+        path: of the recording.
+        turn_starts: sample of the recording at which each turn's microphone opens. A turn ends where the next
+            one starts.
 
     Raises:
         MediaError: not a stereo WAV, or a turn in which the caller is not audible.

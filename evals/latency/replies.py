@@ -1,11 +1,11 @@
-"""How a reply sounded under load against how the same reply sounds unloaded. Pure.
+"""Comparison of a reply under load with the same reply unloaded. Pure.
 
-A reply is its audible stretches. Silence that load inserts leaves the audible material as it is, so a gap is
-found again in the unloaded reply by the material before it: what it has there is the voice's own pause, what
-it has more here was inserted. Edges move by a hop from one coding to the next; an excess within ``NOISE_US``
-is therefore none. What many small insertions add up to shows in the length of the whole reply, which has no
-such threshold; the shorter ones count as material, so each pause is looked for where the pause before it was
-found, and not where it would be without them.
+A reply is a list of audible stretches. Silence that load inserts leaves the audible material unchanged, so
+the material before a gap identifies it in the unloaded reply. The pause there is the voice's own; the excess
+in the loaded reply was inserted. Edges move by a hop from one coding to the next, so an excess within
+``NOISE_US`` is ignored. Many small insertions add up in the length of the whole reply, which has no such
+threshold. Shorter insertions count as material, so each pause is searched for relative to the last pause that
+was found.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ NOISE_US = 30_000
 AUDIBLE_GAP_US = 40_000
 # Two gaps are the same pause when the material before them differs by less than this.
 ALIGN_US = 60_000
-# The same words with this much less material were cut off, and are no reply to compare with.
+# A reply with the same words and this much less material was cut off, and is not comparable.
 SAME_ANSWER_SHARE = 0.25
 
 
@@ -27,7 +27,7 @@ class Gap:
 
     Attributes:
         after_us: audible material before it.
-        length_us: how long it is.
+        length_us: its length.
     """
 
     after_us: int
@@ -36,10 +36,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reply as heard.
+    """A reply as played.
 
     Attributes:
-        text: what identifies the answer.
+        text: identifies the answer.
         start_us: client time of its first audible sample.
         length_us: first to last audible sample.
         audible_us: the audible part of it.
@@ -55,11 +55,11 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What load did to a reply.
+    """Effect of load on a reply.
 
     Attributes:
         inserted_us: silence that the unloaded reply does not have.
-        audible_gaps: inserted silences longer than ``AUDIBLE_GAP_US``.
+        audible_gaps: number of inserted silences longer than ``AUDIBLE_GAP_US``.
     """
 
     inserted_us: int
@@ -85,7 +85,7 @@ def reply(text: str, spans: Sequence[AudibleSpan], rate_hz: int, origin_us: int)
 
 
 def same_answer(one: Reply, other: Reply) -> bool:
-    """Whether two replies say the same, by text and by material."""
+    """Return whether two replies are the same, by text and by material."""
     difference = abs(one.audible_us - other.audible_us)
     return one.text == other.text and difference <= SAME_ANSWER_SHARE * max(one.audible_us, other.audible_us)
 
@@ -108,10 +108,9 @@ def stretch(loaded: Reply, unloaded: Reply) -> Stretch:
 
 
 def least_stretch(loaded: Reply, unloaded: Sequence[Reply]) -> Stretch | None:
-    """Compare with every unloaded reply of the same answer and take the most alike; None when there is none.
+    """Compare with every unloaded reply of the same answer; return the smallest stretch, None without any.
 
-    One unloaded reply is itself up to some 30 ms longer or shorter than the next: a voice is not the same to
-    the sample.
+    Unloaded replies themselves differ by up to some 30 ms in length: a voice is not the same to the sample.
     """
     found = [stretch(loaded, reference) for reference in unloaded if same_answer(loaded, reference)]
     return min(found, key=lambda result: result.inserted_us, default=None)

@@ -1,8 +1,8 @@
-"""The figures for people: markdown tables and the waterfall picture.
+"""Markdown tables and the waterfall picture of the figures.
 
-Takes the JSON objects of ``figures.summary``, ``capacity.measure`` and ``call_start.measure``; decides only
-how they look. matplotlib is imported by ``waterfall`` alone, so that a run without a picture does not need
-it.
+Inputs are the JSON objects of ``figures.summary``, ``capacity.measure`` and ``call_start.measure``; the
+module decides their presentation only. The ``matplotlib`` package is imported by ``waterfall`` alone, so that
+a run without a picture does not need it.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ COLOURS = (
 
 
 def latency_table(result: Mapping[str, Any]) -> str:
-    """Percentiles with the false cut-ins beside them, then the spans, as markdown."""
+    """Return percentiles with the false cut-ins, then the spans, as Markdown."""
     systems = _systems(result)
     lines = [
         "| system | turns | p50 ms | p95 ms | p99 ms | false cut-ins | unanswered |",
@@ -103,7 +103,7 @@ def _span_rows(name: str, figures: Mapping[str, Any]) -> list[str]:
 
 
 def capacity_table(result: Mapping[str, Any]) -> str:
-    """Every step of every system, as markdown."""
+    """Return every step of every system, as Markdown."""
     lines = []
     for name, figures in _systems(result).items():
         lines += [
@@ -132,7 +132,7 @@ def capacity_table(result: Mapping[str, Any]) -> str:
 
 
 def call_start_table(result: Mapping[str, Any]) -> str:
-    """What a starting call adds to a running one, as markdown."""
+    """Return the lateness that a starting call adds to a running one, as Markdown."""
     lines = [
         "| system | starts | added p50 / p95 / p99 ms | worst ms | without a start, worst ms | limit ms "
         "| starts in which the host stole nothing: worst ms |",

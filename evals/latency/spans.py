@@ -1,10 +1,10 @@
-"""Where the time of a turn went: the client's two edges and the server's marks on one wall clock.
+"""Spans of a turn: the client's two edges and the server's marks on one wall clock.
 
 The edges come from the microphone's slots and the arrival of frames, not from the recording, and the marks
-from the server; that their sum equals the recorded voice-to-voice is therefore a finding and not an identity.
-A span is named by the mark it ends at. Work done ahead of its turn in the order (a model that began before
-the endpoint) costs nothing and shows as 0. Time that no mark accounts for, in either direction, is
-``unexplained``.
+from the server. The equality of their sum and the recorded voice-to-voice is therefore a finding and not an
+identity. A span is named by the mark it ends at. Work done before its turn in the order (a model that began
+before the endpoint) costs nothing and has a span of 0. Time that no mark accounts for, in either direction,
+is ``unexplained``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ SPANS = (
 UNEXPLAINED = "unexplained"
 MARK_SLACK_US = 200_000
 PACKET_US = 20_000
-# Longer than a frame: what the last one holds belongs to the time line.
+# Longer than a frame: the content of the last one belongs to the time line.
 TAIL_US = 200_000
 # The span that ends at each mark of the server, between its first and its last.
 _ENDS = {
@@ -43,11 +43,13 @@ _ENDS = {
 
 
 def turn_spans(user_end_us: int, bot_first_us: int, marks_us: Mapping[str, int]) -> dict[str, int]:
-    """Microseconds per span; a span whose mark is missing is left out and lends its time to the next one.
+    """Return microseconds per span; a missing mark leaves its span out and adds its time to the next one.
 
-    user_end_us, bot_first_us: wall-clock time of the client's edges.
-    marks_us: wall-clock marks of the server. Without ``speech_end`` or ``playout`` there is no network span
-        on that side, and what it took stays unexplained.
+    Args:
+        user_end_us: wall-clock time of the caller's last audible sample.
+        bot_first_us: wall-clock time of the bot's first audible sample.
+        marks_us: wall-clock marks of the server. Without ``speech_end`` or ``playout`` there is no network
+            span on that side, and its time stays unexplained.
     """
     spans: dict[str, int] = {}
     reached_us = user_end_us
@@ -57,7 +59,7 @@ def turn_spans(user_end_us: int, bot_first_us: int, marks_us: Mapping[str, int])
         is_packet_before = 0 < user_end_us - marks_us["speech_end"] <= PACKET_US
         reached_us = user_end_us if is_packet_before else marks_us["speech_end"]
     limit_us = marks_us.get("playout", bot_first_us)
-    # Streaming recognition ends before the endpoint, segmented recognition behind it: the clock decides.
+    # Streaming recognition ends before the endpoint, segmented recognition after it: the clock decides.
     decided = sorted({"endpoint", "transcript"} & marks_us.keys(), key=lambda mark: marks_us[mark])
     later = [mark for mark in list(_ENDS)[2:] if mark in marks_us]
     for position, mark in enumerate(decided + later):
@@ -72,19 +74,21 @@ def turn_spans(user_end_us: int, bot_first_us: int, marks_us: Mapping[str, int])
 
 
 def user_end_us(line: Line, sent: Sent) -> int:
-    """Wall-clock time of the caller's last audible sample, from the microphone's clock."""
+    """Return the wall-clock time of the caller's last audible sample, from the microphone's clock."""
     last = last_audible(sent.spoken.pcm.astype(np.float32) / 32768, RATE_HZ)
     assert last is not None
     return line.microphone.at_us(sent.slot) + last * 1_000_000 // RATE_HZ + line.wall_offset_us
 
 
 def bot_first_us(line: Line, after_wall_us: int) -> int | None:
-    """Wall-clock time of the bot's first audible sample behind a moment, as its frames were released."""
+    """Return the wall-clock time of the bot's first audible sample after a moment, as its frames were
+    released.
+    """
     after_us = after_wall_us - line.wall_offset_us
     frames = [frame for frame in line.ears.frames if frame.release_us >= after_us]
     if not frames:
         return None
-    # With the gaps that late packets leave: a first sound that breaks off is not yet the answer.
+    # Gaps of late packets are included: a first sound that breaks off is not yet the answer.
     heard = place(frames, RATE_HZ, after_us, frames[-1].release_us + TAIL_US).pcm
     first = first_audible(heard.astype(np.float32) / 32768, RATE_HZ)
     return None if first is None else after_us + first * 1_000_000 // RATE_HZ + line.wall_offset_us
@@ -93,11 +97,11 @@ def bot_first_us(line: Line, after_wall_us: int) -> int | None:
 def match_marks(
     turns: Sequence[Mapping[str, Any]], user_end_wall_us: int, bot_first_wall_us: int
 ) -> Mapping[str, Any] | None:
-    """The server's turn that produced this answer, or None.
+    """Return the server's turn that produced this answer; None without one.
 
-    turns: the server's ``turn`` messages of the call.
-    It is the one whose playout lies closest to the first audible sample; a mark that lies somewhat behind it
-    is still taken, so that a server whose marks are wrong shows it as time unexplained.
+    ``turns`` are the server's ``turn`` messages of the call. The turn is the one whose playout lies closest
+    to the first audible sample. A mark that lies somewhat after it is still taken, so that wrong marks of a
+    server show up as time unexplained.
     """
     best: Mapping[str, Any] | None = None
     best_distance_us = MARK_SLACK_US + bot_first_wall_us - user_end_wall_us

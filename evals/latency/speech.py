@@ -1,15 +1,15 @@
-"""The callers' voices: utterances as 48 kHz PCM and as Opus packets, made once and kept in a cache folder.
+"""Voices of the callers: utterances as 48 kHz PCM and as Opus packets, made once and cached in a folder.
 
-Decides the level and the edges: every part is cut at its audible edges, so that the pause between two parts
-is exactly the planned one and the last audible sample of the utterance is known; the peak is set to -6 dBFS,
-the level of a headset microphone (a quieter caller would measure the voice detector's volume gate). Synthesis
-blocks for tens of milliseconds per utterance and happens before the first call.
+The module decides the level and the edges. Every part is cut at its audible edges, so that the pause between
+two parts is exactly the planned one and the last audible sample of the utterance is known. The peak is set to
+-6 dBFS, the level of a headset microphone (a quieter caller would measure the voice detector's volume gate).
+Synthesis blocks for tens of milliseconds per utterance and happens before the first call.
 
-Packets come from the same Opus encoder that an aiortc client uses (96 kb/s, 20 ms, voip), but ahead of time,
-so that the measuring client costs the measured machine as little as possible. The codec delays the sound by
-its look-ahead of 6.5 ms, as it does for every caller. It is given two channels: one it would spread over two
-by its resampler, 3 dB softer, and a last "k" on the edge of what is audible would be lost. What was said is
-what the packets hold.
+Packets come from the same Opus encoder that an aiortc client uses (96 kb/s, 20 ms, voip). They are encoded in
+advance, so that the measuring client loads the measured machine as little as possible. The codec delays the
+sound by its look-ahead of 6.5 ms, as for every caller. It gets two channels: aiortc's resampler would spread
+one over two, 3 dB softer, and a last "k" at the edge of audibility would be lost. ``Spoken.pcm`` is the
+decoded content of the packets.
 """
 
 import fractions
@@ -41,7 +41,7 @@ FRAME_SAMPLES = 960
 LOOK_AHEAD_SAMPLES = 312
 PEAK = 0.5
 VOICE_SETTINGS: Mapping[str, Callable[..., BaseModel]] = {"flite": FliteSettings, "espeak": EspeakSettings}
-# Room for the codec to settle before and to ring out behind the voice.
+# Room for the codec to settle before the voice and to ring out after it.
 LEAD_FRAMES = 2
 TAIL_FRAMES = 2
 
@@ -52,10 +52,10 @@ class Spoken:
 
     Attributes:
         text: the words.
-        pcm: int16, (frames * FRAME_SAMPLES,), 48 kHz: what the packets hold, silence at both ends.
+        pcm: int16, (frames * FRAME_SAMPLES,), 48 kHz. Content of the packets, silence at both ends.
         packets: Opus, one per frame.
         pause_ms: the silence inside, 0 for none.
-        gap_ms: how long the caller waits before saying it.
+        gap_ms: wait of the caller before the utterance.
         pauses_ms: beginning and end of each silence inside, from the first sound.
         speech: human or synthetic.
     """
@@ -70,10 +70,10 @@ class Spoken:
 
 
 class Speakers:
-    """Synthesises utterances.
+    """Synthesiser of utterances.
 
     Args:
-        cache: folder for the WAV files of the parts; created when missing.
+        cache: folder for the WAV files of the parts. Created when missing.
     """
 
     def __init__(self, cache: Path) -> None:
@@ -85,7 +85,7 @@ class Speakers:
         """Make the sound of an utterance.
 
         Raises:
-            ConfigError: the engine is not known or not installed.
+            ConfigError: the engine is unknown or not installed.
             MediaError: the engine gave silence.
         """
         parts = [self._part(utterance.engine, utterance.voice, text) for text in utterance.parts]
@@ -107,7 +107,7 @@ class Speakers:
             return np.frombuffer(file.readframes(file.getnframes()), dtype=np.int16)
 
     def _synthesise(self, engine: str, voice: str, text: str) -> np.ndarray:
-        """float32, (samples,), 48 kHz."""
+        """Synthesise a text: float32, (samples,), 48 kHz."""
         tts = self._engines.get((engine, voice))
         if tts is None:
             settings = VOICE_SETTINGS[engine](voice=voice)
@@ -143,13 +143,14 @@ def of_turn(caller: CallerTurn, gap_ms: int) -> Spoken:
 def trimmed(samples: np.ndarray) -> np.ndarray:
     """Set the peak and cut at the audible edges: int16, (samples,).
 
-    samples: float32, (samples,), 48 kHz.
+    Args:
+        samples: float32, (samples,), 48 kHz.
 
     Raises:
         MediaError: nothing audible in it.
     """
     peak = float(np.abs(samples).max(initial=0.0))
-    # The level comes first: what is audible depends on it.
+    # The level comes first, because the audible edges depend on it.
     loud = samples * (PEAK / peak) if peak else samples
     spans = audible_spans(loud, RATE_HZ)
     if not spans:
@@ -164,9 +165,10 @@ def framed(voice: np.ndarray) -> np.ndarray:
 
 
 def encode(pcm: np.ndarray) -> tuple[bytes, ...]:
-    """Opus packets of whole frames, one per frame.
+    """Return the Opus packets of whole frames, one per frame.
 
-    pcm: int16, (frames * FRAME_SAMPLES,), 48 kHz.
+    Args:
+        pcm: int16, (frames * FRAME_SAMPLES,), 48 kHz.
     """
     encoder = OpusEncoder()
     packets: list[bytes] = []
@@ -181,7 +183,7 @@ def encode(pcm: np.ndarray) -> tuple[bytes, ...]:
 
 
 def decode(packets: Sequence[bytes]) -> np.ndarray:
-    """What is on the line: int16, (packets * FRAME_SAMPLES,), 48 kHz, without the codec's look-ahead."""
+    """Decode to int16, (packets * FRAME_SAMPLES,), 48 kHz, without the codec's look-ahead."""
     decoder = OpusDecoder()
     frames = [
         frame.to_ndarray().reshape(-1, len(frame.layout.channels))[:, 0]

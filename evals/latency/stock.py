@@ -1,20 +1,20 @@
-"""The baseline: the same engines in the pipeline that Pipecat's documentation shows, with its defaults.
+"""Baseline: the same engines in the pipeline of Pipecat's documentation, with its defaults.
 
-What is the same as in the product: the loaded engines and their services (the recogniser runs in its own
-process, the model streams, the voice streams and gives word times), the greeting, the prompt. Taking our
-services and not ones written for the comparison is the choice in favour of the baseline: a recogniser in a
-thread would hold the interpreter lock, and one that does not mark its final transcripts would cost every turn
-up to a second.
+Shared with the product are the loaded engines and their services, the greeting and the prompt. The recogniser
+runs in its own process, the model streams, and the voice streams and gives word times. The use of our
+services, instead of ones written for the comparison, favours the baseline. A recogniser in a thread would
+hold the interpreter lock, and one that does not mark its final transcripts would cost every turn up to a
+second.
 
-What is Pipecat's own: ``SmallWebRTCTransport`` with default ``TransportParams``, its request handler,
+Pipecat's own are ``SmallWebRTCTransport`` with default ``TransportParams``, its request handler,
 ``SileroVADAnalyzer`` and the default turn strategies (smart-turn v3), each built per call on the event loop
-as its examples do, sentence aggregation in front of the voice, ``PipelineParams`` with metrics on and the
-default rates, RTVI and turn tracking on. Logging is at WARNING, which no default is, so that logging is not
-the difference.
+as in its examples. So are sentence aggregation before the voice, ``PipelineParams`` with metrics on and the
+default rates, RTVI and turn tracking on. Logging is at WARNING, which is no default, so that logging does not
+make the difference.
 
     python -m evals.latency.stock --config configs/embedded.yaml --port 7861
 
-``evals.serving`` says what the process around the pipeline does.
+``evals.serving`` describes the process around the pipeline.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from pipelines.engines import Engines
 
 
 async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
-    """One call, wired as in Pipecat's quickstart."""
+    """Run one call, wired as in Pipecat's quickstart."""
     bot = engines.deployment.bot
     transport = SmallWebRTCTransport(
         webrtc_connection=connection, params=TransportParams(audio_in_enabled=True, audio_out_enabled=True)
@@ -83,7 +83,7 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
 
 
 def by_sentence(tts: FrameProcessor) -> FrameProcessor:
-    """Give a voice the text aggregation back that Pipecat has by default."""
+    """Restore the text aggregation that a voice has by default in Pipecat."""
     if isinstance(tts, TTSService):
         aggregate_sentences(tts)
     return tts

@@ -1,8 +1,8 @@
-"""CPU time that the host of a virtual machine gave to somebody else while something was measured.
+"""CPU time that the host of a virtual machine gave to other guests during a measurement.
 
-A guest cannot tell a stolen moment from a slow server: both are late packets. Linux counts what was stolen
-(``/proc/stat``, in ticks of 10 ms, all CPUs), so a figure can be read beside it. Owns one sampling task while
-it is entered.
+A guest cannot distinguish a stolen moment from a slow server: both appear as late packets. Linux counts the
+stolen time (``/proc/stat``, in ticks of 10 ms, all CPUs), so a figure can be read together with it.
+``StolenTime`` owns one sampling task while it is entered.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from typing import Self
 from evals.latency.client import now_us
 
 STAT = Path("/proc/stat")
-# Of the line of all CPUs, behind its name: user, nice, system, idle, iowait, irq, softirq, steal.
+# Index in the line of all CPUs, after its name: user, nice, system, idle, iowait, irq, softirq, steal.
 STEAL = 7
 SAMPLE_S = 0.02
 
 
 class StolenTime:
-    """Samples while it is entered.
+    """Sampler of the stolen time while it is entered.
 
     Args:
-        stat: the file of counters; where there is none nothing is known.
+        stat: the file of counters. Without it nothing is known.
     """
 
     def __init__(self, stat: Path = STAT) -> None:
@@ -48,7 +48,7 @@ class StolenTime:
             self.sample()
 
     def sample(self) -> None:
-        """Read the counter now, where there is one."""
+        """Read the counter now, if there is one."""
         if not self._stat.exists():
             return
         with self._stat.open() as file:
@@ -57,7 +57,9 @@ class StolenTime:
         self._stolen_us.append(ticks * 1_000_000 // os.sysconf("SC_CLK_TCK"))
 
     def between(self, start_us: int, end_us: int) -> int | None:
-        """Microseconds stolen between two moments, summed over the CPUs; None when nothing is known."""
+        """Return the microseconds stolen between two moments, summed over the CPUs; None when nothing is
+        known.
+        """
         if len(self._at_us) < 2:
             return None
         return self._before(end_us) - self._before(start_us)

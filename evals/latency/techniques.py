@@ -1,7 +1,7 @@
-"""The product without one of the things that make it quick, to see what that thing is worth.
+"""The product without one of its techniques for low latency, to measure the effect of that technique.
 
-``write`` makes the deployment of a measurement: the given one with some techniques switched off, each by the
-setting that anybody would use.
+``write`` makes the deployment of a measurement: the given one with some techniques switched off, each by its
+public setting.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,11 @@ from configs.load import load_deployment
 
 ADMISSION = "admission"
 IDLE_PROMPTS = "idle-prompts"
-# What a server has to be without whose limit is looked for: the bound that keeps it from its limit, and a
-# question of the bot into a caller's long silence, which a recording cannot tell from a reply that stalled.
+# Techniques to switch off when a server's limit is measured. One is the admission bound that keeps it below
+# its limit. The other is the bot's question into a caller's long silence, which a recording cannot
+# distinguish from a stalled reply.
 CAPACITY_WITHOUT = (ADMISSION, IDLE_PROMPTS)
-# Technique to the setting that switches it off: the way to it in the deployment, and its value.
+# Technique to the setting that switches it off: the path in the deployment, and its value.
 TECHNIQUES: Mapping[str, tuple[tuple[str, ...], Any]] = MappingProxyType(
     {
         "speculation": (("thinking", "speculation", "on"), "off"),
@@ -41,9 +42,9 @@ def write(config: Path, without: Sequence[str], path: Path) -> Path:
         ConfigError: ``config`` is not a deployment.
         KeyError: a technique is not among ``TECHNIQUES``.
     """
-    # What the deployment leaves out stays so: a recogniser's figures take the place of that.
+    # Unset values stay unset, so that the recogniser's own figures replace them.
     settings = load_deployment(config).model_dump(mode="json", exclude_unset=True)
-    # It may come from the environment with a password in it, and the measured server is given another one.
+    # The URL may come from the environment with a password in it, and the measured server gets another one.
     settings.get("remembering", {}).get("store", {}).pop("url", None)
     for name in without:
         way, value = TECHNIQUES[name]

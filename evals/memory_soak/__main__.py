@@ -1,9 +1,9 @@
-"""``python -m evals.memory_soak``: does a server grow while a line is always up?
+"""``python -m evals.memory_soak``: measure the growth of a server with a line that is always up.
 
-Starts a server that samples itself, keeps one line up for ``--minutes`` while short calls over WebRTC
-(cascade and full duplex), the telephone and a socket begin and end meanwhile, and fits the slopes of
-resident memory, threads, descriptors, tasks and objects after a warm-up of a quarter of the run. Then
-all callers hang up, and the last samples show what is given back. Status 1: something grows by more than
+The command starts a server that samples itself and keeps one line up for ``--minutes``. Meanwhile short calls
+over WebRTC (cascade and full duplex), the telephone and a socket begin and end. It then fits the slopes of
+resident memory, threads, descriptors, tasks and objects, after a warm-up of a quarter of the run. Then all
+callers hang up, and the last samples show how much is given back. Status 1: a quantity grows by more than
 ``LIMITS``, or the run was too short to tell. Faults end the run with one line and status 2.
 """
 
@@ -24,15 +24,15 @@ from evals.memory_soak.callers import CALLS
 from evals.memory_soak.slopes import Slope, Verdict, slope
 from evals.serving_process import ROOT, free_port, started
 
-# For an hour. Memory: what a server grew by that had pauses between its calls, in which it collected (7 MB).
-# The others do not grow: the 95 % confidence of a soak of an hour, rounded up (1.8, 0.5 and 3.4).
+# For an hour. Memory: the growth of a server with pauses between its calls, in which it collected garbage (7
+# MB). The others do not grow: the 95 % confidence of a soak of an hour, rounded up (1.8, 0.5 and 3.4).
 LIMITS: Mapping[str, float] = {"rss_mb": 7.0, "threads": 2.0, "descriptors": 1.0, "tasks": 4.0}
 QUANTITIES = (*LIMITS, "objects")
 SETTLE_S = 30.0
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.memory_soak", description="Growth of a server that is never idle."
     )
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Soak one server; returns the JSON.
+    """Soak one server; return the JSON.
 
     Raises:
         AgentError: the server does not start, or no call was held.
@@ -90,7 +90,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _deployment(config: Path) -> dict[str, Any]:
-    """The deployment, with a telephone that checks no signatures, for callers of this machine."""
+    """Return the deployment with a telephone that checks no signatures, for callers of this machine."""
     given = read_yaml(config)
     return {
         **given,
@@ -132,7 +132,7 @@ def _figures(fitted: Slope) -> dict[str, float]:
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """The figures as markdown."""
+    """Return the figures as Markdown."""
     rows = [
         "| | begins at | ends at | largest | an hour | limit | verdict |",
         "|---|---|---|---|---|---|---|",

@@ -1,9 +1,9 @@
 """Callers of a soak in a process of their own: one line that is always up, and short calls that overlap.
 
-``python -m evals.memory_soak.callers URL --seconds S`` prints one line of JSON: how many calls of each kind
-were held, and what failed. ``--calls N`` places so many of each kind, one after the other, without the
-line that is always up. Short calls take turns: WebRTC with the cascade and with full duplex, telephone,
-OpenAI's realtime socket. Each asks one question, hears the answer or some of it, and hangs up.
+``python -m evals.memory_soak.callers URL --seconds S`` prints one line of JSON: the number of calls held of
+each kind, and the failures. ``--calls N`` places N calls of each kind, one after the other, without the line
+that is always up. Short calls take turns: WebRTC with the cascade and with full duplex, telephone, OpenAI's
+realtime socket. Each asks one question, receives the answer or part of it, and hangs up.
 """
 
 import argparse
@@ -85,8 +85,8 @@ class Soak:
         kinds: of short calls.
 
     Attributes:
-        held: calls of each kind.
-        failed: what went wrong, by kind and kind of error.
+        held: number of calls of each kind.
+        failed: number of failures, by kind of call and of error.
     """
 
     def __init__(self, url: str, kinds: Sequence[str]) -> None:
@@ -98,7 +98,7 @@ class Soak:
             self._spoken = Speakers(Path(folder)).speak(QUESTION)
 
     async def keep_busy(self, seconds: float, at_a_time: int) -> None:
-        """Hold the line and the short calls for so long."""
+        """Hold the line and the short calls for ``seconds``."""
         until_s = time.monotonic() + seconds
         order = itertools.cycle(self._kinds)
         async with asyncio.TaskGroup() as tasks:
@@ -107,7 +107,7 @@ class Soak:
                 tasks.create_task(self._short_calls(until_s, order), name=f"soak.calls.{number}")
 
     async def place(self, calls: int) -> None:
-        """So many short calls of each kind."""
+        """Place ``calls`` short calls of each kind."""
         for kind in [*self._kinds] * calls:
             await self._one(kind)
 
@@ -126,7 +126,7 @@ class Soak:
             self.held[kind] += 1
 
     async def _line(self, until_s: float) -> None:
-        """The line that is always up, of one who asks now and then."""
+        """Hold the line that is always up, with a question now and then."""
         line = Line(self._url, mode="cascade")
         try:
             await line.dial()
@@ -146,7 +146,7 @@ class Soak:
 
 
 async def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The calls; what became of them."""
+    """Run the calls; return their counts."""
     soak = Soak(arguments.url, arguments.kinds)
     if arguments.calls:
         await soak.place(arguments.calls)
@@ -156,7 +156,7 @@ async def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description="Callers of a soak.")
     parser.add_argument("url")
     parser.add_argument("--seconds", type=positive_number, default=60.0)

@@ -1,8 +1,8 @@
 """The product's server, which samples itself: ``python -m evals.memory_soak.server``.
 
-It is set up as ``bot.py`` does it. One line of JSON goes to ``--samples`` every ``--every-s``. ``--faked``
-takes the cost of two engines away: no caller is heard, and the voice says each clause from memory (see
-``evals.phone.faked``); calls then greet and answer nothing.
+It is set up as in ``bot.py``. It writes one line of JSON to ``--samples`` every ``--every-s``. ``--faked``
+removes the cost of two engines: no voice of a caller is reported, and the voice takes each clause from memory
+(see ``evals.phone.faked``). Calls then consist of the greeting.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def sample(collections: Collections) -> dict[str, Any]:
 
 
 async def watch(samples: IO[str], every_s: float) -> None:
-    """Write samples until it is cancelled."""
+    """Write samples until cancelled."""
     collections = Collections()
     while True:
         samples.write(json.dumps(sample(collections)) + "\n")
@@ -80,9 +80,10 @@ async def watch(samples: IO[str], every_s: float) -> None:
 
 
 def fake(engines: Engines) -> None:
-    """Take the cost of voice activity and of the voice away.
+    """Remove the cost of voice activity detection and of the voice.
 
-    Raises PeerError: the voice is a service.
+    Raises:
+        PeerError: the voice is a service.
     """
     voice = engines.voice
     if voice is None:
@@ -116,7 +117,7 @@ async def serve(arguments: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description="The server of a soak.")
     parser.add_argument("--config", required=True)
     parser.add_argument("--port", type=int, required=True)

@@ -1,4 +1,4 @@
-"""Slopes of what was sampled, with their confidence. Pure."""
+"""Slopes of the samples, with their confidence. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-# A server that begins fills caches and pools: this share of the samples is left out.
+# A server that starts fills caches and pools: this share of the samples is left out.
 WARM_UP = 0.25
 # Two-sided 95 % of the normal distribution; a soak has dozens of samples.
 Z_95 = 1.96
@@ -42,7 +42,7 @@ class Slope:
 
     @property
     def grows(self) -> bool:
-        """Tell whether growth is larger than chance makes it."""
+        """True when growth is larger than by chance."""
         return self.per_hour - self.within > 0
 
     def verdict(self, limit: float) -> Verdict:

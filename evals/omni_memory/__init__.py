@@ -1,1 +1,1 @@
-"""What a conversation with an omni engine leaves behind in memory: many, opened and closed in one process."""
+"""Memory that conversations with an omni engine leave: many, opened and closed in one process."""

@@ -1,6 +1,6 @@
-"""``python -m evals.omni_memory``: opens and closes conversations; what the process keeps of each.
+"""``python -m evals.omni_memory``: open and close conversations; report the memory that remains of each.
 
-Without ``--model`` a tiny one is made, with the code of the real one: what leaks of it is objects and caches,
+Without ``--model`` a tiny one is made, with the code of the real one: leaked objects and caches are the same,
 whatever their size.
 """
 
@@ -23,13 +23,13 @@ MIB = 2**20
 
 
 def moshi(model: str | None, folder: Path) -> OmniHost:
-    """A Moshi of this machine, or a tiny one in the folder."""
+    """Open a Moshi of this machine, or a tiny one in the folder."""
     if model is None:
         try:
             from evals.tiny_moshi import install_tiny_moshi
         except ImportError as error:
             raise ConfigError(f"needs the extra 'moshi': pip install -e '.[moshi]' ({error})") from error
-        # More threads than one only get in each other's way with layers this narrow.
+        # More than one thread slows down layers this narrow.
         return OMNI.create("moshi", MoshiSettings(model=str(install_tiny_moshi(folder)), threads=1))
     return OMNI.create("moshi", MoshiSettings(model=model))
 
@@ -38,7 +38,7 @@ ENGINES: dict[str, Callable[[str | None, Path], OmniHost]] = {"moshi": moshi}
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.omni_memory", description="Memory that conversations with an omni engine leave."
     )
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The figures for people."""
+    """Return the figures as a Markdown table."""
     looks = " | ".join(f"{size / MIB:.1f}" for size in result["rss_bytes"].values())
     return "\n".join(
         (
@@ -68,7 +68,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
     try:
         with ExitStack() as stack:

@@ -1,8 +1,8 @@
-"""Conversations one after the other on one host, and the memory of the process between them.
+"""Consecutive conversations on one host, and the memory of the process between them.
 
-The first ones are not counted: the allocator, the threads and the library take what they keep. Behind them a
-process that gives everything back stays where it is. Garbage is collected before each look, nothing else is
-done to make the figure small.
+The first ones are not counted: the allocator, the threads and the library allocate what they keep. After
+them, the memory of a process without leaks is constant. Garbage is collected before each measurement; nothing
+else is done to make the figure small.
 """
 
 import gc
@@ -13,12 +13,12 @@ import psutil
 
 from models.omni import OmniEngine, OmniHost, Preparation
 
-# The memory is looked at so often on the way, so that a slope can be told from a step.
+# Number of measurements on the way, to distinguish a slope from a step.
 LOOKS = 10
 
 
 def converse(engine: OmniEngine, units: int, seed: int) -> None:
-    """One conversation: noise is heard, and it is given back."""
+    """Hold one conversation on noise, and release it."""
     random = np.random.default_rng(seed)
     engine.prepare(Preparation())
     for number in range(units):
@@ -32,18 +32,18 @@ def converse(engine: OmniEngine, units: int, seed: int) -> None:
 
 
 def measure(host: OmniHost, *, sessions: int, units: int, warm_up: int) -> dict[str, Any]:
-    """Open and close so many.
+    """Open and close conversations.
 
     Args:
         host: of the engines.
-        sessions: that are counted.
+        sessions: number of those that are counted.
         units: of each.
-        warm_up: conversations before them.
+        warm_up: number of conversations before them.
 
     Returns:
-        ``rss_bytes``: number of conversations behind the warm-up to memory of the process;
-        ``growth_bytes_per_session``: from the first look to the last; ``slope_bytes_per_session``: of the
-        line through all looks.
+        ``rss_bytes``: number of conversations after the warm-up to memory of the process.
+            ``growth_bytes_per_session``: from the first measurement to the last. ``slope_bytes_per_session``:
+            of the line through all measurements.
     """
     for number in range(warm_up):
         converse(host.open_engine(), units, number)

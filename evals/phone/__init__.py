@@ -1,1 +1,1 @@
-"""Telephone calls with simulated callers: protocol, what was heard, bad lines, many calls at a time."""
+"""Telephone calls with simulated callers: protocol, audible output, bad lines, many calls at a time."""

@@ -1,10 +1,11 @@
 """``python -m evals.phone``: telephone calls by Twilio's protocol, with simulated callers.
 
-``calls``: calls in a row, violations of the protocol, voice to voice; ``--speech`` has recorded people call.
-``interruptions``: what the session says was heard against the caller's own recording, and how soon and how
-surely the bot is silent. ``bad_line``: what is understood with packets lost and late, against a clean line.
-``concealment``: the same of the recogniser alone, by what is put into the holes. ``load``: many calls at a
-time, the pacing of packets and the processor's time, next to stock Pipecat. Each prints JSON and its target.
+``calls``: calls in a row, violations of the protocol, voice to voice; ``--speech`` uses recorded people.
+``interruptions``: the session's record of the heard words against the caller's own recording, and how soon
+and how reliably the bot is silent. ``bad_line``: recognition with lost and late packets, against a clean
+line. ``concealment``: the same of the recogniser alone, by the method that fills the holes. ``load``: many
+calls at a time, the pacing of packets and the processor's time, next to stock Pipecat. Each prints JSON and
+its target.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from evals.human.callers import add_speech_option
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m evals.phone", description=__doc__)
     parser.add_argument("--out-dir", type=Path, default=Path("out/phone"), help="deployments, logs, sessions")
     parser.add_argument("--json", type=Path, help="write the figures here too")
@@ -57,7 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the figures; 2 with one line on standard error when nothing could be measured."""
+    """Print the figures; return 2 after one line on standard error when nothing could be measured."""
     given = build_parser().parse_args(arguments)
     folder = given.out_dir / given.part
     if given.part == "calls":

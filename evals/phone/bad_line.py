@@ -1,12 +1,12 @@
-"""The same questions on a clean line and on one that loses packets and has them late: what is understood?
+"""The same questions on a clean line and on one with lost and late packets: share of recognised turns.
 
-Loss is streamdouble's: a packet that is lost never leaves, and the place of the next one in the call says so.
-Jitter is the front's (``front``). A call asks some questions, each behind the answer to the one before; it is
-complete when all of them were asked and nobody but the caller ended it.
+Loss is streamdouble's: a lost packet never leaves, and the position of the next one in the call shows it.
+Jitter is the front's (``front``). A call asks some questions, each after the answer to the one before. It is
+complete when all of them were asked and the caller was the one to end it.
 
-A turn is heard on the clean line when it is answered as the question is that somebody types: with the same
+A turn is recognised on the clean line when its answer matches that to the typed question: it has the same
 sentence of a document, or one of the same ones. The recogniser's other words are no measure: it writes some
-for anything. On the bad line that counts, and so do at least the words of the clean line.
+for any sound. On the bad line that counts, and so do at least the words of the clean line.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from models.llm.documents import DocumentLlm
 
 TARGET = "every call completes; at least 90 % of the turns that are heard on the clean line are heard"
 GOAL_PERCENT = 90.0
-# How an answer begins that says nothing of the documents.
+# Beginnings of answers that quote no document.
 _NOT_QUOTED = re.compile(r"\s*(?:$|I don't know|Sorry|I did not understand|I am a computer program|Hello)")
 QUIET_S, GREETING_S, ANSWER_S, ANSWERED_S = 1.0, 20.0, 8.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a line does to what a caller says.
+    """Impairments of a line on the caller's speech.
 
     Attributes:
         loss: share of packets that are lost.
@@ -49,13 +49,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One question.
+    """A question and its answer.
 
     Attributes:
-        asked: the words that were said.
-        heard_as: those of the session, all of it until the next question; empty when there are none.
-        answer: of the session, heard or not; empty when there is none.
-        typed: the answer to the words as they were said.
+        asked: the spoken words.
+        heard_as: recognised words in the session, all until the next question. Empty when there are none.
+        answer: of the session, heard or not. Empty when there is none.
+        typed: the answer to the words as they were spoken.
     """
 
     asked: str
@@ -65,21 +65,21 @@ class Turn:
 
     @property
     def is_heard(self) -> bool:
-        """It is answered as it would be if it were typed."""
+        """True when the answer matches that to the typed question."""
         return bool(quoted(self.answer) & quoted(self.typed))
 
     def is_as_good_as(self, clean: "Turn") -> bool:
-        """Whether it is heard, or nothing is missing that the clean line had."""
+        """Return whether the turn is recognised, or has all words of the clean line."""
         return self.is_heard or not Counter(clean.heard_as.split()) - Counter(self.heard_as.split())
 
 
 def quoted(answer: str) -> set[str]:
-    """The sentences of documents in an answer; nothing in one that knows nothing."""
+    """Return the sentences of documents in an answer; an empty set for an answer without any."""
     return set() if _NOT_QUOTED.match(answer) else set(re.split(r"(?<=[.!?])\s+", answer.strip()))
 
 
 async def typed(questions: Iterable[str]) -> dict[str, str]:
-    """What the documents answer to each."""
+    """Return the documents' answer to each question."""
     model = await asyncio.to_thread(DocumentLlm)
     return {
         question: "".join([piece async for piece in model.reply([Message("user", question)])])
@@ -89,7 +89,7 @@ async def typed(questions: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What came of the questions on one line."""
+    """Results of the questions on one line."""
 
     turns: list[Turn]
     complete: int
@@ -109,15 +109,15 @@ async def measure(
     control: bool = False,
     greeting: str | None = None,
 ) -> dict[str, Any]:
-    """Each question once on each line.
+    """Ask each question once on each line.
 
     Args:
-        questions: how many.
-        per_call: of them in one call.
+        questions: number of questions.
+        per_call: number of them in one call.
         line: the bad one.
-        seed: of what it does.
+        seed: of its impairments.
         folder: for files.
-        control: the clean line once more: what of the difference is no line's.
+        control: true to repeat the clean line, which shows the differences that no line causes.
         greeting: see ``telephone``.
 
     Raises:
@@ -214,7 +214,7 @@ def _turns(
     questions: Sequence[str],
     answers: Mapping[str, str],
 ) -> list[Turn]:
-    """What the session holds of each question, from its first sound to that of the next one."""
+    """Return the session's events of each question, from its first sound to that of the next one."""
     begins = [each.first_s + ahead_s() for each in asked] + [float("inf")] * (len(questions) + 1)
 
     def texts(number: int, kind: str) -> list[Mapping[str, Any]]:

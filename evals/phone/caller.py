@@ -1,9 +1,9 @@
-"""A caller by streamdouble: what they say is decided packet by packet, what they hear is kept with its times.
+"""Caller by streamdouble: speech decided packet by packet, received audio recorded with its times.
 
-streamdouble paces what is said, echoes marks when their audio has been played, and checks what comes; here is
-the script. It is a generator that is asked for the next 20 ms when they are due and may look at what has been
-heard by then (``Recording``): a caller who interrupts has to listen. Times are seconds on the caller's clock
-(``time.perf_counter``), those of sending and of arrival.
+streamdouble paces the speech, echoes marks when their audio has been played, and checks the received
+messages; this module has the script. It is a generator that yields the next 20 ms when they are due. It may
+use the audio received by then (``Recording``), because a caller who interrupts has to listen. Times are
+seconds on the caller's clock (``time.perf_counter``), of sending and of arrival.
 """
 
 import time
@@ -25,7 +25,7 @@ Script = Generator[bytes, None, None]
 
 
 def ahead_s() -> float:
-    """What is added to the caller's clock for wall-clock time, which sessions and logs are in."""
+    """Return the offset from the caller's clock to wall-clock time, which sessions and logs use."""
     return time.time() - time.perf_counter()
 
 
@@ -34,7 +34,7 @@ class Piece:
     """A packet.
 
     Attributes:
-        at_s: when it was sent, or came.
+        at_s: time of sending, or of arrival.
         mu_law: of any length.
     """
 
@@ -44,12 +44,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Something that the caller said.
+    """An utterance of the caller.
 
     Attributes:
         text: the words.
         first_s: when the packet with its first sound left.
-        last_s: the same of the last.
+        last_s: when the packet with its last sound left.
     """
 
     text: str
@@ -58,13 +58,13 @@ class Said:
 
 
 class Recording(Trace):
-    """Both sides of a call, as streamdouble tells them.
+    """Both sides of a call, as reported by streamdouble.
 
     Attributes:
-        sent: what the caller said.
-        heard: what the caller was sent.
-        clears: when everything that had come and was not played was to be dropped.
-        loud_s: when the last packet with speech came; None before the first.
+        sent: packets of the caller.
+        heard: packets to the caller.
+        clears: times at which all received and unplayed audio was to be dropped.
+        loud_s: arrival of the last packet with speech. None before the first.
     """
 
     def __init__(self) -> None:
@@ -89,11 +89,11 @@ class Recording(Trace):
             self.clears.append(at)
 
     def not_noise_between(self, from_s: float, to_s: float) -> list[Piece]:
-        """The same, and everything else that is louder than comfort noise."""
+        """Return the received packets of a time that are louder than comfort noise: speech and all else."""
         return [each for each in self.heard if from_s < each.at_s < to_s and not is_noise(each.mu_law)]
 
     def speech_between(self, from_s: float, to_s: float) -> list[Piece]:
-        """Packets with speech that came then."""
+        """Return the received packets of a time with speech."""
         return [each for each in self.heard if from_s < each.at_s < to_s and is_speech(each.mu_law)]
 
     # Parts of a script.
@@ -102,7 +102,7 @@ class Recording(Trace):
         """Say something."""
         begun = len(self.sent)
         yield from words
-        # Its last packet has left when the next one is asked for.
+        # Its last packet has left when the next one is requested.
         yield PACKET
         loud = [each for each in self.sent[begun:] if is_speech(each.mu_law)]
         if not loud:
@@ -110,12 +110,12 @@ class Recording(Trace):
         return Said(text, loud[0].at_s, loud[-1].at_s)
 
     def wait(self, seconds: float) -> Script:
-        """Listen."""
+        """Stay silent and listen."""
         for _ in range(round(seconds * PACKETS_PER_S)):
             yield PACKET
 
     def until_heard(self, since_s: float, within_s: float) -> Generator[bytes, None, bool]:
-        """Listen until the bot speaks; whether it did in time."""
+        """Listen until the bot speaks; return whether it did in time."""
         until_s = time.perf_counter() + within_s
         while self.loud_s is None or self.loud_s <= since_s:
             if time.perf_counter() > until_s:
@@ -124,7 +124,9 @@ class Recording(Trace):
         return True
 
     def until_quiet(self, quiet_s: float, within_s: float) -> Generator[bytes, None, bool]:
-        """Listen until the bot, which has spoken, is silent for so long; whether it was in time."""
+        """Listen until the bot, which has spoken, is silent for ``quiet_s``; return whether it
+        was in time.
+        """
         until_s = time.perf_counter() + within_s
         while self.loud_s is None or time.perf_counter() - self.loud_s < quiet_s:
             if time.perf_counter() > until_s:
@@ -139,7 +141,7 @@ class Held:
 
     Attributes:
         recording: of it.
-        result: what streamdouble says of it.
+        result: streamdouble's report.
     """
 
     recording: Recording
@@ -147,22 +149,22 @@ class Held:
 
 
 async def call(url: str, script: Callable[[Recording], Script], *, loss: float = 0.0, seed: int = 0) -> Held:
-    """One call, until its script is over; the caller hangs up.
+    """Place one call, until its script is over; the caller hangs up.
 
     Args:
         url: of the front.
-        script: what the caller says.
+        script: of the caller.
         loss: share of the packets that never leave.
-        seed: of which ones.
+        seed: of the choice of lost packets.
 
     Raises:
-        PeerError: it could not be placed, or the script found something that cannot be.
+        PeerError: it could not be placed, or the script met an impossible state.
     """
     recording = Recording()
     frames: Iterator[bytes] = script(recording)
     session = Session(
         url,
-        scenario=Scenario("call", [Say(Path("-"), frames)]),  # taken one by one
+        scenario=Scenario("call", [Say(Path("-"), frames)]),  # frames are taken one by one
         config=SessionConfig(
             trace=recording,
             impairments=Impairments(loss=loss),

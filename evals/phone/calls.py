@@ -1,11 +1,11 @@
 """Calls in a row: greeting, one question, its answer, the caller hangs up.
 
-Violations are counted on both sides: what streamdouble and the front find in what the server sent, and what
-the server refused of what the caller sent. A call is answered when the session holds a question and an
-answer to it, and sound of it came. Voice to voice runs on the caller's clock, from the moment at which the
-packet with the last audible sample of the question left to the arrival of the first audible packet
-(``audio.audible``, -45 dBFS; comfort noise has -66): the answer plays at once when it comes, so this is when
-it is heard, but for the ways of the telephone network.
+Violations are counted on both sides: those that streamdouble and the front find in the server's messages, and
+the caller's messages that the server refused. A call is answered when the session holds a question and an
+answer to it, and the caller received sound of it. Voice to voice runs on the caller's clock. It begins when
+the packet with the last audible sample of the question leaves. It ends with the arrival of the first audible
+packet (``audio.audible``, -45 dBFS; comfort noise has -66). The answer plays at once when it arrives, so this
+is the time of hearing it, without the ways of the telephone network.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from evals.phone.speech import VOICES, said, turn_packets
 TARGET = "0 violations of the protocol, every call answered"
 GREETING_QUIET_S, GREETING_S = 0.6, 20.0
 ANSWER_S = 8.0
-# Of an answer: a mark at least has come back by then.
+# Time of listening to an answer: at least one mark has come back by then.
 LISTENED_S = 2.5
 
 
@@ -54,7 +54,7 @@ async def measure(
     seed: int = 1,
     greeting: str | None = None,
 ) -> dict[str, Any]:
-    """Place so many calls; see ``telephone`` for the greeting.
+    """Place ``count`` calls; see ``telephone`` for the greeting.
 
     Raises:
         AgentError: the server does not start, a call cannot be placed, or recordings were not fetched.
@@ -79,7 +79,7 @@ async def measure(
         "marks": {
             "sent": sum(one["marks_sent"] for one in calls),
             "echoed": sum(one["marks_echoed"] for one in calls),
-            # Of the answer's end, which the caller did not wait for.
+            # Marks of the answer's end, for which the caller did not wait.
             "behind_hang_up": sum(one["marks_sent"] - one["marks_echoed"] for one in calls),
         },
         "per_call": calls,
@@ -93,7 +93,7 @@ def _questions(count: int, speech: SpeechKind, own: Path | None, seed: int) -> l
             PhoneQuestion(text, said(text, VOICES[number % len(VOICES)]), speech.value)
             for number, text in enumerate(texts)
         ]
-    # Without pauses: a call has one question, and what is counted is its answer.
+    # Without pauses: a call has one question, and only its answer is counted.
     callers = open_callers(speech, law=HesitationLaw(per_turn=0.0), own=own)
     return [
         PhoneQuestion(caller.turn.utterance.text, turn_packets(caller.turn), caller.kind.value)
@@ -139,7 +139,7 @@ def _of_speech(calls: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
 
 
 def _voice_to_voice_ms(held: Held, asked: list[Said]) -> float | None:
-    """None when nothing was asked or nothing came."""
+    """Return the voice to voice of a call; None when nothing was asked or nothing came."""
     if not asked:
         return None
     answer = held.recording.speech_between(asked[0].last_s, float("inf"))

@@ -1,9 +1,10 @@
-"""What a recogniser understands where packets are lost, by what is put into the holes.
+"""Recognition with lost packets, by the method that fills the holes.
 
-Every question in every caller's voice, as packets of a line, some of them lost, through ``CallerLine`` to
-PocketSphinx at 16 kHz: no network, no pipeline and no bot, so that many draws of the loss take minutes. A
-turn is heard as in ``bad_line``. Beside what Parley does: silence, and the last piece again, softer each
-time. A recogniser adapts to what it hears, so all have the same draws in the same order.
+Every question in every caller's voice, as packets of a line, some of them lost, passes ``CallerLine`` and
+PocketSphinx at 16 kHz. There is no network, no pipeline and no bot, so that many draws of the loss take
+minutes. A turn is recognised as in ``bad_line``. Parley's method is compared with silence, and with the last
+piece repeated, softer each time. A recogniser adapts to its input, so all methods have the same draws in the
+same order.
 """
 
 import asyncio
@@ -58,7 +59,7 @@ METHODS: Mapping[str, Callable[[], CallerLine]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What a process is asked: all questions once, on a line that loses so many packets."""
+    """Task of a process: all questions once, on a line that loses this share of packets."""
 
     method: str
     loss: float
@@ -67,7 +68,7 @@ class _Line:
 
 
 def _heard(line: _Line) -> dict[tuple[str, str], str]:
-    """The words of each question in each voice."""
+    """Return the recognised words of each question in each voice."""
     engine, dice = PocketsphinxStt(), Random(line.seed)
     found: dict[tuple[str, str], str] = {}
     for voice in VOICES:
@@ -89,13 +90,13 @@ def _heard(line: _Line) -> dict[tuple[str, str], str]:
 async def measure(
     draws: int, loss: float, methods: Sequence[str] = tuple(METHODS), *, questions: Sequence[str] = WHOLE
 ) -> dict[str, Any]:
-    """Each question in each voice, ``draws`` times by each method.
+    """Ask each question in each voice, ``draws`` times by each method.
 
     Args:
         draws: of the loss.
         loss: share of packets that are lost.
         methods: of ``METHODS``.
-        questions: what is said.
+        questions: texts of the callers.
     """
     asked = tuple(questions)
     lines = [

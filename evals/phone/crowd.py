@@ -1,12 +1,12 @@
-"""Many callers in a process of their own, who say nothing and note when what they are sent comes.
+"""Many silent callers in a process of their own, who record the arrival times of the packets they receive.
 
-``python -m evals.phone.crowd URL CALLS SECONDS`` prints ``measuring`` when all calls hold and speech has come
-to all of them, ``measured`` so many seconds later, and behind the hang-ups one line of JSON. Thirty of
-streamdouble's callers would take a core and be measured themselves, so these do no more than Twilio has to:
-the webhook, ``start``, a packet each 20 ms with the noise of a quiet line, marks back when their audio has
-been played, ``stop``.
+The command is ``python -m evals.phone.crowd URL CALLS SECONDS``. It prints ``measuring`` when all calls are
+up and have received speech, ``measured`` after that many seconds, and one line of JSON after the hang-ups.
+Thirty of streamdouble's callers would take a core and be measured themselves. These callers do only what
+Twilio has to: the webhook, ``start``, a packet each 20 ms with the noise of a quiet line, marks back when
+their audio has been played, ``stop``.
 
-How exact it is depends on this process too: ``own_late_ms`` says how late its own packets left.
+The accuracy depends on this process too: ``own_late_ms`` is the lateness of its own packets.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from protocols.twilio_media import ENCODING, PACKET_MS, RATE_HZ
 from runtime import event_loop
 
 PACKET_S = PACKET_MS / 1000
-# Calls begin one behind the other: that all of them come in one moment is another measurement.
+# Calls begin one after the other: a simultaneous start would be another measurement.
 APART_S = 0.15
 SPEECH_S, SETTLE_S = 30.0, 2.0
 # No line is all zeros. As on a quiet one, the product's detector rests.
@@ -43,7 +43,7 @@ NOISE_DBOV, NOISE_PACKETS = -68.0, 50
 
 
 def _noise() -> list[str]:
-    """Packets, in base64."""
+    """Return packets of noise, in base64."""
     size = NOISE_PACKETS * len(PACKET)
     sound = np.random.default_rng(1).standard_normal(size) * 32_768 * 10 ** (NOISE_DBOV / 20)
     mu_law = g711.encode(np.rint(sound).astype(np.int16), g711.Law.MU)
@@ -55,14 +55,14 @@ NOISE = _noise()
 
 @dataclass
 class Caller:
-    """One call.
+    """A call.
 
     Attributes:
-        came: what came, in order.
-        late_s: how late each packet of the caller left.
-        marks: that came.
-        begins: speech has come, or there is no call.
-        refused: why there is none.
+        came: received packets, in order.
+        late_s: lateness of each packet of the caller.
+        marks: number of received marks.
+        begins: set when speech has come, or when the call was refused.
+        refused: reason of a refusal.
     """
 
     came: list[Piece] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Caller:
     _sequence: int = 0
 
     async def hold(self, url: str, over: asyncio.Event) -> None:
-        """The call, until everybody hangs up."""
+        """Hold the call until ``over`` is set."""
         try:
             call_sid = "CA" + secrets.token_hex(16)
             address = await _answer(url, call_sid)
@@ -135,7 +135,7 @@ class Caller:
 
 
 async def _answer(url: str, call_sid: str) -> str:
-    """Where the stream of a call is to go."""
+    """Request the stream's address of a call."""
     form = {"CallSid": call_sid, "From": "+15550100", "To": "+15550199"}
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as client,
@@ -149,7 +149,7 @@ async def _answer(url: str, call_sid: str) -> str:
 
 
 async def hold(url: str, calls: int, seconds: float) -> dict[str, Any]:
-    """So many calls at a time."""
+    """Hold ``calls`` calls at a time and return the figures."""
     callers, over = [Caller() for _ in range(calls)], asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         for number, caller in enumerate(callers):

@@ -1,9 +1,9 @@
-"""The product's telephone calls with two of their engines faked, for what the rest of a call costs.
+"""The product's telephone calls with two of their engines faked, for the cost of the rest of a call.
 
 ``python -m evals.phone.faked --config FILE --port PORT``. The gateway, its telephone routes, the conversation
-and its session, the cascade and the line are the product's. Faked are voice activity (nobody is ever heard)
-and the voice (each clause is synthesised once in the process, and comes from memory from then on); echo
-control is off in the deployment. The loop is set up as ``bot.py`` does it.
+and its session, the cascade and the line are the product's. Two engines are faked: voice activity detection
+never reports a voice, and the voice synthesises each clause once in the process and then takes it from
+memory. Echo control is off in the deployment. The loop is set up as in ``bot.py``.
 """
 
 import argparse
@@ -43,27 +43,27 @@ SWITCH_S = 0.001
 
 
 class Deaf:
-    """Voice activity that never is: detector and stream in one."""
+    """Voice activity detector that never reports a voice; its own stream as well."""
 
     rate_hz, window_samples = 16_000, 512
 
     def open_stream(self) -> "Deaf":
-        """See ``VoiceActivityDetector``."""
+        """Return the detector itself."""
         return self
 
     def probability(self, window: np.ndarray) -> float:
-        """See ``VoiceActivityStream``."""
+        """Return 0: there is never a voice."""
         return 0.0
 
     def reset(self) -> None:
-        """See ``VoiceActivityStream``."""
+        """Do nothing: there is no state."""
 
 
 class Remembered:
-    """A voice that says everything as it said it the first time.
+    """Voice that repeats its first synthesis of each text.
 
     Args:
-        voice: that says it.
+        voice: synthesises a text for the first time.
     """
 
     def __init__(self, voice: TextToSpeech) -> None:
@@ -72,7 +72,7 @@ class Remembered:
         self._said: dict[str, list[SpeechPiece]] = {}
 
     def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
-        """See ``TextToSpeech``."""
+        """Pass the stored pieces of a text to the sink, synthesised at its first use."""
         pieces = self._said.get(text)
         if pieces is None:
             pieces = []
@@ -87,7 +87,7 @@ class Remembered:
 
 
 async def hold(engines: Engines, conversations: Conversations, arguments: RunnerArguments) -> None:
-    """One telephone call, as ``bot.py`` holds it."""
+    """Hold one telephone call, as ``bot.py`` does."""
     if not isinstance(arguments, PhoneArguments):
         raise PeerError("only telephone calls are taken")
     peer = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
@@ -116,7 +116,7 @@ async def serve(config: Path, port: int) -> None:
     deployment = load_deployment(config)
     async with await Engines.load(deployment) as engines:
         engines.vad = Deaf()
-        # It takes no time, and a thread would.
+        # It takes no time, unlike a thread.
         engines.executors = replace(engines.executors, vad=None)
         voice = engines.voice
         if voice is None:
@@ -142,7 +142,7 @@ async def serve(config: Path, port: int) -> None:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)

@@ -7,7 +7,7 @@ from evals.latency.figures import percentile
 
 
 def spread(values: Sequence[float], *, digits: int = 1) -> dict[str, Any]:
-    """Count, nearest-rank percentiles and the most."""
+    """Return count, nearest-rank percentiles and maximum."""
     if not values:
         return {"count": 0}
     return {
@@ -18,5 +18,5 @@ def spread(values: Sequence[float], *, digits: int = 1) -> dict[str, Any]:
 
 
 def percent(part: int, whole: int) -> float | None:
-    """None of nothing."""
+    """Return the percentage; None of nothing."""
     return round(100 * part / whole, 1) if whole else None

@@ -1,15 +1,15 @@
-"""Twilio's side of a telephone call, on this machine: asks what to do with the call, and opens the stream.
+"""Twilio's side of a telephone call, on this machine: requests the TwiML of a call and opens its stream.
 
-A caller (streamdouble) connects to ``Front.url``. For each the front posts the webhook, signed by Twilio's
-own library, reads the TwiML with an XML parser, opens the stream that it names with a signed upgrade, and
-passes messages both ways as they are, after the time of the way; ``start`` gets the parameters of the TwiML.
-Addresses are signed as the public ones, and reached on this machine. A ``clear`` returns the marks that are
-still out, as Twilio does and streamdouble does not; what the caller sends is numbered anew behind them.
+A caller (streamdouble) connects to ``Front.url``. For each caller the front posts the webhook, signed by
+Twilio's own library, reads the TwiML with an XML parser, and opens the stream in it with a signed upgrade. It
+passes messages both ways unchanged, delayed by the time of the way; ``start`` gets the parameters of the
+TwiML. Addresses are signed as the public ones, and reached on this machine. A ``clear`` returns the marks
+that are still out, as with Twilio but not with streamdouble; later messages of the caller are renumbered.
 
-It is a bad line's jitter too: what the caller says is held back for a time of its own, piece by piece, and
-no piece overtakes another, because a socket keeps the order. streamdouble's own jitter is not taken: it
-waits inside of the loop that sends, 30 ms in the mean for ``jitter_ms=60``, and packets of 20 ms then leave
-one each 30 ms. That is no jitter, that is a caller who speaks at two thirds of the speed.
+The front also simulates a bad line's jitter: each piece of the caller's speech is delayed by a time of its
+own, and no piece overtakes another, because a socket keeps the order. The jitter of streamdouble is not used.
+It waits inside the loop that sends, 30 ms in the mean for ``jitter_ms=60``, and packets of 20 ms then leave
+every 30 ms. That is not jitter, but a caller who speaks at two thirds of the speed.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ Held = asyncio.Queue[tuple[float, str | bytes] | None]
 
 @dataclass
 class _Marks:
-    """Of one stream.
+    """Marks of a stream.
 
     Attributes:
-        out: that the server has sent, in order, and that have not come back.
-        returned: by a ``clear``.
+        out: marks sent by the server, in order, that have not come back.
+        returned: number of marks returned by a ``clear``.
         number: of the last message to the server.
     """
 
@@ -53,13 +53,15 @@ class _Marks:
     number: int = 1
 
     def cleared(self, stream_sid: object) -> list[str]:
-        """The messages that return what is out."""
+        """Return the messages that return the marks that are out."""
         names, self.out = list(self.out), {}
         mark = {"event": "mark", "sequenceNumber": "", "streamSid": stream_sid}
         return [json.dumps({**mark, "mark": {"name": name}}) for name in names]
 
     def numbered(self, data: str) -> str | None:
-        """What the caller sends, with its place in what the server gets; None: it has been returned."""
+        """Renumber a message of the caller for the server; return None for a mark that was
+        returned already.
+        """
         message = json.loads(data)
         given = message.get("sequenceNumber")
         if given is None:
@@ -79,18 +81,19 @@ class _Marks:
 
 @dataclass
 class Front:
-    """Of one server.
+    """Twilio's side of the calls to one server.
 
     Attributes:
         server: its address on this machine.
-        url: where callers connect.
-        there_s, back_s: of the way from the server to the caller, and of the other.
+        url: address for callers.
+        there_s: delay of the way from the server to the caller.
+        back_s: delay of the way from the caller to the server.
         answers: TwiML of each call, in order.
-        violations: what was wrong with an answer, or with what was sent to the caller.
-        from_server: messages that the server sent, all calls together.
-        direction: who placed the calls, as Twilio says it.
-        jitter_ms: a piece of what a caller says is held back for 0 to this.
-        dice: draw how long.
+        violations: faults in an answer, or in the messages to the caller.
+        from_server: messages of the server, all calls together.
+        direction: direction of the calls, in Twilio's words.
+        jitter_ms: a piece of the caller's speech is delayed by 0 to this.
+        dice: draws the delays.
     """
 
     server: str
@@ -106,18 +109,18 @@ class Front:
     _calls: dict[str, tuple[ServerConnection, Held, str]] = field(default_factory=dict)
 
     def redirect(self, call_sid: str) -> None:
-        """The call goes on elsewhere: its stream is over, on both sides."""
+        """Redirect the call: its stream ends, on both sides."""
         caller, held, stream_sid = self._calls[call_sid]
         stop = {"event": "stop", "sequenceNumber": "", "streamSid": stream_sid, "stop": {"callSid": call_sid}}
         held.put_nowait((0.0, json.dumps(stop)))
         caller.transport.close()
 
     def headers(self, address: str, form: dict[str, str] | None = None) -> dict[str, str]:
-        """What Twilio shows for a request."""
+        """Return Twilio's headers of a request."""
         return {"X-Twilio-Signature": RequestValidator(AUTH_TOKEN).compute_signature(address, form or {})}
 
     async def answer(self, **changed: str) -> str:
-        """Posts the webhook of a call, with these fields changed; the TwiML."""
+        """Post the webhook of a call, with these fields changed; return the TwiML."""
         form = {
             "AccountSid": "AC" + "1" * 32,
             "CallSid": "CA" + secrets.token_hex(16),
@@ -134,7 +137,7 @@ class Front:
         return answer.text
 
     async def open(self, twiml: str) -> tuple[ClientConnection, dict[str, str]]:
-        """The stream that an answer asks for, and its parameters."""
+        """Open the stream of an answer; return it and its parameters."""
         response = ElementTree.fromstring(twiml)
         stream = response.find("./Connect/Stream")
         if stream is None:
@@ -220,7 +223,7 @@ class Front:
 
 
 async def _later(socket: ServerConnection | ClientConnection, by_s: float) -> AsyncIterator[str | bytes]:
-    """What comes, so much later than it did and in its order."""
+    """Yield the messages of a socket, delayed by ``by_s`` and in order."""
     now_s = asyncio.get_running_loop().time
     came: asyncio.Queue[tuple[float, str | bytes] | None] = asyncio.Queue()
 
@@ -245,7 +248,7 @@ async def _later(socket: ServerConnection | ClientConnection, by_s: float) -> As
 
 @asynccontextmanager
 async def front_of(server: str) -> AsyncIterator[Front]:
-    """A front of the server at this address."""
+    """Run a front of the server at this address until the end of the context."""
     front = Front(server)
     async with serve(front._serve, "127.0.0.1", 0, max_size=None) as listening:
         port = next(iter(listening.sockets)).getsockname()[1]

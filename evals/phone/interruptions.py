@@ -1,13 +1,14 @@
-"""Callers who cut long answers off at varied moments: is the last word of the record the last one heard?
+"""Callers who interrupt long answers at varied moments: the record's last word against the last one heard.
 
-A question is the interruption of the answer to the one before it, in full voice, 0.3 to 6 s into its sound.
-What was heard is the caller's: packets on the caller's playback clock until the ``clear`` came
-(``playback``). How far into the reply that is, is looked up in the voice's own sound and word times
-(``evals.heard_truth.truth``). Against it stands the ``bot_turn`` of the session.
+A question interrupts the answer to the one before it, in full voice, 0.3 to 6 s into its sound. The truth is
+the caller's: packets on the caller's playback clock until the ``clear`` came (``playback``). Its position in
+the reply is looked up in the voice's own sound and word times (``evals.heard_truth.truth``). It is compared
+with the ``bot_turn`` of the session.
 
-The decision is the server's line about it (DEBUG, to the millisecond), and ``clear`` is when it was here, on
-one machine: the way through the front is in it. Behind a ``clear`` nothing but silence and comfort noise may
-come before the caller has finished: nobody answers before that, and what came would be of the old reply.
+The decision is the server's log line about it (DEBUG, to the millisecond), and ``clear`` is its arrival here,
+on one machine: the way through the front is included. After a ``clear`` only silence and comfort noise may
+come before the caller has finished. No answer begins before that, so any other sound would be of the old
+reply.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ GOAL_PERCENT, CLEAR_GOAL_MS = 95.0, 20.0
 GREETING_QUIET_S, GREETING_S = 0.6, 20.0
 ANSWER_S = 8.0
 EARLIEST_S, LATEST_S = 0.3, 6.0
-# The bot's pauses are shorter: silent for longer, it was over.
+# The bot's pauses are shorter: after a longer silence it was over.
 REPLY_GAP_S = 0.9
 # From the first sound of an interruption: by then the reply is cut, or will not be.
 CUT_S = 3.0
@@ -59,7 +60,7 @@ SPARE_PERCENT, MAX_ROUNDS = 40, 4
 
 
 class LeftOut(StrEnum):
-    """Why a question interrupted nothing."""
+    """Reasons for which a question interrupted nothing."""
 
     NO_ANSWER = "the question before it was not answered in time"
     OVER = "the answer was over"
@@ -68,18 +69,19 @@ class LeftOut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """One interruption.
+    """A question over an answer.
 
     Attributes:
-        at_ms: into the sound of the answer.
-        heard_words: of which enough was heard, by the recording; None when that could not be told.
-        record_words: by the session; None without a record.
-        truncated: whether the session says that it was cut off.
-        fit: of the end of what was heard in the voice's own sound.
-        clear_ms: from the decision to the ``clear``, without the way; None without one of them.
-        late_packets: behind the ``clear`` and before the caller had finished, louder than comfort noise.
-        text: heard, by the session.
-        truth: heard, by the recording.
+        at_ms: time from the beginning of the answer's sound.
+        heard_words: number of words heard for the most part, by the recording. None when that is not known.
+        record_words: number of words by the session. None without a record.
+        truncated: true when the session records a cut.
+        fit: of the end of the received sound in the voice's own sound.
+        clear_ms: from the decision to the ``clear``, without the way. None without one of them.
+        late_packets: number after the ``clear`` and before the caller had finished, louder than comfort
+            noise.
+        text: heard words, by the session.
+        truth: heard words, by the recording.
     """
 
     at_ms: int
@@ -102,7 +104,7 @@ class Interruption:
 
 @dataclass(slots=True)
 class Judged:
-    """What came of the questions but the first one of each call."""
+    """Results of the questions, without the first one of each call."""
 
     interruptions: list[Interruption] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -118,14 +120,14 @@ async def measure(
     way_ms: float = 0.0,
     greeting: str | None = None,
 ) -> dict[str, Any]:
-    """So many interruptions.
+    """Measure ``count`` interruptions.
 
     Args:
-        count: of them.
-        per_call: of them in one call.
-        seed: of when they come.
+        count: number of interruptions.
+        per_call: number of them in one call.
+        seed: of their times.
         folder: for files.
-        way_ms: from the server to the caller, and as long back: what was sent is not what was heard.
+        way_ms: from the server to the caller, and as long back. With it, sent and heard audio differ.
         greeting: see ``telephone``.
 
     Raises:
@@ -156,7 +158,7 @@ def _summary(
 ) -> dict[str, Any]:
     errors = [one.word_error for one in interruptions]
     known = [error for error in errors if error is not None]
-    # One that could not be judged counts as a miss: what cannot be shown is not claimed.
+    # An interruption that could not be judged counts as a miss: only demonstrated results are claimed.
     within = percent(sum(abs(error) <= 1 for error in known), len(errors)) or 0.0
     clear_ms = [one.clear_ms for one in interruptions if one.clear_ms is not None]
     late = sum(one.late_packets for one in interruptions)
@@ -220,7 +222,7 @@ async def _call(
 
 
 def _replies(events: Sequence[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
-    """When each reply was over, wall clock, and its record."""
+    """Return the end of each reply, wall clock, and its record."""
     return [(event["arrival_us"] / 1e6, event["payload"]) for event in events if event["kind"] == "bot_turn"]
 
 
@@ -253,7 +255,7 @@ def _judge(
         heard, said_by_bot = None, None
     else:
         said_by_bot = reference(voice, split_clauses(f"{record['text']} {record['unheard']}".strip()))
-        # The line has its own level, and noise where nobody speaks.
+        # The line has its own level, and noise in silence.
         heard = locate(said_by_bot, _raised(sound[spans[0].first : spans[-1].last + 1]), as_loud=False)
     words = None
     if heard is not None and said_by_bot is not None:
@@ -280,9 +282,9 @@ def _judge(
 def _record(
     replies: Sequence[tuple[float, Mapping[str, Any]]], asked_s: float, end_s: float, until_s: float
 ) -> Mapping[str, Any] | None:
-    """Of the last reply that was over in a time: cut at its end, or over by itself a little before.
+    """Return the record of the last reply that was over in a time: cut at its end, or over shortly before.
 
-    One that was not cut is over when it has been heard: then it is the next one.
+    A reply that was not cut is over when it has been heard: then its record is the next one.
     """
     behind = [(at_s, payload) for at_s, payload in replies if asked_s < at_s < until_s]
     over = [payload for at_s, payload in behind if at_s < end_s + SAME_CUT_S]
@@ -292,5 +294,5 @@ def _record(
 
 
 def _raised(sound: np.ndarray) -> np.ndarray:
-    """float32, (samples,), 16 kHz."""
+    """Raise a sound of the line to 16 kHz: float32, (samples,)."""
     return np.asarray(soxr.resample(sound, LINE_HZ, RATE_HZ), dtype=np.float32)

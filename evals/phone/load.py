@@ -1,17 +1,17 @@
-"""Many telephone calls at a time: how evenly packets come, and what a call costs, beside stock Pipecat.
+"""Many telephone calls at a time: pacing of packets and cost of a call, next to stock Pipecat.
 
-Every system plays the same words to the same silent callers (``crowd``, a process of its own), one behind the
-other in one run. ``parley`` is ``bot.py`` as it is, signatures off: the words are its greeting, its voice
-speaks them, its echo control and its voice detector listen; the recogniser and the model are loaded and have
-nothing to do, because nobody says anything, and the detector's network rests for the same reason. The
-target is of this one. ``parley_faked`` is the same without echo control and with fakes for detector and voice
-(``faked``): what a call costs where its engines are in other processes or on other machines. The others are
-``players``: stock Pipecat's transport, the same with its detector, and this product's line alone; they play
-the words from memory.
+Every system plays the same words to the same silent callers (``crowd``, a process of its own), one after the
+other in one run. ``parley`` is ``bot.py`` with signatures off. The words are its greeting, spoken by its
+voice; its echo control and its voice detector run. The recogniser and the model are loaded and idle, because
+the callers are silent, and the detector's network rests for the same reason. The target applies to this
+system. ``parley_faked`` is the same without echo control and with fakes for detector and voice (``faked``):
+the cost of a call whose engines are in other processes or on other machines. The others are ``players``:
+stock Pipecat's transport, the same with its detector, and this product's line alone; they play the words from
+memory.
 
-The processor's time is that of the server and its children while speech comes to every caller. Compare
+The processor's time is that of the server and its children while every caller receives speech. Compare
 ``stock`` with ``line``, and ``stock_vad`` with ``parley``, which does more. A system that cannot keep up has
-``audio_percent`` below 100: then its processor's time is of fewer packets than the others'.
+``audio_percent`` below 100: its processor's time then covers fewer packets than the others'.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ FAKED = {
     "line": "no recogniser, model, voice, detector, echo control; the words are played from memory",
 }
 JUDGED = "parley"
-# The product's own process, or one with its gateway and pipeline: what is started, and of the deployment.
+# The product's own process, or one with its gateway and pipeline: program, and YAML of the deployment.
 PRODUCT = {
     "parley": ((str(ROOT / "bot.py"),), ""),
     "parley_faked": (("-m", "evals.phone.faked"), 'hearing: {echo_mode: "off"}\n'),
@@ -60,7 +60,7 @@ MARGIN_S = 15.0
 async def measure(
     calls: int, seconds: int, folder: Path, systems: Sequence[str] = tuple(FAKED)
 ) -> dict[str, Any]:
-    """So many calls for so long, of each system.
+    """Measure ``calls`` calls for ``seconds`` on each system.
 
     Raises:
         PeerError: a server does not start, or the callers end without a result.
@@ -145,7 +145,7 @@ async def _serving(system: str, calls: int, words: str, audio: Path, folder: Pat
 
 
 def _words(length_s: float) -> tuple[str, bytes]:
-    """Text that is spoken for at least so long, and its sound: 16-bit PCM at 8 kHz."""
+    """Return a text of at least this length, and its sound: 16-bit PCM at 8 kHz."""
     voice = TTS.create("flite", FliteSettings())
     pieces: list[bytes] = []
 

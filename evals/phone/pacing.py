@@ -1,9 +1,9 @@
-"""How evenly a caller is sent a stretch of speech. Pure: packets with times in, figures out.
+"""Pacing of a stretch of speech sent to a caller. Pure: packets with times in, figures out.
 
-The ideal is a grid: audio that lies ``t`` into the stretch comes ``t`` behind its beginning, whatever the
-size of the packets, and a burst is as wrong as a hole. Where the grid lies is the median's business, so a
-sender that is ahead of the ear by a constant is not wrong. ``starved_ms`` is how long a listener was without
-sound who plays what comes at once: how late packets were behind the end of what had come before.
+The ideal is a grid: audio that lies ``t`` into the stretch comes ``t`` after its beginning, whatever the size
+of the packets; a burst is as wrong as a hole. The median places the grid, so a sender that is ahead by a
+constant is not wrong. ``starved_ms`` is the time without sound of a listener who plays audio at once: the
+lateness of packets after the end of the audio before them.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from protocols.twilio_media import RATE_HZ
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """Of one stretch.
+    """Pacing of a stretch.
 
     Attributes:
-        errors_ms: of each packet, how far its arrival is from the grid.
+        errors_ms: of each packet, distance of its arrival from the grid.
         gaps_ms: from each packet to the next.
-        audio_s: what came.
+        audio_s: length of the received audio.
         starved_ms: see the module.
     """
 
@@ -34,12 +34,12 @@ class Pacing:
 
 
 def pacing(came: Sequence[Piece], from_s: float, to_s: float) -> Pacing | None:
-    """What came in this time of a stretch, or None when nothing did.
+    """Return the pacing in this part of a stretch, or None when nothing came.
 
     Args:
-        came: all of the call, in order; before its first speech comes comfort noise, which is no part of it.
-        from_s: what is measured begins there.
-        to_s: and ends there.
+        came: all of the call, in order. Comfort noise before its first speech is no part of it.
+        from_s: begin of the measurement.
+        to_s: end of the measurement.
     """
     first = next((place for place, piece in enumerate(came) if is_speech(piece.mu_law)), len(came))
     at_s = np.array([piece.at_s for piece in came[first:]])

@@ -1,7 +1,7 @@
-"""What a caller heard, by the caller's own clock. Pure: packets and times in, pieces of sound out.
+"""Audio heard by a caller, by the caller's own clock. Pure: packets and times in, pieces of sound out.
 
-The other end of a line plays what comes in order, a packet behind the one before it and none before it is
-there; a ``clear`` drops what has come and is not played, and cuts what is being played.
+The other end of a line plays received packets in order, each after the one before it and none before its
+arrival. A ``clear`` drops received packets that have not been played, and cuts the one that is playing.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ class Played:
     """A packet, or the part of it that was heard.
 
     Attributes:
-        starts_s: when its first sample was heard.
-        mu_law: what was heard of it.
+        starts_s: time of its first sample.
+        mu_law: the part that was heard.
     """
 
     starts_s: float
@@ -25,16 +25,16 @@ class Played:
 
     @property
     def ends_s(self) -> float:
-        """When its last sample was."""
+        """Time of its last sample."""
         return self.starts_s + len(self.mu_law) / RATE_HZ
 
 
 def playback(heard: Sequence[Piece], clears: Sequence[float]) -> list[Played]:
-    """What was heard of a call.
+    """Return the audio that was heard in a call.
 
     Args:
-        heard: what came, in order.
-        clears: when it was to be dropped, in order.
+        heard: received packets, in order.
+        clears: times of ``clear``, in order.
     """
     played: list[Played] = []
     free_s, left = 0.0, list(clears)
@@ -50,7 +50,7 @@ def playback(heard: Sequence[Piece], clears: Sequence[float]) -> list[Played]:
 
 
 def _until(played: list[Played], clear_s: float) -> list[Played]:
-    """Without what would have been heard behind a moment; little of the end is ever dropped."""
+    """Remove audio after a moment; only little of the end is ever dropped."""
     while played and played[-1].ends_s > clear_s:
         last = played.pop()
         whole = int((clear_s - last.starts_s) * RATE_HZ)

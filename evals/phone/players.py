@@ -1,12 +1,12 @@
-"""What plays the same audio to every telephone caller: stock Pipecat's way, and this product's line alone.
+"""Servers that play the same audio to every telephone caller: stock Pipecat, and this product's line alone.
 
 ``python -m evals.phone.players SYSTEM --audio FILE --port PORT``. The audio is 16-bit PCM at 8 kHz, made
 before, and given to the pipeline in pieces of 200 ms as fast as it takes them.
 
 ``stock``: Pipecat's ``FastAPIWebsocketTransport`` with ``TwilioFrameSerializer``, at 8 kHz both ways, all
-other settings its defaults. ``stock_vad``: the same with what its telephone example has behind it to hear a
-caller, its voice detector and its turn analyser, each built per call. ``line``: this product's
-``PhoneTransport`` in such a pipeline. No recogniser, no model, no voice in any of them.
+other settings its defaults. ``stock_vad``: the same with the input stages of its telephone example, its voice
+detector and its turn analyser, each built per call. ``line``: this product's ``PhoneTransport`` in such a
+pipeline. None of them has a recogniser, a model or a voice.
 """
 
 import argparse
@@ -51,7 +51,7 @@ MOST_BYTES = 1_000_000
 
 
 def create_app(system: str, pcm: bytes, port: int) -> FastAPI:
-    """The server."""
+    """Build the server."""
     app = FastAPI()
 
     @app.get("/health")
@@ -78,7 +78,7 @@ async def _stock(websocket: WebSocket, pcm: bytes, *, hears: bool) -> None:
     serializer = TwilioFrameSerializer(
         stream_sid=call.stream_id,
         call_sid=call.call_id,
-        # Without it credentials are needed.
+        # Hanging up automatically would need credentials.
         params=TwilioFrameSerializer.InputParams(auto_hang_up=False),
     )
     transport = FastAPIWebsocketTransport(
@@ -114,7 +114,7 @@ async def _line(websocket: WebSocket, pcm: bytes) -> None:
 
 
 def _heard(_pcm: bytes) -> None:
-    """Nobody keeps books."""
+    """Drop it: nothing is recorded here."""
 
 
 async def _play(transport: BaseTransport, hearing: list[Any], pcm: bytes, params: PipelineParams) -> None:
@@ -144,7 +144,7 @@ async def serve(system: str, audio: Path, port: int) -> None:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("--audio", type=Path, required=True)

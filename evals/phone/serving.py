@@ -1,4 +1,4 @@
-"""The product with a telephone line, in a process of its own, and what its sessions hold of the calls."""
+"""The product with a telephone line, in a process of its own, and the calls in its sessions."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from evals.phone.front import AUTH_TOKEN, PUBLIC, Front, front_of
 from evals.serving_process import ROOT, Server, free_port, started
 
 READ_S = 10.0
-# What is said at the end of a call is committed a moment later.
+# Speech at the end of a call is committed a moment later.
 SETTLE_S = 0.5
 IGNORED = "a message of a telephone stream is ignored"
 _CUT = re.compile(r"^(\S+ \S+) \| DEBUG .*BargeInStartStrategy\S*: Cut\(")
@@ -33,7 +33,7 @@ class Telephone:
 
     Attributes:
         server: its process.
-        front: where callers connect.
+        front: address for callers.
         log: of the server.
     """
 
@@ -42,17 +42,17 @@ class Telephone:
     log: Path
 
     def ignored(self) -> list[str]:
-        """Messages of callers that the server took for wrong."""
+        """Return the log lines about messages of callers that the server ignored as wrong."""
         return [line for line in self.log.read_text(errors="replace").splitlines() if IGNORED in line]
 
     def cuts_s(self) -> list[float]:
-        """When replies were decided to be cut, wall clock; of a server that logs at DEBUG."""
+        """Return the times at which cuts were decided, wall clock; the server must log at DEBUG."""
         lines = self.log.read_text(errors="replace").splitlines()
         found = [match[1] for match in map(_CUT.match, lines) if match is not None]
         return [datetime.strptime(at, "%Y-%m-%d %H:%M:%S.%f").timestamp() for at in found]
 
     async def newest(self) -> Sequence[Mapping[str, Any]]:
-        """The timeline of the session that began last."""
+        """Return the timeline of the session that began last."""
         await asyncio.sleep(SETTLE_S)
         timeout = aiohttp.ClientTimeout(total=READ_S)
         try:
@@ -72,12 +72,12 @@ class Telephone:
 async def telephone(
     folder: Path, *arguments: str, greeting: str | None = None, more: str = ""
 ) -> AsyncIterator[Telephone]:
-    """A server with a telephone line, signatures checked, and a front that signs.
+    """Run a server with a telephone line, signatures checked, and a front that signs.
 
     Args:
         folder: for its files.
         arguments: of ``bot.py``.
-        greeting: of the bot, which every call waits for; None: the deployment's.
+        greeting: of the bot, for which every call waits. None uses the deployment's.
         more: YAML of the deployment.
 
     Raises:
@@ -96,7 +96,7 @@ async def telephone(
 
 
 def _files(folder: Path, more: str) -> tuple[Path, Path]:
-    """The deployment, and where the log begins anew."""
+    """Write the deployment and remove the old log; return both paths."""
     folder.mkdir(parents=True, exist_ok=True)
     deployment, log = folder / "phone.yaml", folder / "server.log"
     log.unlink(missing_ok=True)
@@ -109,5 +109,5 @@ def _files(folder: Path, more: str) -> tuple[Path, Path]:
 
 
 def turns(events: Sequence[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
-    """The payloads of one kind, in order."""
+    """Return the payloads of one kind, in order."""
     return [event["payload"] for event in events if event["kind"] == kind]

@@ -1,4 +1,4 @@
-"""What callers say, as the packets of a telephone line: flite's voices, at one level, cut at their edges.
+"""Speech of callers as the packets of a telephone line: flite's voices, at one level, cut at their edges.
 
 The bot speaks with slt; callers use the others. The peak is that of ``evals.latency.speech``, so that a
 telephone differs from a browser by its line and not by its callers.
@@ -26,12 +26,12 @@ NOISE = AudibleRule(threshold_dbfs=-60.0)
 
 
 def quiet(seconds: float) -> list[bytes]:
-    """Packets in which nothing is said."""
+    """Return packets of silence."""
     return [PACKET] * round(seconds * PACKETS_PER_S)
 
 
 def packets(pcm: bytes, rate_hz: int = 16_000) -> list[bytes]:
-    """16-bit PCM as the packets of a telephone line."""
+    """Convert 16-bit PCM to the packets of a telephone line."""
     samples = Resampler(rate_hz, RATE_HZ).feed(pcm16_to_float(pcm))
     mu_law = g711.encode(np.frombuffer(float_to_pcm16(samples), "<i2").astype(np.int16), g711.Law.MU)
     mu_law += SILENCE * (-len(mu_law) % PACKET_BYTES)
@@ -39,25 +39,27 @@ def packets(pcm: bytes, rate_hz: int = 16_000) -> list[bytes]:
 
 
 def samples_of(mu_law: bytes) -> np.ndarray:
-    """float32, (samples,), 8 kHz, in [-1, 1]."""
+    """Decode to float32, (samples,), 8 kHz, in [-1, 1]."""
     return g711.decode(mu_law, g711.Law.MU).astype(np.float32) / 32_768
 
 
 @cache
 def is_noise(mu_law: bytes) -> bool:
-    """Whether a packet is silence or comfort noise, of which 20 ms have -63 dBFS at most."""
+    """Return whether a packet is silence or comfort noise, of which 20 ms have -63 dBFS at most."""
     return not is_loud(samples_of(mu_law), NOISE)
 
 
 @cache
 def is_speech(mu_law: bytes) -> bool:
-    """Whether a packet is audible: comfort noise (-66 dB) is not, and neither is a pause of a voice."""
+    """Return whether a packet is audible: comfort noise (-66 dB) is not, and neither is a pause
+    of a voice.
+    """
     return is_loud(samples_of(mu_law))
 
 
 @cache
 def said(text: str, voice: str = VOICES[0]) -> tuple[bytes, ...]:
-    """The packets of a text, from its first audible sample to its last."""
+    """Return the packets of a text, from its first audible sample to its last."""
     engine = _engine(voice)
     pieces: list[bytes] = []
 

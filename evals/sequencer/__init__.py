@@ -1,1 +1,1 @@
-"""How fast the sequencer is, whether its memory stays flat and how long it holds what happened."""
+"""Speed of the sequencer, its memory over time, and the delay from event to commit."""

@@ -1,7 +1,7 @@
 """``python -m evals.sequencer``: events per second on one core, memory, and the delay from event to commit.
 
-Two kinds of traffic with the same settings: dense (five reports for each advance) and sparse (one report for
-each two advances, what a real conversation has). A broken promise ends the run with one line and status 2,
+Two kinds of traffic run with the same settings: dense (five reports for each advance) and sparse (one report
+for each two advances, as in a real conversation). A broken promise ends the run with one line and status 2,
 whatever the speed.
 """
 
@@ -24,7 +24,7 @@ SPARSE_EVENTS_PER_S = 50
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.sequencer",
         description="Speed, memory and commit delay of the sequencer; its order is checked on the way.",
@@ -38,14 +38,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure what was asked for.
+    """Run the measurements.
 
     Raises:
         AgentError: the sequencer broke a promise.
     """
     load_before = os.getloadavg()
     dense = Mix(events_per_s=arguments.events_per_s, tick_us=1_000 * arguments.tick_ms)
-    # A tenth is early enough to have every buffer at its size and late enough to be of the run itself.
+    # A tenth is late enough for every buffer to have its size and early enough to show the growth of the run.
     rss_at = (max(1, arguments.events // 10), arguments.events)
     results = {
         "dense": measure(arguments.events, dense, arguments.seed, rss_at),
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The figures for people."""
+    """Return the figures as a Markdown table."""
     lines = [
         "| traffic | reports | per second of a core | of the clock | each tick "
         "| delay p50 | p99 | max | bound | late |",
@@ -90,7 +90,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
     try:
         result = run(arguments)

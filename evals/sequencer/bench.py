@@ -1,9 +1,9 @@
-"""Runs traffic through a sequencer and measures it.
+"""Run traffic through a sequencer and measure it.
 
-Only the sequencer is timed: the traffic of a stretch is made before the clock starts, what came out is
-checked after it stopped. Speed is per second of processor time, of which one core gives one a second, so that
-neighbours on the machine count less; the wall clock stands beside it. The calls are those of a session: a
-report for each report, and on each tick a heartbeat of every stream and one advance.
+Only the sequencer is timed: the traffic of a stretch is made before the clock starts, and the output is
+checked after it stopped. Speed is per second of processor time, so that other load on the machine counts
+less; the wall clock is reported as well. The calls are those of a session: a call for each report, and on
+each tick a heartbeat of every stream and one advance.
 """
 
 import gc
@@ -33,17 +33,19 @@ class WrongOrderError(AgentError):
 
 @dataclass(slots=True)
 class Checks:
-    """What every committed report is held against.
+    """Checks of every committed report.
 
     Attributes:
         slowest_us: the latency of the slowest stream.
         tick_us: between two advances.
-        late: reports that came after their place was passed.
-        tardy: reports in order that arrived later after their event than the slowest stream does. No order
-            can be kept faster than its last report, so they are held against their arrival.
-        delays_us: how many of the others took how long from event to commit, in bins of 1 ms (the key is the
-            lower edge).
-        longest_us: of those.
+        committed: number of committed reports.
+        late: number of reports that came after their place was passed.
+        tardy: number of reports in order that arrived later after their event than the slowest stream does.
+            No order can be kept faster than its last report, so they are compared with their arrival.
+        frontier_us: latest event time so far.
+        delays_us: number of the other reports by their time from event to commit, in bins of 1 ms (the key is
+            the lower edge).
+        longest_us: longest of those times.
     """
 
     slowest_us: int
@@ -61,7 +63,7 @@ class Checks:
         return self.slowest_us + self.tick_us
 
     def see(self, now_us: int, committed: Iterable[Committed[int]]) -> None:
-        """Check what one advance gave.
+        """Check the output of one advance.
 
         Raises:
             WrongOrderError: it is out of order, has a gap, is wrongly marked, or came too late.
@@ -92,7 +94,7 @@ class Checks:
             self.delays_us[bin_us] = self.delays_us.get(bin_us, 0) + 1
 
     def percentile_us(self, share: float) -> int:
-        """Nearest rank, to the upper edge of its bin."""
+        """Return the nearest-rank percentile, as the upper edge of its bin."""
         rank = share * sum(self.delays_us.values())
         seen = 0
         for bin_us in sorted(self.delays_us):
@@ -103,11 +105,11 @@ class Checks:
 
 
 def measure(events: int, mix: Mix, seed: int, rss_at: Iterable[int] = ()) -> dict[str, Any]:
-    """Run ``events`` reports through five streams; the figures.
+    """Run ``events`` reports through five streams; return the figures.
 
     Args:
-        events: reports.
-        mix: which.
+        events: number of reports.
+        mix: parameters of the traffic.
         seed: of the traffic.
         rss_at: numbers of reports after which the memory of the process is taken.
 
@@ -137,7 +139,7 @@ def measure(events: int, mix: Mix, seed: int, rss_at: Iterable[int] = ()) -> dic
         del stretch, batches
         while pending and reported >= pending[0]:
             rss[pending.pop(0)] = _rss_bytes()
-    # The last reports, of which some streams have not heard: every stream lives on for one slowest latency.
+    # The last reports wait for streams without news: every stream continues for one slowest latency.
     while sequencer.waiting:
         now_us += mix.tick_us
         for tick_us, committed in _run(sequencer, [(now_us, [])]):

@@ -1,7 +1,7 @@
-"""What five specialists say, as fast as it can be made: the load of the sequencer's benchmark.
+"""Load of the sequencer's benchmark: reports of five specialists, as fast as they can be made.
 
-Event times are drawn evenly over the session, arrivals are one latency later. A share of the reports knows
-its event time and is older than that (a straggler: it may be late), a share is repeated, the words are
+Event times are drawn evenly over the session, arrivals are one latency later. A share of the reports carries
+its event time and is older than that (a straggler: it may be late). A share is repeated. The words are
 partials that are revised. The same seed gives the same traffic.
 """
 
@@ -31,13 +31,13 @@ class Spoken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Which reports there are.
+    """Parameters of the traffic.
 
     Attributes:
         events_per_s: of session time, all streams together.
         tick_us: between two advances.
-        stragglers: share of reports that are older than their stream's latency says.
-        straggle_us: how much older, at most.
+        stragglers: share of reports that are older than their stream's latency.
+        straggle_us: additional age of those, at most.
         repeated: share of the words that come twice.
     """
 
@@ -49,7 +49,7 @@ class Mix:
 
 
 def ticks(events: int, mix: Mix, seed: int) -> Iterator[tuple[int, list[Spoken]]]:
-    """The time of each advance and the reports that arrive before it, ``events`` of them altogether."""
+    """Yield the time of each advance and the reports that arrive before it, ``events`` of them altogether."""
     made = 0
     now_us = 0
     streams = [_stream(name, mix, random.Random(f"{seed} {name}")) for name in LATENCY_US]

@@ -1,1 +1,1 @@
-"""How many events a second the session store takes, and how long a caller waits for one."""
+"""Throughput of the session store in events per second, and the latency of each append."""

@@ -1,9 +1,9 @@
-"""``python -m evals.session_store``: durable appends a second, and how long each takes.
+"""``python -m evals.session_store``: measure durable appends per second, and the latency of each.
 
 ``--writers`` sessions append one event each, wait until it is durable, and append the next. Measured on a
-fresh SQLite file under ``--out-dir``, or on every ``--url``; the sessions are deleted behind the run. The
-disk decides much of it and varies, so what it does alone is measured beside: writing and syncing as many
-bytes as one commit has. Faults end the run with one line and status 2.
+fresh SQLite file under ``--out-dir``, or on every ``--url``; the sessions are deleted after the run. The disk
+determines much of it and varies, so it is also measured alone: writing and syncing as many bytes as one
+commit has. Faults end the run with one line and status 2.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from session_store.events import Draft, Kind
 from session_store.store import SessionStore, SessionWriter, StoreTuning
 
 WARMUP_S = 0.5
-# Of a user's turn with the reports about it.
+# Length of a user's turn with the reports about it.
 TEXT = "I would like to know what the limit of my card is when I am abroad. " * 6
 # Pages of 4 KiB that a commit of twenty sessions writes, as counted in the log of a run.
 SYNC_BYTES = 64 * 4_096
@@ -33,7 +33,7 @@ SYNCS = 100
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.session_store", description="Durable appends per second, and their latency."
     )
@@ -55,13 +55,13 @@ def measure(urls: Sequence[str], *, writers: int, seconds: float, out_dir: Path)
     out_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out_dir.absolute()) as folder:
         disk = sync_us(Path(folder))
-        # On the loop that a server has.
+        # On the same kind of loop as a server.
         results = [run(_one(url, writers, seconds)) for url in urls or [f"sqlite:///{folder}/sessions.db"]]
     return {"results": results, "disk": {"bytes": SYNC_BYTES, **_ms(disk)}, "machine": machine()}
 
 
 def sync_us(folder: Path) -> list[float]:
-    """How long the disk takes for the bytes of one commit, alone."""
+    """Return the times that the disk alone takes for the bytes of one commit."""
     found = []
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         content = os.urandom(SYNC_BYTES)
@@ -104,7 +104,7 @@ async def _one(url: str, count: int, seconds: float) -> dict[str, Any]:
 
 
 async def _append_for(seconds: float, writers: Sequence[SessionWriter]) -> list[float]:
-    """Append until the time is over; how long each took, in microseconds."""
+    """Append until the time is over; return the latencies in microseconds."""
     taken_us: list[float] = []
     end = time.perf_counter() + seconds
 
@@ -119,7 +119,7 @@ async def _append_for(seconds: float, writers: Sequence[SessionWriter]) -> list[
 
 
 async def _check(store: SessionStore, writer: SessionWriter) -> None:
-    """A figure counts when what was measured is there."""
+    """Check that the last append was stored."""
     info = await store.info(writer.session_id)
     [last] = await store.events(writer.session_id, after_seq=info.last_seq - 1, limit=2)
     assert last.payload["text"] == TEXT
@@ -131,7 +131,7 @@ def _ms(values_us: Sequence[float]) -> dict[str, float]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The figures as markdown."""
+    """Return the figures as Markdown."""
     lines = [
         "| database | writers | durable appends/s | p50 ms | p95 ms | p99 ms | max ms | CPU us/append |",
         "|---|---|---|---|---|---|---|---|",
@@ -151,7 +151,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
     try:
         result = measure(

@@ -1,10 +1,11 @@
-"""``python -m evals.stt``: recognisers on human speech, clean, in noise, far away and by telephone.
+"""``python -m evals.stt``: measure recognisers on human speech, clean, in noise, far away and by telephone.
 
-Each recogniser of ``--engines`` hears every chosen recording in each of ``--conditions``: word errors with
-bootstrap intervals over clips, stability of partials, time to the first partial and to the final transcript,
-processor time. ``--speech mixed`` adds the synthetic voices of the same side that are installed, as rows of
-their own; flite is on the tuning side, so that nothing reported is judged on it. A recogniser that cannot be
-loaded is named with the reason. ``--set tuning`` is for choosing settings, ``--set report`` for figures.
+Each recogniser of ``--engines`` gets every chosen recording in each of ``--conditions``. Reported are word
+errors with bootstrap intervals over clips, stability of partials, time to the first partial and to the final
+transcript, and processor time. ``--speech mixed`` adds the installed synthetic voices of the same side, as
+rows of their own; flite is on the tuning side, so that no reported figure is judged on it. A recogniser that
+cannot be loaded is named with the reason. ``--set tuning`` is for choosing settings, ``--set report`` for
+figures.
 """
 
 import argparse
@@ -35,7 +36,7 @@ SYNTHETIC_SENTENCES = 20
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.stt", description="Word errors, stability, latency and cost of recognisers."
     )
@@ -55,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure what was asked for.
+    """Run the measurements.
 
     Raises:
         AgentError: recordings that were not fetched, a wrong argument, an engine that failed.
@@ -129,7 +130,7 @@ def _clips(
 ) -> Iterator[Clip]:
     for place, one in enumerate(utterances):
         rng = np.random.default_rng([seed, place])
-        # All of the recording: what is too soft to be an edge is still heard.
+        # The whole recording: sound that is too soft to be an edge is still audible.
         voice = one.at_rate(RATE_HZ)
         peak = float(np.abs(voice).max(initial=0.0))
         said, lead = padded(voice * (PEAK / peak) if peak else voice)
@@ -165,7 +166,7 @@ def _say(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
     try:
         result = run(arguments)

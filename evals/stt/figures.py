@@ -1,8 +1,8 @@
 """Figures of a recogniser over many clips, with intervals by resampling the clips.
 
 Words are pooled: a long clip weighs more than a short one. Intervals are 95 % percentile bootstrap intervals
-over clips (Bisani and Ney, 2004). Stability is the edit overhead of Baumann, Atterer and Schlangen (2009): of
-all words that partials added or took back, those that the final transcript did not need.
+over clips (Bisani and Ney, 2004). Stability is the edit overhead of Baumann, Atterer and Schlangen (2009):
+the share of words that the final transcript did not need, of all words that partials added or took back.
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:
-    """Return a markdown table: a row for each recogniser and condition."""
+    """Return a Markdown table: a row for each recogniser and condition."""
     lines = [
         "| recogniser | speech | condition | clips / words | word errors (95 %) | exact | edit overhead "
         "| first partial p50 / p90 ms | final p50 / p90 ms | its CPU ms | CPU per s |",

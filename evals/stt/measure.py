@@ -1,6 +1,6 @@
 """Run a recogniser on one clip: word errors, times of its words, cost.
 
-Audio is given in pieces of 20 ms as fast as the engine takes it, on a clock that is computed: a piece arrives
+Audio is fed in pieces of 20 ms as fast as the engine takes it, on a clock that is computed. A piece arrives
 when it would in a call, its work begins when the engine is free, and takes the time that was measured. A
 partial that an engine makes too slowly is late on that clock, and so is the final transcript.
 """
@@ -18,7 +18,7 @@ from models.stt import SpeechStream
 
 RATE_HZ = 16_000
 PIECE_SAMPLES = 320
-# What a call keeps before the voice, and the silence that ends a turn.
+# Audio that a call keeps before the voice, and the silence that ends a turn.
 LEAD_MS, TAIL_MS = 300, 200
 
 
@@ -28,15 +28,15 @@ class HeardClip:
 
     Attributes:
         id: recording.
-        condition: in which it was heard.
-        reference: words that were said, normalised.
-        transcript: words that were understood, normalised.
-        errors: words to substitute, delete and insert.
-        first_partial_ms: from the first sound to the first partial with a word; None without one.
+        condition: of the audio.
+        reference: spoken words, normalised.
+        transcript: recognised words, normalised.
+        errors: number of words to substitute, delete and insert.
+        first_partial_ms: from the first sound to the first partial with a word. None without one.
         final_ms: from the last piece of audio to the final transcript.
-        final_cpu_ms: processor time of the final transcript alone, whatever else the machine does.
-        edits: words that partials and the final transcript added or took back.
-        audio_s: length of what was given.
+        final_cpu_ms: processor time of the final transcript alone, independent of other load.
+        edits: number of words that partials and the final transcript added or took back.
+        audio_s: length of the audio.
         cpu_s: processor time of it.
     """
 
@@ -55,14 +55,14 @@ class HeardClip:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clip:
-    """Sound that is given to a recogniser.
+    """Input of a recogniser.
 
     Attributes:
         id: recording.
-        condition: in which it is heard.
+        condition: of the audio.
         samples: float32, (samples,), 16 kHz, silence before and after.
         onset: first sample of the voice.
-        text: what is said.
+        text: spoken words.
         language: ISO 639-1.
     """
 
@@ -75,7 +75,7 @@ class Clip:
 
 
 def hear(stream: SpeechStream, clip: Clip) -> HeardClip:
-    """Give a clip to a recogniser and judge what it says.
+    """Feed a clip to a recogniser and judge the transcript.
 
     Raises:
         EngineError: the recogniser failed.
@@ -124,9 +124,9 @@ def _timed(action: Callable[[], None]) -> float:
 
 
 def word_errors(reference: Sequence[str], transcript: Sequence[str]) -> int:
-    """Return the words to substitute, delete and insert.
+    """Return the number of words to substitute, delete and insert.
 
-    A compound is one word or two: neighbours that the other side writes together are taken together.
+    A compound is one word or two: neighbours that the other side writes together are joined.
     """
     if not reference:
         return len(transcript)
@@ -136,7 +136,7 @@ def word_errors(reference: Sequence[str], transcript: Sequence[str]) -> int:
 
 
 def joined(words: Sequence[str], other: Sequence[str]) -> list[str]:
-    """Write two neighbours as one word where the other side has that word."""
+    """Join two neighbours where the other side has them as one word."""
     known, written = set(other), list[str]()
     for word in words:
         if written and written[-1] + word in known:

@@ -1,11 +1,12 @@
-"""Normalisation of references and transcripts, so that word errors count what was misheard.
+"""Normalisation of references and transcripts, so that word errors count recognition errors only.
 
-English, in this order: lower case; parts in brackets dropped; hyphens parted; numbers, times and sums in
-words as the product's voices say them (``models.tts.spoken_text``); contractions written out as
-openai-whisper's ``EnglishTextNormalizer`` does; fillers dropped; "okay" and "ok", "alright" and "all right"
-made one. Spelling variants stay different and count as errors; of compounds ("voicemail", "voice mail") see
-``measure.word_errors``.
-Other languages: lower case without punctuation; of Spanish also without accents, which its references lack
+English, in this order: lower case; parts in brackets dropped; hyphens replaced by spaces; numbers, times and
+sums in words as the product's voices say them (``models.tts.spoken_text``); contractions written out as in
+openai-whisper's ``EnglishTextNormalizer``; fillers dropped; "okay" and "ok", "alright" and "all right"
+unified. Spelling variants stay different and count as errors. See ``measure.word_errors`` for compounds
+("voicemail", "voice mail").
+
+Other languages: lower case without punctuation. Spanish also loses its accents, which its references lack
 ("numero").
 """
 
@@ -46,7 +47,7 @@ _FILLERS = frozenset({"hmm", "mm", "mhm", "mmm", "uh", "um"})
 def normalised(text: str, language: str = "en") -> tuple[str, ...]:
     """Return the words of a text in one spelling."""
     if language == "es":
-        # An accent is a letter's mark of its own once the letter is taken apart.
+        # An accent is a character of its own after decomposition.
         parts = unicodedata.normalize("NFD", text)
         return plain_words("".join(part for part in parts if unicodedata.category(part) != "Mn"))
     if language != "en":

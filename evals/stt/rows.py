@@ -1,7 +1,7 @@
 """Recognisers to compare: rows of the product's registry with the settings that they ship with.
 
-``NAME`` or ``NAME:field=value,field=value``. PocketSphinx reads the example documents, as in a call. Where
-``moonshine`` has no files of its own, it gets the tiny model of the fetched wheel.
+A row is written ``NAME`` or ``NAME:field=value,field=value``. PocketSphinx reads the example documents, as in
+a call. A ``moonshine`` without files of its own gets the tiny model of the fetched wheel.
 """
 
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Is an engine asked on time, and does what it says leave on time? Measured on an engine of known cost."""
+"""Punctuality of units and of the engine's output, measured on an engine of known cost."""

@@ -7,7 +7,7 @@
     python -m evals.ticks drift --minutes 30 --virtual
     python -m evals.ticks log FILE...
 
-Prints one JSON object. ``log`` reads what calls have written (``duplex.tick_log``).
+Prints one JSON object. ``log`` reads the files that calls have written (``duplex.tick_log``).
 """
 
 import argparse
@@ -59,10 +59,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _hold_many(sessions: int, mock: Mock, duration_s: float, *, seed: int) -> list[Line]:
-    """They begin anywhere within two units, as calls do."""
+    """Run sessions that begin at random times within two units, as calls do."""
     rng = random.Random(seed)
     offsets_s = [rng.uniform(0, 2 * mock.unit_ms / 1000) for _ in range(sessions)]
-    # What the start has left is collected before anybody listens, as a server does.
+    # Garbage of the start is collected before the first session, as in a server.
     gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 10, 500)
@@ -132,7 +132,7 @@ def _number(tick: dict[str, object], name: str) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     options = _parser().parse_args(arguments)
     logger.remove()
     logger.add(sys.stderr, level="WARNING")

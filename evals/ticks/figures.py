@@ -1,4 +1,4 @@
-"""From what a line has seen to figures. Pure."""
+"""Figures of the measured lines. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -7,17 +7,17 @@ import numpy as np
 
 from evals.ticks.line import RATE_HZ, Line
 
-# Behind the start of a line: the pipeline's own beginning.
+# Number of units at the start of a line, during the pipeline's own start, that are not counted.
 WARM_UNITS = 5
 US_PER_MS = 1_000
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Milliseconds.
+    """Percentiles in milliseconds.
 
     Attributes:
-        count: how many there were.
+        count: number of values.
     """
 
     p50: float
@@ -27,12 +27,16 @@ class Spread:
     count: int
 
     def as_dict(self) -> dict[str, float]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
 def spread(values_us: Sequence[float]) -> Spread:
-    """Percentiles of times in microseconds; nothing at all is an error of whoever measures."""
+    """Return percentiles of times in microseconds.
+
+    Raises:
+        ValueError: there are no values.
+    """
     if not len(values_us):
         raise ValueError("nothing was measured")
     values = np.asarray(values_us, float) / US_PER_MS
@@ -41,19 +45,19 @@ def spread(values_us: Sequence[float]) -> Spread:
 
 
 def lateness(lines: Sequence[Line]) -> Spread:
-    """How much later than due units began."""
+    """Return the lateness of the beginnings of units."""
     return spread([tick.late_us for line in lines for tick in line.ticks[WARM_UNITS:]])
 
 
 def result_times(lines: Sequence[Line]) -> Spread:
-    """From the beginning of a unit until its result left."""
+    """Return the times from the beginning of a unit until its result left."""
     return spread([tick.took_us for line in lines for tick in line.ticks[WARM_UNITS:]])
 
 
 def left_out(lines: Sequence[Line], unit_ms: int) -> dict[str, float]:
-    """What became of units that came too late.
+    """Return the figures of units that came too late.
 
-    ``backlog_units`` is how far behind its due time a unit began at most, in units.
+    ``backlog_units`` is the largest delay of a unit's beginning after its due time, in units.
     """
     ticks = [tick for line in lines for tick in line.ticks[WARM_UNITS:]]
     missed = sum(tick.missed for tick in ticks)
@@ -72,11 +76,11 @@ class Drift:
     """Audio sent against audio due.
 
     Attributes:
-        pieces: that were sent.
+        pieces: number of pieces that were sent.
         drift_ms: median lateness of the last tenth of the pieces less that of the first tenth.
-        latest_ms: of any piece.
-        missing_samples: made and not sent.
-        holes: so often speech went on later than due.
+        latest_ms: largest lateness of a piece.
+        missing_samples: samples that were made and not sent.
+        holes: number of times that speech went on later than due.
     """
 
     pieces: int
@@ -86,15 +90,15 @@ class Drift:
     holes: int
 
     def as_dict(self) -> dict[str, float]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
 def drift(line: Line, unit_ms: int) -> Drift:
-    """Of a line whose engine speaks without a pause.
+    """Return the drift of a line whose engine speaks without a pause.
 
-    A piece is due when all before it have been heard: counted in samples from the first. Lateness is that
-    of its leaving, behind the moment when it should have left.
+    A piece is due when all before it have been heard, counted in samples from the first. Its lateness is the
+    time from that moment to its leaving.
     """
     if not line.pieces:
         raise ValueError("nothing was said")

@@ -1,8 +1,8 @@
-"""One full-duplex line of the measurement: a mocked engine in the real processor, audio every 20 ms, a sink.
+"""A full-duplex line of the measurement: a mocked engine in the real processor, audio every 20 ms, a sink.
 
-The engine costs what it is told to: its thread sleeps. Everything else is what a call has: Pipecat's pipeline
-and its queues, the processor, its ticker, an engine thread for each session. On a virtual clock nothing
-sleeps and jobs run where they are submitted.
+The engine has configured costs, during which its thread sleeps. Everything else is as in a call: Pipecat's
+pipeline and its queues, the processor, its ticker, an engine thread for each session. On a virtual clock
+nothing sleeps and jobs run where they are submitted.
 """
 
 import asyncio
@@ -41,14 +41,14 @@ async def _prepare() -> Preparation:
 
 @dataclass(frozen=True)
 class Mock:
-    """What the mocked engine does.
+    """Behaviour of the mocked engine.
 
     Attributes:
         unit_ms: of a unit.
-        cost_ms: what ``generate`` takes.
-        finalize_ms: what ``finalize`` takes.
-        speaks: whether it says something in unit n.
-        sleeps: whether its costs are real; not on a virtual clock.
+        cost_ms: duration of ``generate``.
+        finalize_ms: duration of ``finalize``.
+        speaks: returns true when it speaks in unit n.
+        sleeps: true when its costs are real. False on a virtual clock.
     """
 
     unit_ms: int = 80
@@ -59,10 +59,10 @@ class Mock:
 
 
 class MockHost:
-    """See ``OmniHost``.
+    """Host of mocked engines; see ``OmniHost``.
 
     Args:
-        mock: what its engines do.
+        mock: behaviour of its engines.
     """
 
     sessions: int | None = None
@@ -72,15 +72,15 @@ class MockHost:
         self._mock = mock
 
     def open_engine(self) -> OmniEngine:
-        """See ``OmniHost``."""
+        """Open a mocked engine."""
         return _MockEngine(self._mock)
 
     def close(self) -> None:
-        """See ``OmniHost``."""
+        """Do nothing: the host holds no resources."""
 
 
 class _MockEngine:
-    """See ``OmniEngine``."""
+    """Engine that costs the configured time and speaks a tone; see ``OmniEngine``."""
 
     input_rate_hz = output_rate_hz = RATE_HZ
     context_units: int | None = None
@@ -126,10 +126,10 @@ class _MockEngine:
 
 
 class Here(Executor):
-    """Jobs run where they are submitted: a thread would not know a virtual clock."""
+    """Executor that runs jobs where they are submitted: a thread would not follow a virtual clock."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """See ``Executor``."""
+        """Run the job; return its finished future."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -139,7 +139,7 @@ class Here(Executor):
 
 
 class Sink(FrameProcessor):
-    """Behind the engine: when which audio came.
+    """Recorder of the engine's output: times and lengths of the audio.
 
     Attributes:
         pieces: loop time in seconds and samples of each piece.
@@ -159,15 +159,15 @@ class Sink(FrameProcessor):
 
 @dataclass
 class Line:
-    """What one session has seen.
+    """Data of one session.
 
     Attributes:
         ticks: of all units.
         pieces: see ``Sink``.
-        made: samples that the engine gave.
-        lost: samples of speech that came when too many waited.
-        holes: so often speech went on later than it was due.
-        lead_ms: a piece leaves so long before it is due.
+        made: number of samples that the engine made.
+        lost: number of samples of speech that were dropped because too many waited.
+        holes: number of times that speech went on later than it was due.
+        lead_ms: time before its due time at which a piece leaves.
     """
 
     ticks: list[Tick] = field(default_factory=list)
@@ -179,7 +179,7 @@ class Line:
 
 
 async def hold(mock: Mock, duration_s: float, *, offset_s: float = 0.0, deferred: bool = True) -> Line:
-    """One session of so long, with silence from the caller in real time of the running loop."""
+    """Run one session for ``duration_s``, with silence from the caller in real time of the running loop."""
     line, sink = Line(), Sink()
     settings = DuplexTuning(tick=TickSettings(deferred_finalize=deferred))
     line.lead_ms = settings.voice.lead_ms
@@ -207,7 +207,7 @@ async def hold(mock: Mock, duration_s: float, *, offset_s: float = 0.0, deferred
     running = asyncio.create_task(runner.run(), name="line")
     try:
         await _feed(worker, duration_s)
-        # What the last unit said leaves.
+        # The output of the last unit still leaves.
         await asyncio.sleep(mock.unit_ms / 1000 + 0.2)
         if omni.paced is not None:
             line.lost, line.holes = omni.paced.lost_samples, omni.paced.holes

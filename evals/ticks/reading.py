@@ -1,4 +1,4 @@
-"""Read the logs of ticks that calls have written (``telemetry.ticks``)."""
+"""Reader of the logs of ticks that calls have written (``telemetry.ticks``)."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from core.errors import MediaError
 
 
 def read_ticks(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]]:
-    """The head of a log and its units, which are read as they are asked for.
+    """Return the head of a log and its units, which are read lazily.
 
     Raises:
         MediaError: it cannot be read, or is no log of ticks.
@@ -28,7 +28,7 @@ def read_ticks(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object
                 try:
                     yield json.loads(line)
                 except json.JSONDecodeError as error:
-                    # The end of a call that died.
+                    # Incomplete last line of a call that died.
                     if file.readline():
                         raise MediaError(f"{path}, line {number}: {error}") from error
 

@@ -1,21 +1,25 @@
-"""``python -m evals.turns``: turn-taking policies on scripted callers, on virtual time. A simulator result.
+"""``python -m evals.turns``: compare turn-taking policies on scripted callers in virtual time.
 
-Two things are measured. Ends of turns: for the same generated pauses, scores and words, how many holds each
-policy cuts and how long it waits at the ends. Evidence is fitted and prices are chosen on tuning seeds and
-tuning sentences, and reported on others; static policies are chosen on the reported calls themselves.
-Barge-in: sounds over the bot's voice, how many interruptions are yielded to and after how much voice, how
-many backchannels are, and how often the bot is cut by its own echo. ``--sweep`` adds shifted sets on which
-nothing was chosen.
+All results of the simulator are marked as such. Two things are measured:
 
-``--webrtc`` measures barge-in alone, in real calls against a real server (``calls``): from the decision to
-the last sample of the bot that the caller hears, and how many backchannels stop it; ``--plain`` leaves it to
-Pipecat's own rule, for comparison.
+* Ends of turns. Every policy is run on the same generated pauses, scores and words. Reported are the holds
+  that it cuts and its waits at the ends. Evidence is fitted and prices are chosen on tuning seeds and tuning
+  sentences, and reported on others. Static policies are chosen on the reported calls themselves.
+* Barge-in. Sounds are laid over the bot's voice. Reported are the share of interruptions that stop the bot
+  and the length of voice before that, the share of backchannels that stop it, and how often its own echo
+  does.
 
-``--audio`` has the pauses heard by the engines that ship, in synthetic voices (``audio``): real scores and
-real words of the same scripts, with lengths drawn anew so often (``--replays``). It takes minutes;
-``--audio-dir`` keeps what was measured and takes it from there the next time. ``--speech human`` has recorded
-people pause instead (``evals.human``), ``--speech mixed`` both, each a set of its own; nothing is fitted on
-people.
+``--sweep`` adds shifted sets on which nothing was chosen.
+
+``--webrtc`` measures barge-in alone, in real calls to a real server (``calls``). It reports the time from the
+decision to the last sample of the bot that the caller receives, and the number of backchannels that stop the
+bot. ``--plain`` leaves barge-in to Pipecat's own rule, for comparison.
+
+``--audio`` runs the engines that ship on the pauses, spoken by synthetic voices (``audio``). The scores and
+words of the scripts are then real; lengths of pauses are drawn anew ``--replays`` times. A run takes minutes.
+``--audio-dir`` stores the measurements and reads them from there the next time. ``--speech human`` uses
+pauses of recorded people instead (``evals.human``). ``--speech mixed`` runs both, as separate sets; nothing
+is fitted on people.
 """
 
 import argparse
@@ -62,11 +66,11 @@ from evals.turns.overlap_calls import OF_A_CALL
 if TYPE_CHECKING:
     from evals.turns.audio import Lags
 
-# Sets of an audio run.
+# Names of the sets of an audio run.
 SYNTHETIC, HUMAN = "synthetic voices", "recorded people"
 RATES = (0.10, 0.05)
 FRONTIER_RATES = (0.03, 0.05, 0.075, 0.10, 0.15, 0.20)
-# What each changes; nothing was fitted or chosen on any of them.
+# Changes of each shifted set. Nothing was fitted or chosen on any of them.
 SHIFTS: dict[str, Callable[[CallSpec], CallSpec]] = {
     "pauses x0.7": lambda spec: replace(spec, stretch=0.7),
     "pauses x1.5": lambda spec: replace(spec, stretch=1.5),
@@ -81,25 +85,26 @@ SHIFTS: dict[str, Callable[[CallSpec], CallSpec]] = {
     ),
     "the score hears the words": lambda spec: replace(spec, overlap=0.8),
 }
-# Shares by which a mean lies below that of a best static policy, and what that one goes by.
+# Keys of the shares by which a mean lies below that of a best static policy, and the signs that policy uses.
 RIVALS = {
     "below_static": "below static",
     "below_static_words": "below static on words too",
     "below_static_voice": "below static on all signs",
 }
-# Barge-in beside endpointing: what each row does with a voice over the bot. A timer yields to any voice.
+# Barge-in policy of the endpointing rows: how each reacts to a voice over the bot. A timer yields to any
+# voice.
 BARGE_IN = {"always-talk": "never", "always-silent": None, "timer": "voice-0"}
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a bound, or a static policy, is told.
+    """Signs that a bound or a static policy may use.
 
     Attributes:
         name: of the bound.
-        evidence: what the signs are worth.
-        contour: whether the end of the pitch is among them.
-        voice: whether the end of the voice is.
+        evidence: weights of the signs.
+        contour: true when the end of the pitch is among them.
+        voice: true when the end of the voice is among them.
     """
 
     name: str
@@ -109,7 +114,7 @@ class Told:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.turns",
         description="Turn-taking policies on scripted callers: a simulator result.",
@@ -153,11 +158,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run the measurements of the arguments. On audio, sounds over the bot and pauses run in parallel.
 
     Raises:
-        AgentError: a wrong argument, recordings that were not fetched, an engine that failed.
+        AgentError: an argument is wrong, recordings were not fetched or an engine failed.
     """
     if arguments.speech is not SpeechKind.SYNTHETIC and not arguments.audio:
         raise ConfigError("--speech needs --audio: a simulator has no voices")
-    # Sounds over the bot are of synthetic voices alone so far.
+    # Sounds over the bot exist in synthetic voices only.
     if not arguments.audio or arguments.speech is SpeechKind.HUMAN:
         return _run(arguments, lambda: _barge_in(arguments))
     for_sounds = arguments.processes // 2
@@ -189,7 +194,7 @@ def _run(arguments: argparse.Namespace, barge_in: Callable[[], dict[str, Any]]) 
         rows = list(samples(tuning))
         if arguments.sweep:
             sets |= {name: shift(sets["as tuned"]) for name, shift in SHIFTS.items()}
-    # A Gaussian score is calibrated by a line, as it was made; a model's is what it is.
+    # A Gaussian score is made with a linear calibration; a model's score needs a curve.
     heard, deaf = fit(rows, curved=arguments.audio), score_only(rows, curved=arguments.audio)
     policies: tuple[Priced, ...] = (
         Priced("boundary", False, deaf),
@@ -247,7 +252,10 @@ def _run(arguments: argparse.Namespace, barge_in: Callable[[], dict[str, Any]]) 
 def _heard_in_tuning(
     spec: CallSpec, arguments: argparse.Namespace
 ) -> tuple[list[ScriptedCall], list[Sample]]:
-    """The same of the tuning seed: as committed, unless measured anew, or other marks are asked for."""
+    """Return calls and samples of the tuning seed.
+
+    They come from the committed file unless ``--tune`` or other marks are requested.
+    """
     from evals.turns import audio, tuning
 
     if arguments.tune or arguments.marks != tuning.MARKS:
@@ -261,8 +269,12 @@ def _heard_in_tuning(
 def _heard(
     spec: CallSpec, seed: int, arguments: argparse.Namespace
 ) -> tuple[list[ScriptedCall], list[Sample], dict[str, Any]]:
-    """Calls with the engines' scores and words: (all replays, the measured pauses, what engines did)."""
-    # Imported where it is needed: the simulator runs without any engine.
+    """Return the calls with the engines' scores and words.
+
+    Returns:
+        All replays, the samples of the measured pauses, and the lags of the engines.
+    """
+    # Imported here because the simulator runs without any engine.
     from evals.turns import audio
 
     kind = "held-out" if spec.held_out else "tune"
@@ -284,7 +296,7 @@ def _heard(
 def _heard_recorded(
     spec: CallSpec, seed: int, arguments: argparse.Namespace
 ) -> tuple[list[ScriptedCall], list[Sample], dict[str, Any]]:
-    """Return the same of recorded people, whom nothing is fitted on."""
+    """Return the same as ``_heard`` for recorded people; nothing is fitted on them."""
     from evals.turns import audio, recorded
 
     callers = open_callers(SpeechKind.HUMAN, own=arguments.own_speech)
@@ -322,7 +334,7 @@ def _replayed(
 
 
 def _of_voices(measured: Sequence[ScriptedCall]) -> dict[str, Any]:
-    """What model and recogniser made of each voice."""
+    """Return separation and recognition figures of each voice, and recognition of all together."""
     from evals.turns import audio
 
     figures = {}
@@ -334,12 +346,12 @@ def _of_voices(measured: Sequence[ScriptedCall]) -> dict[str, Any]:
 
 
 def _separation(rows: Sequence[Sample]) -> dict[str, Any]:
-    """How well the score tells ends from holds."""
+    """Return how well the score separates ends from holds."""
     return _separated([row.score for row in rows if row.end], [row.score for row in rows if not row.end])
 
 
 def _signs(rows: Sequence[Sample]) -> dict[str, Any]:
-    """The same of each sign of the end of a voice, where it was measured."""
+    """Return the separation by each sign of the end of a voice, where it was measured."""
     figures = {}
     for name in SIGNS:
         known = [(row.end, value) for row in rows if (value := sign_of(row, name)) is not None]
@@ -350,7 +362,7 @@ def _signs(rows: Sequence[Sample]) -> dict[str, Any]:
 
 
 def _separated(of_ends: Sequence[float], of_holds: Sequence[float]) -> dict[str, Any]:
-    """How far two kinds lie apart, whatever the scale; below 0: the holds lie higher.
+    """Return how well two kinds are separated, on any scale; below 0 the holds lie higher.
 
     The area is that of Mann and Whitney; d' is that of two Gaussians with the same area.
     """
@@ -378,7 +390,7 @@ def _one_set(
 ) -> dict[str, Any]:
     plain = simple(calls, spec)
     rates = FRONTIER_RATES if frontier else RATES
-    # Static policies on the score alone, on score and words, and on everything that any policy here hears.
+    # Static policies on the score alone, on score and words, and on every sign that any policy here uses.
     statics = {"below_static": _statics(calls, spec, rates, None)}
     statics["below_static_words"] = _statics(calls, spec, rates, told[1])
     if told[-1].voice:
@@ -438,7 +450,7 @@ def _bounds(calls: Sequence[ScriptedCall], spec: CallSpec, rate: float, told: Se
 
 
 def _below(judged: Judged, rivals: Mapping[str, Judged]) -> dict[str, float]:
-    """How far below the means of the best static policies."""
+    """Return the shares by which the mean wait lies below those of the best static policies."""
     return {name: round(1 - judged.mean_ms / rival.mean_ms, 3) for name, rival in rivals.items()}
 
 
@@ -494,13 +506,13 @@ def _barge_in_heard(arguments: argparse.Namespace, *, processes: int) -> dict[st
         "sounds": dict(Counter(trial.sound.value for trial in loud)),
         "policies": policies
         | {name: overlap_audio.judge(name, heard(name)) for name in overlap_audio.DUCKING},
-        # Ours in the calls of the others, in which the bot does not get lower.
+        # The product's policies in the calls of the others, in which the bot does not get quieter.
         "at_full_volume": {name: policies[name] for name in overlap_audio.DUCKING},
     }
 
 
 def _join(result: dict[str, Any]) -> None:
-    """One row for each policy with both kinds of figures, at the top of the JSON."""
+    """Put one row per policy, with both kinds of figures, at the top of the JSON."""
     silent = {
         "barge_in_recall": None,
         "barge_in_stop_ms": {"p50": None, "p95": None},
@@ -519,7 +531,7 @@ def _join(result: dict[str, Any]) -> None:
 
 
 def table(result: dict[str, Any]) -> str:
-    """For people."""
+    """Return the result as Markdown tables."""
     lines = []
     for name, one in result["sets"].items():
         score = one["score"]
@@ -591,7 +603,7 @@ def _ms(value: float | None) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
     try:
         result, shown = _in_calls(arguments) if arguments.webrtc else _simulated(arguments)
@@ -610,7 +622,7 @@ def _simulated(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _in_calls(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    # Imported where it is needed: the simulator runs without any engine.
+    # Imported here because the simulator runs without any engine.
     from evals.turns import calls
 
     arguments.out_dir.mkdir(parents=True, exist_ok=True)

@@ -1,21 +1,21 @@
-"""Real scores and real words for scripted callers: synthetic voices through the engines that ship.
+"""Real scores and words for scripted callers: synthetic voices processed by the engines that ship.
 
-Each sentence is spoken as a whole, by flite or espeak, with the punctuation that a synthesiser reads (a comma
-before what goes on and around a filler, a full stop or a question mark at the end of the turn), cut at the
-words where the script pauses, and marked there as people mark it (``prosody``). The pause is faint noise. The
-completeness model hears the turn up to each look, the recogniser each piece, one stream for each caller,
-voice activity all of it; nothing waits for a clock, so an hour of talk takes as long as the engines compute.
-The result is the same script with measured log odds and words in it, which the same policies and the same
-search run on.
+Each sentence is spoken by flite or espeak as a whole, with the punctuation that a synthesiser reads. A comma
+stands before a continuation and around a filler, a full stop or a question mark at the end of the turn. The
+sound is cut at the words where the script pauses and marked there as people mark it (``prosody``). A pause is
+faint noise. The completeness model gets the turn up to each look, the recogniser each piece (one stream per
+caller), and voice activity detection the whole turn. No step waits for a clock: an hour of speech takes as
+long as the engines compute. The result is the same script with measured log odds and words, for the same
+policies and the same search.
 
-Scores and words do not depend on how long a later pause is: ``with_new_pauses`` draws the lengths of one
-measured script again and again, so that a few hundred measured pauses give steady rates. What is left is the
-error of those few hundred scores.
+Scores and words do not depend on the length of a later pause. ``with_new_pauses`` therefore draws the lengths
+of one measured script repeatedly, and a few hundred measured pauses give steady rates. The remaining error is
+that of those few hundred scores.
 
-What is drawn for a caller depends on the seed and the caller alone, not on the number of processes: flite
-draws the noise in its voices from the C library, which is seeded for each sentence. What was measured is kept
-beside the script that it belongs to, as a few numbers and the words of each pause (``save``); ``TUNING`` is
-what the evidence of an audio run is fitted on.
+The random draws of a caller depend on the seed and the caller alone, not on the number of processes. The
+voices of flite draw their noise from the C library's generator, which is seeded for each sentence. ``save``
+stores the measurements of a script, without the script: a few numbers and the words of each pause. ``TUNING``
+holds the data on which the evidence of an audio run is fitted.
 """
 
 import asyncio
@@ -65,20 +65,20 @@ VOICES: tuple[tuple[str, str], ...] = (
     ("flite", "kal16"),
     ("espeak", "en-us"),
 )
-# A word before a comma or a full stop is so many times as long as the same word elsewhere in the tuning
-# sentences: what the voices do by themselves (geometric means over 8 to 20 words of each).
+# Factor by which a word before a comma or a full stop is longer than the same word elsewhere in the tuning
+# sentences. The voices do this by themselves (geometric means over 8 to 20 words of each).
 LENGTHENED = {"rms": 1.25, "awb": 1.40, "slt": 1.42, "kal16": 1.0, "en-us": 1.33}
 VOICE_SETTINGS: dict[str, Callable[..., BaseModel]] = {"flite": FliteSettings, "espeak": EspeakSettings}
-# What the product's recogniser has read when it is asked about the example documents.
+# Documents that the product's recogniser has read when a caller asks about the examples.
 KNOWLEDGE = Path(__file__).parents[2] / "knowledge"
 # The measured calls of the tuning seed; written by ``python -m evals.turns.tuning``.
 TUNING = Path(__file__).parent / "tuning.json"
-# The level of a headset microphone, and of a quiet room behind it.
+# The level of a headset microphone, and of a quiet room around it.
 PEAK, NOISE_RMS = 0.5, 10 ** (-70 / 20)
 FADE_MS = 8
-# About 40 MB: the lines of the bot, and what its callers say.
+# About 40 MB: the lines of the bot and the sentences of its callers.
 KEPT_SENTENCES = 256
-# Further out a probability is the model's saturation.
+# Closer to 0 or 1 a probability shows only the model's saturation.
 SUREST = 1e-4
 WINDOW_MS = 32
 # flite excites its voices with the C library's rand(), whose state belongs to the whole process.
@@ -87,7 +87,7 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Voice activity and recogniser, as they ship."""
+    """Voice activity detector and recogniser, as they ship."""
 
     vad: VoiceActivityDetector
     stt: SpeechToText
@@ -95,13 +95,13 @@ class Listeners:
 
 @dataclass(frozen=True, slots=True)
 class Engines(Listeners):
-    """The same, and the completeness model."""
+    """``Listeners`` and the completeness model."""
 
     turn: TurnCompleteness
 
 
 def listeners(recogniser: str = RECOGNISER) -> Listeners:
-    """Loads both.
+    """Load both.
 
     Raises:
         ConfigError: one of them is not installed.
@@ -112,21 +112,21 @@ def listeners(recogniser: str = RECOGNISER) -> Listeners:
 
 
 def engines(recogniser: str = RECOGNISER) -> Engines:
-    """Loads all three; raises as ``listeners``."""
+    """Load all three; raise as ``listeners``."""
     heard = listeners(recogniser)
     return Engines(heard.vad, heard.stt, TURN.create("smart_turn"))
 
 
 @dataclass(frozen=True, slots=True)
 class Lags:
-    """How voice activity saw the pauses. Milliseconds of audio, without computing.
+    """Times at which voice activity detection reported pauses, in milliseconds of audio without computing.
 
     Attributes:
-        stop_ms: from the last audible sample to the report, of pauses that were reported.
-        missed: pauses of at least 300 ms that were not.
-        pauses: all of those.
-        false_stops: ends of a voice that were reported inside a piece.
-        pieces: all pieces.
+        stop_ms: from the last audible sample to the report, of each reported pause.
+        missed: number of pauses of at least 300 ms that were not reported.
+        pauses: number of all pauses of at least 300 ms.
+        false_stops: number of ends of voice that were reported inside a piece.
+        pieces: number of all pieces.
     """
 
     stop_ms: tuple[int, ...]
@@ -137,20 +137,22 @@ class Lags:
 
 
 class Speakers:
-    """Sentences in synthetic voices. Those that flite said last are kept: a bot repeats its few lines."""
+    """Sentences in synthetic voices, with a cache of recent flite sentences: a bot repeats its few lines."""
 
     def __init__(self) -> None:
         self._engines: dict[tuple[str, str], TextToSpeech] = {}
         self._kept = lru_cache(KEPT_SENTENCES)(self._make)
 
     def speak(self, engine: str, voice: str, text: str) -> tuple[np.ndarray, list[WordTime]]:
-        """float32, (samples,), 16 kHz, not to be written to, and the times of the written words.
+        """Return a sentence as sound, with the times of the written words.
+
+        The sound is float32, (samples,), 16 kHz, and must not be written to.
 
         Raises:
-            ConfigError: the engine is not known or not installed.
+            ConfigError: the engine is unknown or not installed.
             MediaError: the engine gave silence.
         """
-        # espeak's sound depends on what it has said before: it speaks anew.
+        # espeak's sound depends on its earlier sentences, so it is not cached.
         sound, words = (self._kept if engine == "flite" else self._make)(engine, voice, text)
         return sound, list(words)
 
@@ -179,11 +181,11 @@ class Speakers:
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """A piece as it is spoken.
+    """A piece of a turn as sound.
 
     Attributes:
         samples: float32, (samples,), 16 kHz, edges audible, not marked.
-        ending: how it ends.
+        ending: the way in which it ends.
     """
 
     samples: np.ndarray
@@ -193,7 +195,7 @@ class Sound:
 def measure(
     calls: Sequence[ScriptedCall], spec: CallSpec, chosen: Engines, *, seed: int, marks: float = 1.0
 ) -> tuple[list[ScriptedCall], Lags]:
-    """The calls with what the engines made of them; one voice for each caller.
+    """Return the calls with the engines' measurements, one voice for each caller.
 
     Raises:
         MediaError: a voice gave silence.
@@ -214,14 +216,14 @@ def measure_in_processes(
     processes: int,
     recogniser: str = RECOGNISER,
 ) -> tuple[list[ScriptedCall], Lags]:
-    """The same with the engines that ship, by so many processes.
+    """Return the same as ``measure`` with the engines that ship, computed in several processes.
 
     Raises:
         ConfigError: an engine is not installed.
         MediaError: a voice gave silence.
         EngineError: an engine does not load, or failed.
     """
-    # A forked process would share locks of native libraries that nobody lets go of.
+    # A forked process would inherit locks of native libraries that no thread there releases.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         waiting = [
             pool.submit(_measured_there, call, place, spec, seed, marks, recogniser)
@@ -239,7 +241,7 @@ def _measured_there(
 
 @cache
 def _own_engines(recogniser: str = RECOGNISER) -> tuple[Engines, "Speakers"]:
-    """One set for each process of the pool: they cannot be sent there."""
+    """Return the engines of this process of the pool; they cannot be sent between processes."""
     return engines(recogniser), Speakers()
 
 
@@ -275,13 +277,13 @@ def measure_recorded(
     processes: int,
     recogniser: str = RECOGNISER,
 ) -> tuple[list[ScriptedCall], Lags]:
-    """Measure calls whose sounds are given: float32, (samples,), 16 kHz, one for each piece of each turn.
+    """Measure calls with given sounds: float32, (samples,), 16 kHz, one for each piece of each turn.
 
     Raises:
         ConfigError: an engine is not installed.
         EngineError: an engine does not load, or failed.
     """
-    # As in ``measure_in_processes``.
+    # Spawned for the reason given in ``measure_in_processes``.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         waiting = [
             pool.submit(_measured_sounds, call, sounds, spec, seed, place, recogniser)
@@ -325,7 +327,7 @@ def _all(lags: Sequence[Lags]) -> Lags:
 
 
 def pieces(turn: ScriptedTurn, engine: str, voice: str, speakers: Speakers) -> Iterator[Sound]:
-    """The sound of each piece, cut from its sentence.
+    """Yield the sound of each piece, cut from its sentence.
 
     Raises:
         MediaError: the voice gave silence.
@@ -349,7 +351,7 @@ def pieces(turn: ScriptedTurn, engine: str, voice: str, speakers: Speakers) -> I
                 inside=piece.inside and not end,
                 filler=filler,
                 last_word_ms=max(1, word.end_ms - word.start_ms),
-                # A comma stands behind a filler, and behind whatever ends a sentence.
+                # A comma follows a filler, and a mark follows the last word of a sentence.
                 lengthened=LENGTHENED[voice] if final or filler else 1.0,
             )
             yield Sound(trimmed(sound[first:last]), ending)
@@ -358,7 +360,7 @@ def pieces(turn: ScriptedTurn, engine: str, voice: str, speakers: Speakers) -> I
 
 
 def written(sentence: Sequence[Silence]) -> str:
-    """The sentence of these pieces as a synthesiser is to read it: as many words, with punctuation."""
+    """Return the sentence of these pauses as a synthesiser should read it: its words, with punctuation."""
     words: list[str] = []
     for word in (word for piece in sentence for word in piece.said.split()):
         if word in FILLERS and words:
@@ -372,7 +374,7 @@ def written(sentence: Sequence[Silence]) -> str:
 
 
 def trimmed(sound: np.ndarray) -> np.ndarray:
-    """From the first audible sample to the last, which fades: float32, (samples,).
+    """Return a sound from its first audible sample to its last, faded out: float32, (samples,).
 
     Raises:
         MediaError: nothing is audible.
@@ -431,12 +433,12 @@ def lags_of(
     vad: VoiceActivityDetector,
     rng: np.random.Generator,
 ) -> Lags:
-    """Voice activity on the whole turn: where it reported the end of a voice.
+    """Run voice activity detection on the whole turn; return when it reported the ends of voice.
 
     Args:
-        turn: its silences set the pauses behind the sounds.
+        turn: its silences set the pauses after the sounds.
         sounds: one per silence, float32, (samples,), 16 kHz.
-        vad: hears them with pauses of noise between.
+        vad: gets the sounds with pauses of noise between them.
         rng: of the noise.
     """
     parts, ends, starts, at = [noise(500, rng)], [], [], 500 * RATE_HZ // 1000
@@ -460,7 +462,7 @@ def lags_of(
 
 
 async def _stops(sound: np.ndarray, vad: VoiceActivityDetector) -> list[int]:
-    """Sample positions at which the end of a voice was reported."""
+    """Return the sample positions at which the end of a voice was reported."""
     analyzer = SharedVadAnalyzer(vad, executor=None, params=VadSettings(stop_ms=Hearing().stop_ms).params())
     analyzer.set_sample_rate(RATE_HZ)
     step, stops, before = WINDOW_MS * RATE_HZ // 1000, [], VADState.QUIET
@@ -473,7 +475,7 @@ async def _stops(sound: np.ndarray, vad: VoiceActivityDetector) -> list[int]:
 
 
 def noise(ms: int, rng: np.random.Generator) -> np.ndarray:
-    """A quiet room: float32, (samples,), 16 kHz."""
+    """Return the noise of a quiet room: float32, (samples,), 16 kHz."""
     return (NOISE_RMS * rng.standard_normal(ms * RATE_HZ // 1000)).astype(np.float32)
 
 
@@ -483,7 +485,10 @@ def _log_odds(probability: float) -> float:
 
 
 def save(path: Path, calls: Sequence[ScriptedCall], lags: Lags) -> None:
-    """What was measured, as JSON: measuring takes minutes. The script itself is drawn again from its seed."""
+    """Write the measurements as JSON, because measuring takes minutes.
+
+    The script itself is not written: it is drawn again from its seed.
+    """
     rows = [
         [
             *(round(odds, 2) for odds in silence.log_odds),
@@ -501,7 +506,7 @@ def save(path: Path, calls: Sequence[ScriptedCall], lags: Lags) -> None:
 
 
 def load(path: Path, script: Sequence[ScriptedCall]) -> tuple[list[ScriptedCall], Lags]:
-    """What ``save`` wrote, put into the script that it was measured on.
+    """Read a file of ``save`` and put its measurements into the script that they belong to.
 
     Raises:
         ConfigError: it was measured on another script, or is no such file.
@@ -561,7 +566,7 @@ def _silences(calls: Sequence[ScriptedCall]) -> Iterator[Silence]:
 
 
 def _digest(calls: Sequence[ScriptedCall]) -> str:
-    """Of what is said, how long the pauses are, and what is measured of each."""
+    """Return a digest of the words, the lengths of the pauses and the names of the measured fields."""
     said: list[object] = [[silence.said, silence.length_ms] for silence in _silences(calls)]
     said.append([field.name for field in fields(Silence)])
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:20]

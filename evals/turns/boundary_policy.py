@@ -1,8 +1,8 @@
-"""The priced wait on a sum of separate ratios, which ``predictive`` took the place of: a baseline here.
+"""Baseline policy that ``predictive`` replaced: a priced wait on a sum of separate likelihood ratios.
 
-The sum of the log odds of ``evidence``, the caller's share of holds and the caller's law of pauses go into
-the same least cost as the product's (``turn_taking.policies.PricedPolicy``); the product has a regression in
-place of the ratios.
+The sum of the log odds of ``evidence``, the caller's share of holds and the caller's law of pauses enter the
+same least-cost rule as in the product (``turn_taking.policies.PricedPolicy``). The product uses a regression
+instead of the ratios.
 
 Pure.
 """
@@ -28,16 +28,17 @@ LONGEST_MS = 3_000
 
 
 class BoundaryPolicy(PricedPolicy):
-    """The wait that costs least on all evidence.
+    """Policy that chooses the wait with the lowest expected cost on all evidence.
 
     Args:
-        evidence: how much each sign is worth.
+        evidence: weight of each sign.
         price: of a wait.
-        looks_ms: silences after which the model is asked again, while the turn is still open.
-        learn: whether waits follow how this caller has paused in this call.
+        looks_ms: silences after which the model is run again, while the turn is still open.
+        learn: true when waits follow this caller's earlier pauses in this call.
         doubt: with ``learn``, the probability that the score does not fit the speech of a call.
-        contour: whether the end of the pitch counts.
-        voice: whether the end of the voice counts; in place of ``contour``, which is of the same pitch.
+        contour: true when the end of the pitch counts.
+        voice: true when the end of the voice counts; use it instead of ``contour``, which covers the same
+            pitch.
     """
 
     def __init__(
@@ -60,12 +61,12 @@ class BoundaryPolicy(PricedPolicy):
 
     @property
     def wants_contour(self) -> bool:
-        """Return whether ``on_contour`` would be listened to."""
+        """Return whether ``on_contour`` has any effect."""
         return self._wants_contour
 
     @property
     def wants_voice_end(self) -> bool:
-        """Return whether ``on_voice_end`` would be listened to."""
+        """Return whether ``on_voice_end`` has any effect."""
         return self._wants_voice_end
 
     def reset(self) -> None:
@@ -74,12 +75,12 @@ class BoundaryPolicy(PricedPolicy):
         self._contour = None
 
     def on_voice_started(self, at_ms: int) -> None:
-        """The caller speaks (again): whatever was concluded from the pause is void."""
+        """Record that the caller speaks (again); conclusions from the pause are void."""
         super().on_voice_started(at_ms)
         self._contour = None
 
     def on_contour(self, contour: Contour | None) -> None:
-        """Take how the pitch ends; None when that is not known."""
+        """Take the end of the pitch; None when it is not known."""
         self._contour = contour
 
     def _grounds(self, completeness: float | None, filler_log_odds: float | None) -> Grounds:

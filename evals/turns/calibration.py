@@ -1,11 +1,10 @@
-"""``python -m evals.turns.calibration``: counts what each sign is worth, on tuning seeds and tuning
-sentences.
+"""``python -m evals.turns.calibration``: fit the weight of each sign of a turn's end, on the tuning set.
 
-Cues are what the product's rules make of the words that the recogniser wrote; a ratio is the share of ends
-with a cue by the share of holds with it, each with half an observation more. The slope of the score and the
-weight of the words come from a logistic regression on both: what the score has heard of the words already is
-not counted twice. Nothing is counted of short turns: the questions of ``tests/golden`` hold none, so that
-everything short would look like a beginning. The same two steps fit any other speech: give them its silences.
+The product's rules read cues from the recogniser's words. A ratio is the share of ends with a cue divided by
+the share of holds with it, each with half an observation added. A logistic regression on both gives the slope
+of the score and the weight of the words. Information that the score already has from the words is thus not
+counted twice. Short turns are not counted: the questions of ``tests/golden`` contain none, so every short
+text would look like a beginning. The same two steps fit any other speech, given its silences.
 """
 
 import argparse
@@ -41,25 +40,25 @@ PSEUDO = 0.5
 CURVE_BINS = 10
 NEWTON_STEPS = 25
 RIDGE = 1e-6
-# Signs of the end of a voice: what is measured, and its weight's name.
+# Signs of the end of a voice: name of the measurement, and name of its weight.
 SIGNS = {"tempo": "tempo", "movement_semitones": "movement", "loudness_db_s": "loudness"}
-# A sign counts as far as all but so many of either side show it.
+# A sign is clipped to the range between these quantiles of its values.
 OFTEN = (0.05, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One silence.
+    """Evidence at the end of a piece of speech.
 
     Attributes:
-        end: whether it ended the turn.
+        end: true when the silence ended the turn.
         score: log odds of the score with all of its evidence.
-        text: the words of the turn so far, as heard.
-        asked: what the bot had asked for.
+        text: the recognised words of the turn so far.
+        asked: kind of question that the bot had asked.
         confidence: of the last word.
-        contour: how the pitch ends.
-        signs: how the voice ends, beside the caller's speech until then.
-        is_filler: it sounds like one.
+        contour: the end of the pitch.
+        signs: the end of the voice, relative to the caller's earlier speech.
+        is_filler: true when it sounds like a filler.
     """
 
     end: bool
@@ -73,7 +72,7 @@ class Sample:
 
     @property
     def heard(self) -> Heard:
-        """All but the score."""
+        """All evidence but the score."""
         return Heard(
             self.text,
             contour=self.contour,
@@ -84,7 +83,7 @@ class Sample:
         )
 
     def cue(self, settings: EvidenceSettings) -> WordCue:
-        """What the last words are a sign of, as far as they were understood; a filler also by its sound."""
+        """Return the cue of the last words if they were understood; a filler also counts by its sound."""
         if self.is_filler:
             return WordCue.FILLER
         if self.confidence < settings.least_confidence:
@@ -93,7 +92,7 @@ class Sample:
 
 
 def samples(calls: Iterable[ScriptedCall]) -> Iterator[Sample]:
-    """All silences."""
+    """Yield the samples of all silences."""
     for call in calls:
         own = CallerVoice()
         for turn in call.turns:
@@ -112,13 +111,13 @@ def samples(calls: Iterable[ScriptedCall]) -> Iterator[Sample]:
 def fit(
     rows: Sequence[Sample], *, curved: bool = False, contours: bool = False, voice: bool = False
 ) -> EvidenceSettings:
-    """Settings for score and words.
+    """Fit settings for score and words.
 
     Args:
         rows: pauses to fit on.
-        curved: the score by a curve, not by a line.
-        contours: the ratios of the contours counted, not as they are.
-        voice: the end of the voice as well, in one regression with score and words.
+        curved: calibrate the score by a curve instead of a line.
+        contours: count the ratios of the contours instead of taking the defaults.
+        voice: fit the end of the voice as well, in one regression with score and words.
     """
     base = EvidenceSettings()
     curve = score_curve(rows) if curved else ()
@@ -133,7 +132,8 @@ def fit(
         }
     )
     words = [words_log_odds(row.heard, worth) for row in rows]
-    # What the bot asked is counted as it is where it stands alone, and weighed where more stands beside it.
+    # The bot's question is counted as it is when it stands alone, and weighed when other signs are fitted
+    # too.
     asked = [[asked_log_odds(row.heard, worth) for row in rows]] if voice else []
     signs = {name: _sign(rows, name) for name in SIGNS} if voice else {}
     beside = [_above_neutral(rows, name, sign) for name, sign in signs.items()]
@@ -159,7 +159,10 @@ def fit(
 
 
 def _sign(rows: Sequence[Sample], name: str) -> SignWeight:
-    """Where a sign says nothing, midway between ends and holds, and how far it goes; not what it is worth."""
+    """Return the neutral value and the range of a sign, with weight 0.
+
+    The neutral value lies midway between the medians of ends and holds.
+    """
     known = [(row.end, value) for row in rows if (value := sign_of(row, name)) is not None]
     middles = [statistics.median(value for of_end, value in known if of_end is end) for end in (True, False)]
     lowest, highest = np.quantile([value for _, value in known], OFTEN)
@@ -177,13 +180,13 @@ def _above_neutral(rows: Sequence[Sample], name: str, sign: SignWeight) -> list[
 
 
 def sign_of(row: Sample, name: str) -> float | None:
-    """One of ``SIGNS``; None when it was not measured."""
+    """Return the value of one of ``SIGNS``; None when it was not measured."""
     value: float | None = None if row.signs is None else getattr(row.signs, name)
     return value
 
 
 def score_only(rows: Sequence[Sample], *, curved: bool = False) -> EvidenceSettings:
-    """Settings that hear no words."""
+    """Fit settings that use no words."""
     curve = score_curve(rows) if curved else ()
     table = np.stack([_scores(rows, curve), np.ones(len(rows))], axis=1)
     slope, offset = logistic(table, np.array([row.end for row in rows], dtype=float))
@@ -198,7 +201,7 @@ def score_only(rows: Sequence[Sample], *, curved: bool = False) -> EvidenceSetti
 
 
 def score_curve(rows: Sequence[Sample]) -> tuple[tuple[float, float], ...]:
-    """What the score's log odds stand for: counted in ``CURVE_BINS`` bins of as many pauses each.
+    """Calibrate the score's log odds, counted in ``CURVE_BINS`` bins with the same number of pauses.
 
     A bin's ratio is drawn towards 1 by ``PSEUDO`` of an end and of a hold. Neighbours that fall are pooled
     (isotonic regression, Ayer et al. 1955); the bins' medians are joined by straight lines.
@@ -206,7 +209,7 @@ def score_curve(rows: Sequence[Sample]) -> tuple[tuple[float, float], ...]:
     ordered = sorted(rows, key=lambda row: row.score)
     ends = sum(row.end for row in rows)
     holds = len(rows) - ends
-    # [pauses, sum of medians times pauses, ends, holds]
+    # Columns: pauses, sum of medians times pauses, ends, holds.
     pooled: list[list[float]] = []
     for part in np.array_split(np.arange(len(ordered)), CURVE_BINS):
         inside = [ordered[place] for place in part]
@@ -228,7 +231,7 @@ def score_curve(rows: Sequence[Sample]) -> tuple[tuple[float, float], ...]:
 
 
 def _ratio(pool: Sequence[float], ends: int, holds: int) -> float:
-    """log(P(bin | end) / P(bin | hold))."""
+    """Return log(P(bin | end) / P(bin | hold))."""
     of_ends = (pool[2] + PSEUDO) / (ends + PSEUDO * CURVE_BINS)
     return math.log(of_ends / ((pool[3] + PSEUDO) / (holds + PSEUDO * CURVE_BINS)))
 
@@ -272,10 +275,11 @@ def _asked_ratios(ends: Sequence[Sample], holds: Sequence[Sample]) -> dict[str, 
 
 
 def logistic(table: np.ndarray, target: np.ndarray) -> list[float]:
-    """Weights of a logistic regression by Newton's method (Bishop 2006, 4.3.3).
+    """Return the weights of a logistic regression, by Newton's method (Bishop 2006, 4.3.3).
 
-    table: float, (rows, weights).
-    target: float, (rows,), 0 or 1.
+    Args:
+        table: float, (rows, weights).
+        target: float, (rows,), 0 or 1.
     """
     weights = np.zeros(table.shape[1])
     for _ in range(NEWTON_STEPS):

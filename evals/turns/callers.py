@@ -2,14 +2,17 @@
 
 Each caller has a factor that stretches all of their pauses (log-normal, ``spread``) and a share of pauses
 that are holds (Beta around the general one). A turn has a number of holds before the last silence, which is
-its end; the words come from ``texts``. A score says how complete the turn sounds: Gaussian evidence of
-sensitivity d', with part of it at the first look and all of it at the last, as a model that is asked again
-with more silence in its ears. What the words show the model hears too: behind a hold inside a sentence the
-score is lower than behind one between sentences, by ``overlap`` on both sides of the mean. A recogniser hears
-the words, loses some fillers and mistakes some last words. A policy sees what has come by its decision, never
-which kind of silence it is.
+its end; the words come from ``texts``.
 
-Law of pauses and share of holds: eot-bench (``turn_taking.pauses``). The rest is assumed, said so, and swept.
+A score measures how complete the turn sounds. It is Gaussian evidence of sensitivity d'. Part of it is there
+at the first look and all of it at the last, as for a model that runs again with more silence. The model's
+score also depends on the words: after a hold inside a sentence it is lower than after a hold between
+sentences, by ``overlap`` on both sides of the mean. A recogniser writes the words, loses some fillers and
+mistakes some last words. A policy sees the evidence that has arrived by its decision, never the kind of the
+silence.
+
+The law of pauses and the share of holds are those of eot-bench (``turn_taking.pauses``). The rest is assumed,
+marked as such, and swept.
 """
 
 import math
@@ -24,7 +27,7 @@ from turn_taking.endpointing import EndpointTuning
 from turn_taking.evidence_voice import VoiceEnd
 from turn_taking.pauses import HOLD_SHARE, PauseLaw
 
-# A caller who never holds, or never comes to an end, is no caller.
+# Bounds, because a caller needs both holds and ends.
 LEAST_SHARE, MOST_SHARE = 0.1, 0.9
 _DRAWS = 64
 FILLER_LOG_ODDS = EndpointTuning().filler_log_odds
@@ -32,23 +35,23 @@ FILLER_LOG_ODDS = EndpointTuning().filler_log_odds
 
 @dataclass(frozen=True, slots=True)
 class CallSpec:
-    """What is generated.
+    """Parameters of the generated calls.
 
     Attributes:
-        callers: how many.
-        turns: of each.
+        callers: number of callers.
+        turns: number of turns of each.
         d_prime: sensitivity of the score with all of its evidence.
-        looks_ms: silence at which the score is seen.
+        looks_ms: silences at which the score is computed.
         shares: of the evidence (of d' squared) by each look; the last is 1.
         overlap: see the module, in standard deviations of the score; below 1.
         spread: standard deviation of the logarithm of the callers' factors.
-        share_weight: of the Beta law of the callers' shares of holds; infinite: all alike.
-        stretch: all pauses are so many times as long; 1 is what policies are tuned on.
-        words_ms: silence at which the final words are known.
+        share_weight: of the Beta law of the callers' shares of holds; infinite makes all alike.
+        stretch: factor on the length of all pauses; policies are tuned on 1.
+        words_ms: silence after which the final words are known.
         fillers_heard: share of fillers that the recogniser writes.
         last_word_wrong: share of last words that it mistakes for another.
-        held_out: whether the sentences are those that nothing was fitted on.
-        habits: where the pauses fall.
+        held_out: true to use the sentences on which nothing was fitted.
+        habits: places where the pauses fall.
     """
 
     callers: int = 150
@@ -69,18 +72,18 @@ class CallSpec:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """One silence of a caller and what was said before it.
+    """A silence of a caller and the words before it.
 
     Attributes:
-        length_ms: of a hold; None at the end of the turn.
-        log_odds: at each look, of the score alone: log P(score | end) / P(score | hold).
+        length_ms: of a hold. None at the end of the turn.
+        log_odds: at each look, of the score alone. ``log P(score | end) / P(score | hold)``.
         said: the words of the piece.
-        heard: the same as the recogniser writes them.
-        inside: the pause stands inside a sentence, a number or an address.
-        confidence: of the last word that was heard, 0..1.
-        contour: how the pitch ends, None when nobody measured it.
-        voice_end: how the voice ends, as above.
-        filler_log_odds: that it stops on a filler by its sound, None when nobody listened.
+        heard: the same words as the recogniser writes them.
+        inside: true when the pause is inside a sentence, a number or an address.
+        confidence: of the last recognised word, 0..1.
+        contour: the end of the pitch. None when it was not measured.
+        voice_end: the end of the voice. None when it was not measured.
+        filler_log_odds: that the piece stops on a filler by its sound. None when it was not measured.
     """
 
     length_ms: int | None
@@ -95,14 +98,14 @@ class Silence:
 
     @property
     def is_filler(self) -> bool:
-        """Whether it sounds like one, as ``hearing.endpoint`` has it by default."""
+        """True when it sounds like a filler by the default threshold of ``hearing.endpoint``."""
         heard, least = self.filler_log_odds, FILLER_LOG_ODDS
         return heard is not None and least is not None and heard >= least
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedTurn:
-    """One turn.
+    """A turn of a caller.
 
     Attributes:
         prompt: the bot's words before it.
@@ -115,11 +118,11 @@ class ScriptedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """All of one caller.
+    """All turns of one caller.
 
     Attributes:
-        factor: how much longer this caller's pauses are.
-        hold_share: how many of this caller's pauses are holds.
+        factor: by which this caller's pauses are longer.
+        hold_share: share of this caller's pauses that are holds.
         turns: in order.
     """
 
@@ -129,7 +132,7 @@ class ScriptedCall:
 
 
 def generate(spec: CallSpec, seed: int) -> Iterator[ScriptedCall]:
-    """Callers in order; the same for the same seed."""
+    """Yield callers in order; the same for the same seed."""
     rng = np.random.default_rng(seed)
     corpus = sentences(held_out=spec.held_out)
     vocabulary = sorted({word for sentence in corpus for word in sentence.split()})
@@ -154,7 +157,9 @@ def generate(spec: CallSpec, seed: int) -> Iterator[ScriptedCall]:
 
 
 def with_new_pauses(call: ScriptedCall, spec: CallSpec, rng: np.random.Generator) -> ScriptedCall:
-    """The same words and scores of somebody whose pauses are longer or shorter: all lengths drawn anew."""
+    """Return the same words and scores with all lengths of pauses drawn anew, for a caller with another
+    factor.
+    """
     factor = spec.stretch * float(np.exp(rng.normal(0, spec.spread)))
     law = PauseLaw(scale=factor)
     turns = tuple(
@@ -171,7 +176,7 @@ def with_new_pauses(call: ScriptedCall, spec: CallSpec, rng: np.random.Generator
 
 
 def recognised(calls: Sequence[ScriptedCall]) -> dict[str, float]:
-    """How well the words were understood: word error rate and share of right last words, fillers left out."""
+    """Return the word error rate and the share of correct last words, without fillers."""
     errors = words = right = pieces = 0
     for silence in (silence for call in calls for turn in call.turns for silence in turn.silences):
         said = [word for word in silence.said.split() if word not in FILLERS]
@@ -188,7 +193,7 @@ def recognised(calls: Sequence[ScriptedCall]) -> dict[str, float]:
 
 
 def _edits(said: Sequence[str], heard: Sequence[str]) -> int:
-    """Words to replace, drop and insert, at least (Levenshtein, 1966)."""
+    """Return the smallest number of replaced, dropped and inserted words (Levenshtein, 1966)."""
     row = list(range(len(heard) + 1))
     for place, word in enumerate(said, start=1):
         before, row[0] = row[0], place
@@ -210,25 +215,26 @@ def _factors(spec: CallSpec, rng: np.random.Generator) -> list[float]:
 def _shares(spec: CallSpec, rng: np.random.Generator) -> list[float]:
     if math.isinf(spec.share_weight):
         return [HOLD_SHARE] * spec.callers
-    # So that of all pauses the general share are holds: who holds often has more pauses.
+    # This mean makes the general share of all pauses holds: a caller with more holds has more pauses.
     holds = HOLD_SHARE * (spec.share_weight - 1)
     drawn = rng.beta(holds, spec.share_weight - holds, _DRAWS * spec.callers)
     return _spread_out(np.clip(drawn, LEAST_SHARE, MOST_SHARE), rng)
 
 
 def _spread_out(drawn: np.ndarray, rng: np.random.Generator) -> list[float]:
-    """One of each ``_DRAWS`` neighbours, in random order: a hundred callers then have the law of thousands.
+    """Return the median of each ``_DRAWS`` neighbours, in random order.
 
-    A few callers with long pauses more or less would move every rate by a tenth of it.
+    A hundred callers then follow the law of thousands. Without this, a few callers with long pauses would
+    change every rate by a tenth.
     """
     return [float(value) for value in rng.permutation(np.sort(drawn)[_DRAWS // 2 :: _DRAWS])]
 
 
 def _looks(spec: CallSpec, hold: Piece | None, rng: np.random.Generator) -> tuple[float, ...]:
-    """Evidence accumulates: a drift of d' behind an end and of about 0 behind a hold, in shares."""
+    """Draw the score at each look: it drifts by d' after an end and by about 0 after a hold, in shares."""
     drift, variance = spec.d_prime, 1.0
     if hold is not None:
-        # So that mean and variance over all holds stay what they are.
+        # Keeps mean and variance over all holds unchanged.
         between = spec.habits.between
         drift = -2 * spec.overlap * between if hold.inside else 2 * spec.overlap * (1 - between)
         variance -= 4 * spec.overlap**2 * between * (1 - between)

@@ -1,14 +1,14 @@
-"""Voices over the bot in real WebRTC calls with the embedded engines: how soon is it silent, and for whom?
+"""Barge-in in real WebRTC calls with the embedded engines: time to silence, and false yields.
 
-Each caller asks for a long answer. A moment into it they hum ("uh huh", "yeah"); a few seconds later they
-interrupt with their next question. What happened is read from the caller's recording: the last audible sample
-of the bot before the caller has finished, and, on the same clock, when the server says that it decided
-(``barge_in`` messages). A hum for which a reply is cut off, as its record says (``heard`` messages), is a
-false yield; an interruption over which the bot talks to the end is missed. What was not over the bot's voice
-is counted by its reason and judged as nothing.
+Each caller asks for a long answer. Shortly after it begins they hum ("uh huh", "yeah"); a few seconds later
+they interrupt with their next question. Two sources are compared on one clock. The caller's recording has the
+last audible sample of the bot before the caller has finished. The server reports its decision (``barge_in``
+messages). A hum is a false yield when the record of a reply (``heard`` messages) shows that it was cut off.
+An interruption is missed when the bot talks over it to the end. Sounds that were not over the bot's voice are
+counted by reason and not judged.
 
-Callers are tasks of whoever awaits them and always hang up. Synthetic voices on a quiet line: a result about
-the chain and its times, not about the shares of hums in real calls.
+Callers are tasks of the coroutine that awaits them and always hang up. The voices are synthetic, on a quiet
+line: the result is about the chain and its times, not about the shares of hums in real calls.
 """
 
 import asyncio
@@ -44,10 +44,11 @@ VOICES = ("rms", "awb", "kal16")
 HUMS = ("uh huh", "yeah", "okay", "right", "hm", "i see")
 ANSWER_MS = 8_000
 GREETING_QUIET_MS = 600
-# From the first sound of an answer to the hum, and from its end to the interruption: the hum is judged.
+# From the first sound of an answer to the hum, and from its end to the interruption; the hum is judged
+# meanwhile.
 HUM_AFTER_MS = (400, 1_200)
 INTERRUPT_AFTER_MS = (1_500, 2_300)
-# A pause of the bot is no longer, and a decision about a sound no later behind its end.
+# Longest pause inside the bot's speech, and latest decision after the end of a sound.
 PAUSE_MS = 900
 VERDICT_MS = 1_400
 MAX_ROUNDS = 4
@@ -55,7 +56,7 @@ SPARE_PERCENT = 40
 
 
 class LeftOut(StrEnum):
-    """Why a sound was not over the bot's voice."""
+    """Reasons for which a sound was not over the bot's voice."""
 
     NO_ANSWER = "the question before it was not answered in time"
     OVER = "the answer was over"
@@ -66,12 +67,13 @@ class Interruption:
     """A question over an answer. Times in milliseconds.
 
     Attributes:
-        stopped: the bot fell silent before the caller had finished.
-        voice_to_silence: from the caller's first audible sample to the bot's last one; None when it went on.
+        stopped: true when the bot fell silent before the caller had finished.
+        voice_to_silence: from the caller's first audible sample to the bot's last one; None when the bot went
+            on.
         decision_to_silence: from the server's decision to the same; negative when the bot was in a pause;
             None without a decision.
         voice_to_decision: None without a decision.
-        reason: of the cut, as the server says.
+        reason: of the cut, as reported by the server.
         recording: file name of the call.
         at_ms: of the first audible sample in it.
     """
@@ -87,14 +89,15 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class Hum:
-    """A sign of listening over an answer.
+    """A backchannel over an answer.
 
     Attributes:
-        word: what was said.
-        yielded: the answer was cut for it.
-        reason: of the cut, as the server says.
-        ducked_ms: how long the bot was lower, None when it was not.
-        recording, at_ms: as of an interruption.
+        word: spoken word.
+        yielded: true when the answer was cut for it.
+        reason: of the cut, as reported by the server.
+        ducked_ms: time for which the bot was quieter, None when it was not.
+        recording: as of an interruption.
+        at_ms: as of an interruption.
     """
 
     word: str
@@ -107,7 +110,7 @@ class Hum:
 
 @dataclass(slots=True)
 class Judged:
-    """What came of the callers' sounds."""
+    """Results of the callers' sounds."""
 
     interruptions: list[Interruption] = field(default_factory=list)
     hums: list[Hum] = field(default_factory=list)
@@ -116,7 +119,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class _Over:
-    """One answer and what was said over it."""
+    """An answer and the sounds over it."""
 
     asked: Sent
     hum: Sent
@@ -134,11 +137,11 @@ async def measure(
     url: str | None = None,
     mode: str | None = None,
 ) -> dict[str, Any]:
-    """Place calls until so many answers were talked over.
+    """Place calls until the given number of answers was interrupted.
 
     Args:
-        interruptions: to be judged.
-        per_call: of them.
+        interruptions: number to be judged.
+        per_call: number of them in one call.
         seed: of words and moments.
         config: of the server that is started.
         out_dir: for recordings and the log; exists.
@@ -174,7 +177,7 @@ async def measure(
 
 
 def figures(judged: Judged) -> dict[str, Any]:
-    """The JSON of what was judged."""
+    """Return the judged sounds as the figures of the JSON."""
     over, hums = judged.interruptions, judged.hums
     return {
         "kind": "webrtc",
@@ -194,7 +197,7 @@ def figures(judged: Judged) -> dict[str, Any]:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """For people."""
+    """Return the result as a Markdown table."""
     rows = [
         ("decision to the bot's last sample", result["decision_to_silence_ms"]),
         ("first sample of the voice to the decision", result["voice_to_decision_ms"]),
@@ -222,7 +225,7 @@ def table(result: Mapping[str, Any]) -> str:
 async def _call(
     url: str, speakers: Speakers, questions: int, seed: int, path: Path, mode: str | None
 ) -> Judged:
-    """One call: each question but the first interrupts the answer to the one before."""
+    """Place one call: each question but the first interrupts the answer to the one before."""
     line, dice, judged = Line(url, mode=mode), random.Random(seed), Judged()
     voice = VOICES[seed % len(VOICES)]
 
@@ -261,14 +264,15 @@ async def _call(
 
 
 class _Judge:
-    """One call's recording beside the server's decisions."""
+    """Judge of one call: its recording and the server's decisions."""
 
     def __init__(self, line: Line, bot: np.ndarray, name: str) -> None:
         self._name = name
         audio = soxr.resample(bot.astype(np.float32) / 32768, MIC_RATE_HZ, RATE_HZ)
         self._spans = audible_spans(audio, RATE_HZ)
         origin_us = line.microphone.at_us(0) + line.wall_offset_us
-        # When the record of a reply that was cut off came; also from a server that decides nothing.
+        # Times at which the record of a cut reply arrived; available from a server that reports no decisions,
+        # too.
         self._cut_replies = [
             (message.at_us - line.microphone.at_us(0)) * RATE_HZ // 1_000_000
             for message in line.messages
@@ -281,7 +285,7 @@ class _Judge:
         ]
 
     def judge(self, over: _Over, judged: Judged) -> None:
-        """Both sounds over one answer."""
+        """Judge both sounds over one answer."""
         hum, word = _edges(over.hum), over.word
         if not self._is_on(hum[0]):
             judged.left_out[LeftOut.OVER] += 1
@@ -315,13 +319,13 @@ class _Judge:
         )
 
     def _is_on(self, sample: int) -> bool:
-        """Whether the bot is in the middle of an answer: it is heard around a moment."""
+        """Return whether the bot is in the middle of an answer: it is audible around a moment."""
         pause = ms_to_samples(PAUSE_MS, RATE_HZ)
         before = any(span.first < sample and span.last > sample - pause for span in self._spans)
         return before and any(span.last > sample and span.first < sample + pause for span in self._spans)
 
     def _heard_until(self, first: int, last: int) -> int:
-        """The last audible sample of the bot that belongs to what it said at ``first``."""
+        """Return the last audible sample of the bot that belongs to its speech at ``first``."""
         heard = first
         for span in self._spans:
             if span.first < last and span.last > first:
@@ -343,7 +347,7 @@ def _is_cut_reply(data: object) -> bool:
 
 
 def _edges(sent: Sent) -> tuple[int, int]:
-    """First and last audible sample of what was said, in samples of the recording."""
+    """Return the first and last audible sample of a sent utterance, in samples of the recording."""
     spans: list[AudibleSpan] = audible_spans(sent.spoken.pcm.astype(np.float32) / 32768, MIC_RATE_HZ)
     start = sent.slot * ms_to_samples(SLOT_US // 1000, RATE_HZ)
     ratio = MIC_RATE_HZ // RATE_HZ
@@ -351,7 +355,7 @@ def _edges(sent: Sent) -> tuple[int, int]:
 
 
 def plain(config: Path, out_dir: Path) -> Path:
-    """The same deployment with interruptions left to Pipecat, as a file in ``out_dir``."""
+    """Write the deployment with interruptions left to Pipecat to a file in ``out_dir``; return its path."""
     settings = read_yaml(config)
     settings.setdefault("hearing", {})["barge_in"] = None
     path = out_dir / "plain.yaml"

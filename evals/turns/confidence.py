@@ -1,16 +1,17 @@
-"""How well an embedded recogniser's confidence tells what it understood from what it did not.
+"""Measure how well an embedded recogniser's confidence separates right words from wrong ones.
 
     python -m evals.turns.confidence
     python -m evals.turns.confidence --engine pocketsphinx
     python -m evals.turns.confidence --speech human
 
-The sentences of ``evals.latency.questions`` in its callers' voices, each as it is and in white noise, or
-recorded people in every condition of ``evals.human``, are heard by a recogniser. Words are aligned with what
-was said (fewest substitutions, insertions and deletions); a turn counts as misunderstood when the errors are
-at least ``WRONG_SHARE`` of the words said. Out: confidences of right and wrong words, and for each threshold
-of ``turn_taking.asking_back`` the share of misunderstood and of understood turns that would be asked back.
-Every other sentence is for choosing, the rest is reported; of people, the tuning set is for
-choosing.
+A recogniser gets either the sentences of ``evals.latency.questions`` in its callers' voices, clean and in
+white noise, or recorded people in every condition of ``evals.human``. Its words are aligned with the spoken
+ones (fewest substitutions, insertions and deletions). A turn counts as misunderstood when the errors are at
+least ``WRONG_SHARE`` of the spoken words.
+
+Output: confidences of right and wrong words, and for each threshold of ``turn_taking.asking_back`` the share
+of misunderstood and of understood turns that would be queried. Every other sentence is for choosing, the rest
+is reported; of people, the tuning set is for choosing.
 """
 
 import argparse
@@ -42,18 +43,18 @@ SEED = 1001
 # Longer recordings are no turns of a call.
 LONGEST_S = 20.0
 LONGEST_OTHER_S, EVERY_OTHER = 6.0, 6
-# Of one set, spread over it.
+# Largest number of recordings of one set, spread over it.
 MOST_RECORDINGS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One sentence and what was made of it.
+    """A sentence and its recognised words.
 
     Attributes:
         number: of the sentence.
-        errors: substitutions, insertions and deletions, as a share of the words said.
-        words: for each word understood, its confidence and whether it was said.
+        errors: substitutions, insertions and deletions, as a share of the spoken words.
+        words: confidence of each recognised word, and true when it was spoken.
     """
 
     number: int
@@ -62,17 +63,17 @@ class Heard:
 
     @property
     def confidence(self) -> float:
-        """Mean of the words."""
+        """Mean of the words; 0 without any."""
         return statistics.fmean(confidence for confidence, _ in self.words) if self.words else 0.0
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it was misunderstood."""
+        """True when the sentence was misunderstood."""
         return self.errors >= WRONG_SHARE
 
 
 def aligned(said: Sequence[str], heard: Sequence[str]) -> tuple[int, tuple[bool, ...]]:
-    """The fewest errors between two texts, and which words of ``heard`` were said."""
+    """Return the fewest errors between two texts, and for each word of ``heard`` whether it was spoken."""
     costs = np.zeros((len(said) + 1, len(heard) + 1), np.int64)
     costs[:, 0] = np.arange(len(said) + 1)
     costs[0] = np.arange(len(heard) + 1)
@@ -94,7 +95,9 @@ def aligned(said: Sequence[str], heard: Sequence[str]) -> tuple[int, tuple[bool,
 
 
 def separation(wrong: Sequence[float], right: Sequence[float]) -> float:
-    """The chance that one of ``right`` is above one of ``wrong`` (area under the ROC curve); ties half."""
+    """Return the chance that one of ``right`` is above one of ``wrong`` (area under the ROC curve); ties
+    half.
+    """
     pairs = [(r > w) + (r == w) / 2 for w in wrong for r in right]
     return statistics.fmean(pairs) if pairs else 0.5
 
@@ -105,7 +108,7 @@ def listen(stt: SpeechToText) -> Iterator[Heard]:
     sentences = [*WHOLE, *(" ".join(parts).replace(",", "") for parts in PAUSED)]
     for engine, voice in dict.fromkeys(VOICES):
         for noise_db in NOISES_DB:
-            # One call: the recogniser learns the channel with the first sentence.
+            # One stream is one call: the recogniser adapts to the channel with the first sentence.
             stream = stt.open_stream()
             for number, sentence in enumerate(sentences):
                 sound, _ = speakers.speak(engine, voice, sentence)
@@ -130,7 +133,7 @@ def listen_to_people(stt: SpeechToText, material: SpeechSet) -> Iterator[Heard]:
 
 
 def listen_to_others(stt: SpeechToText, material: SpeechSet) -> Iterator[float]:
-    """Yield the confidence of what is made of every sixth recording that is not in English."""
+    """Yield the confidence of the words recognised in every sixth recording that is not in English."""
     stream = stt.open_stream()
     others = [
         one for one in material if one.language != "en" and one.text and one.duration_s <= LONGEST_OTHER_S
@@ -158,7 +161,7 @@ def below(confidences: Sequence[float], threshold: float) -> float:
 
 
 def report(title: str, turns: Sequence[Heard]) -> str:
-    """The figures of some turns, as lines."""
+    """Return the figures of some turns, as lines."""
     words = [word for turn in turns for word in turn.words]
     right = [confidence for confidence, said in words if said]
     wrong = [confidence for confidence, said in words if not said]
@@ -181,7 +184,7 @@ def report(title: str, turns: Sequence[Heard]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     parser = argparse.ArgumentParser(
         prog="python -m evals.turns.confidence", description=__doc__.splitlines()[0]
     )

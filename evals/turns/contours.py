@@ -1,4 +1,4 @@
-"""The end of the pitch as one of three: a baseline for the end of the whole voice."""
+"""The end of the pitch in three classes: a baseline for the end of the whole voice."""
 
 from enum import Enum
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from turn_taking.evidence_pitch import final_movement_semitones
 
-# The end of the pitch is looked for in so much audio: the last words and the silence behind them.
+# Length of audio in which the end of the pitch is measured: the last words and the silence after them.
 CONTOUR_MS = 1_500
 # Declination over a quarter of a second is below one semitone; accents and boundary tones are several.
 MOVES_SEMITONES = 2.0
@@ -21,9 +21,11 @@ class Contour(Enum):
 
 
 def final_contour(audio: np.ndarray, rate_hz: int) -> Contour | None:
-    """Return how the pitch ends; None when too little is voiced.
+    """Return the class of the end of the pitch; None when too little is voiced.
 
-    audio: float32, (samples,), in [-1, 1]; silence behind the voice does not matter.
+    Args:
+        audio: float32, (samples,), in [-1, 1]; silence after the voice does not matter.
+        rate_hz: of the audio.
     """
     moved = final_movement_semitones(audio, rate_hz)
     if moved is None:

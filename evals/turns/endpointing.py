@@ -1,23 +1,23 @@
-"""Endpoint policies on scripted callers: how many holds are cut, and how long the ends are waited for.
+"""Endpoint policies on scripted callers: share of cut holds, and waits at the ends.
 
-Every policy runs through its event interface (``simulator``) and sees the same scores, or the same scores and
-words. As in eot-bench, a hold is cut when the turn is ended in it; latency is the silence that an end is
-waited for. The rows:
+Every policy runs through its event interface (``simulator``) on the same scores, or the same scores and
+words. As in eot-bench, a hold is cut when the turn is ended in it; latency is the silence before an end is
+reported. The rows:
 
 * ``always-talk`` ends every pause as soon as there are words, ``always-silent`` none, ``timer-N`` after N ms;
 * ``static-T-D-O`` is the best of all policies with one threshold T on the score, one delay D above it and one
-  timeout O below, every parameter chosen on the very calls it is reported on, which favours it;
-  ``static-words-...`` the same with the threshold on score and words together;
-* ``adaptive`` is the product's policy of that name with its default waits, as it is;
-* ``boundary`` is the priced wait on the score alone, ``boundary-learning`` the same with what the call has
-  taught about its caller, ``boundary-words`` and ``boundary-words-learning`` the two with the words. Their
-  evidence is fitted and their price chosen on other seeds and other sentences than they are reported on;
+  timeout O below. Every parameter is chosen on the very calls it is reported on, which favours it.
+  ``static-words-...`` has the threshold on score and words together;
+* ``adaptive`` is the product's policy of that name with its default waits;
+* ``boundary`` is the priced wait on the score alone; ``boundary-learning`` also adapts to the caller during
+  the call; ``boundary-words`` and ``boundary-words-learning`` are the two with the words. Their evidence is
+  fitted and their price chosen on other seeds and other sentences than they are reported on;
 * the same with a price that is chosen on the reported calls (``cheapest``), as the three parameters of a
   static policy are, so that both are compared at the same rate;
-* with ``contour`` in its name a policy, or a bound, hears the end of the pitch as well, with ``voice`` the
-  end of the voice;
-* ``bound`` and ``bound-words`` know the caller's factor and share of holds, and hear all of the score at
-  once: what no policy on these signs can be expected to beat.
+* with ``contour`` in its name a policy, or a bound, uses the end of the pitch as well, with ``voice`` the end
+  of the voice;
+* ``bound`` and ``bound-words`` have the caller's true factor and share of holds, and all of the score at
+  once. No policy on these signs can be expected to beat them.
 """
 
 import math
@@ -45,22 +45,22 @@ TIMEOUTS_MS = range(400, 3_501, 50)
 THRESHOLDS = 49
 # Prices of a cut-in from cheap to dear, in ms.
 PRICES_MS = tuple(float(price) for price in np.geomspace(600, 40_000, 7))
-# Of a rate that is to be kept on calls that are not known yet: so many standard errors are left free.
+# Standard errors left free below a rate that must hold on calls which are not known yet.
 MARGIN_ERRORS = 1.0
-# The price between two of the above is tried out so often.
+# Number of further prices that are tried between two of the above.
 REFINEMENTS = 2
-# A price between two is found by so many halvings of the distance of their logarithms.
+# Number of bisections, on the logarithm, that find a price between two others.
 BISECTIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A policy on all silences.
+    """Results of a policy on all silences.
 
     Attributes:
         name: see the module.
         cut_in_rate: share of holds that were cut.
-        waits_ms: of the ends that it ended, in order.
+        waits_ms: waits at the ends that it reported, in order.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Judged:
 
     @property
     def mean_ms(self) -> float:
-        """Of the ends; infinite when none was ended."""
+        """Mean wait at the ends; infinite when no end was reported."""
         return float(np.mean(self.waits_ms)) if self.waits_ms else math.inf
 
 
 def judge(name: str, outcomes: Sequence[Outcome]) -> Judged:
-    """Cut holds and waited ends."""
+    """Count cut holds and collect the waits at the ends."""
     holds = [outcome for outcome in outcomes if not outcome.end]
     cut = sum(outcome.wait_ms is not None for outcome in holds)
     waits = tuple(o.wait_ms for o in outcomes if o.end and o.wait_ms is not None)
@@ -84,18 +84,18 @@ def judge(name: str, outcomes: Sequence[Outcome]) -> Judged:
 def play(
     name: str, build: Callable[[], EndpointPolicy], calls: Sequence[ScriptedCall], spec: CallSpec
 ) -> Judged:
-    """One policy for each caller, through all of their calls."""
+    """Run one policy object per caller through all turns of the caller; judge the outcomes."""
     return judge(name, [outcome for call in calls for outcome in run(build(), call, spec)])
 
 
-# --- the simple ones
+# --- simple policies
 
 
 class AlwaysSilent(SilenceTimer):
-    """Ends no turn."""
+    """Policy that ends no turn."""
 
     def next_deadline_ms(self) -> int | None:
-        """Never."""
+        """Return None: there is no deadline."""
         return None
 
 
@@ -104,7 +104,7 @@ def _timer(wait_ms: int) -> EndpointPolicy:
 
 
 def simple(calls: Sequence[ScriptedCall], spec: CallSpec) -> list[Judged]:
-    """Always-talk, always-silent, timers and ``adaptive``."""
+    """Judge always-talk, always-silent, timers and ``adaptive``."""
     rows = [
         play("always-talk", partial(_timer, 100), calls, spec),
         play("always-silent", AlwaysSilent, calls, spec),
@@ -119,14 +119,14 @@ def simple(calls: Sequence[ScriptedCall], spec: CallSpec) -> list[Judged]:
 
 @dataclass(frozen=True, slots=True)
 class StaticRule:
-    """Threshold, delay, timeout.
+    """Threshold, delay and timeout of a static policy.
 
     Attributes:
         threshold: log odds from which on the turn counts as complete.
-        delay_ms: the wait then.
-        timeout_ms: the wait otherwise.
-        evidence: what the log odds are of; None: of the score alone.
-        voice: whether the end of the voice is among it.
+        delay_ms: wait of a complete turn.
+        timeout_ms: wait of any other turn.
+        evidence: weights of the signs in the log odds; None uses the score alone.
+        voice: true when the end of the voice is among the signs.
     """
 
     threshold: float
@@ -137,13 +137,13 @@ class StaticRule:
 
     @property
     def name(self) -> str:
-        """As in the table."""
+        """Name of the row in the table."""
         words = "" if self.evidence is None else "voice-words-" if self.voice else "words-"
         return f"static-{words}{self.threshold:.2f}-{self.delay_ms}-{self.timeout_ms}"
 
 
 class StaticPolicy(TurnSilence):
-    """Waits the delay once a score has reached the threshold, the timeout otherwise."""
+    """Policy that waits the delay once a score has reached the threshold, and the timeout otherwise."""
 
     def __init__(self, rule: StaticRule) -> None:
         self._rule = rule
@@ -152,16 +152,16 @@ class StaticPolicy(TurnSilence):
 
     @property
     def wants_voice_end(self) -> bool:
-        """Whether ``on_voice_end`` would be listened to."""
+        """Return whether ``on_voice_end`` has any effect."""
         return self._rule.voice
 
     def on_voice_started(self, at_ms: int) -> None:
-        """The caller speaks again: the score of the next pause counts."""
+        """Record that the caller speaks again: the score of the next pause counts."""
         super().on_voice_started(at_ms)
         self._reached = False
 
     def wait_ms(self) -> int:
-        """Delay or timeout. Nothing is judged before the words of this pause are there."""
+        """Return delay or timeout. The score is not judged before the words of this pause have arrived."""
         if self._transcript_due_ms is None:
             self._reached = self._reached or self._log_odds() >= self._rule.threshold
         return self._rule.delay_ms if self._reached else self._rule.timeout_ms
@@ -185,7 +185,7 @@ class StaticPolicy(TurnSilence):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """All silences of all calls, for searching through static policies and for the bound.
+    """All silences of all calls as arrays, for the search through static policies and for the bound.
 
     Attributes:
         last_ms: float, (silences,): a wait up to here cuts the hold; infinite at an end.
@@ -206,8 +206,9 @@ def columns(
     contour: bool = False,
     voice: bool = False,
 ) -> Columns:
-    """Log odds of the score, or of score and words (and the end of pitch or voice) as far as they are known
-    by then.
+    """Return the log odds of the score at each look, or those of score and words as far as they are known.
+
+    ``contour`` and ``voice`` add the end of the pitch and of the voice.
     """
     late_ms = Hearing().onset_ms
     last, looks, caller = [], [], []
@@ -244,7 +245,7 @@ def best_statics(
     evidence: EvidenceSettings | None = None,
     voice: bool = False,
 ) -> dict[float, StaticRule]:
-    """For each rate the static policy with the lowest mean that cuts no more; none where none does."""
+    """Return for each rate the static policy with the lowest mean that cuts no more; none where none does."""
     seen = columns(calls, spec, evidence, voice=voice)
     return {
         rate: StaticRule(found.threshold, found.delay_ms, found.timeout_ms, evidence, voice)
@@ -258,8 +259,8 @@ class StaticWaits:
 
     Attributes:
         threshold: log odds from which on the turn counts as complete.
-        delay_ms: the wait then.
-        timeout_ms: the wait otherwise.
+        delay_ms: wait of a complete turn.
+        timeout_ms: wait of any other turn.
         mean_ms: mean wait at the ends.
     """
 
@@ -274,8 +275,8 @@ def best_waits(seen: Columns, last_look_ms: int, rates: Sequence[float]) -> dict
 
     Args:
         seen: log odds of every silence at each look.
-        last_look_ms: when the last of them is known; a threshold that is first reached at a later look than
-            the first counts from then on.
+        last_look_ms: time at which the last of them is known. A threshold that is first reached at a later
+            look than the first counts from then on.
         rates: shares of holds that may be cut.
     """
     holds = np.isfinite(seen.last_ms)
@@ -306,7 +307,7 @@ def best_waits(seen: Columns, last_look_ms: int, rates: Sequence[float]) -> dict
 
 
 def _longer(last_ms: np.ndarray, waits_ms: np.ndarray) -> np.ndarray:
-    """How many of the holds each wait cuts: int, (waits,)."""
+    """Return the number of holds that each wait cuts: int, (waits,)."""
     return len(last_ms) - np.searchsorted(np.sort(last_ms), waits_ms, side="right")
 
 
@@ -315,14 +316,14 @@ def _longer(last_ms: np.ndarray, waits_ms: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A boundary policy but for its price.
+    """A boundary policy without its price.
 
     Attributes:
-        name: as in the table.
-        learn: whether it learns its caller.
-        evidence: what it goes by.
-        contour: whether the end of the pitch counts.
-        voice: whether the end of the voice counts.
+        name: of the row in the table.
+        learn: true when it adapts to its caller.
+        evidence: weights of the signs.
+        contour: true when the end of the pitch counts.
+        voice: true when the end of the voice counts.
     """
 
     name: str
@@ -332,7 +333,7 @@ class Priced:
     voice: bool = False
 
     def build(self, cut_cost_ms: float) -> Callable[[], EndpointPolicy]:
-        """A policy for one caller."""
+        """Return a factory of policies, each for one caller."""
         return partial(
             BoundaryPolicy,
             self.evidence,
@@ -346,7 +347,7 @@ class Priced:
 def prices_for(
     priced: Priced, calls: Sequence[ScriptedCall], spec: CallSpec, rates: Sequence[float]
 ) -> dict[float, float]:
-    """For each rate the price that just keeps it on calls like these; the dearest when none does."""
+    """Return for each rate the price that just keeps it on calls like these; the dearest when none does."""
     holds = sum(len(turn.silences) - 1 for call in calls for turn in call.turns)
     points = [_point(priced, calls, spec, holds, price) for price in PRICES_MS]
     found = {}
@@ -366,13 +367,13 @@ def cheapest(
     *,
     most_cut: float,
 ) -> Judged | None:
-    """The policy with the price that cuts no more than ``most_cut`` of these very calls at the lowest mean.
+    """Return the policy that cuts at most ``most_cut`` of these very calls at the lowest mean wait.
 
     Args:
-        priced: but for its price.
-        calls: what it is played on.
-        spec: of them.
-        swept: what some prices gave; the one that is looked for lies between two of them.
+        priced: policy without its price.
+        calls: on which it is run.
+        spec: of the calls.
+        swept: results at some prices; the price that is searched for lies between two of them.
         most_cut: share of holds.
     """
     kept = {price: judged for price, judged in swept.items() if judged.cut_in_rate <= most_cut}
@@ -395,14 +396,14 @@ def cheapest(
 def _point(
     priced: Priced, calls: Sequence[ScriptedCall], spec: CallSpec, holds: int, price: float
 ) -> tuple[float, float]:
-    """(log price, log rate): the rate falls about as a power of the price."""
+    """Return (log price, log rate): the rate falls about as a power of the price."""
     judged = play(priced.name, priced.build(price), calls, spec)
     return math.log(price), math.log(max(judged.cut_in_rate, 0.5 / max(1, holds)))
 
 
 def _between(points: Sequence[tuple[float, float]], log_rate: float) -> float:
     prices, rates = np.array(sorted(points)).T
-    # More dear never cuts more, but for a handful of pauses.
+    # A dearer price never cuts more, except for a handful of pauses.
     return float(np.exp(np.interp(-log_rate, -np.minimum.accumulate(rates), prices)))
 
 
@@ -416,11 +417,13 @@ def bound(
     contour: bool = False,
     voice: bool = False,
 ) -> Judged:
-    """The priced wait with the caller's own law and share and all of the evidence; the price chosen here."""
+    """Judge the priced wait with the caller's own law and share and all of the evidence; the price is chosen
+    here.
+    """
     seen = columns(calls, spec, evidence, contour=contour, voice=voice)
     factors = np.array([call.factor for call in calls])
     priors = np.array([math.log((1 - call.hold_share) / call.hold_share) for call in calls])
-    # A table for each caller would say the same.
+    # Values are rounded to a grid: a table for each caller would give the same result.
     places = np.round(np.log(factors) / _FACTOR_STEP).astype(int)[seen.caller]
     odds = np.round((priors[seen.caller] + seen.looks[:, -1]) / _ODDS_STEP).astype(int)
     rows = np.unique(np.stack([places, odds]), axis=1, return_inverse=True)

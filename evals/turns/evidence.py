@@ -1,22 +1,22 @@
-"""How likely is it that the turn is over: everything that was heard, as one sum of log odds.
+"""Probability that a turn is over: all evidence as one sum of log odds.
 
-In: how complete the turn sounds (a model's probability), its last words, how long it is, what the bot had
-asked, how the pitch or the whole voice ends. Out: log(P(what was heard | end) / P(what was heard | hold)).
-Each sign is a likelihood ratio counted at ends and at holds, so that each can be counted anew on other speech
-without touching the rest; the prior (how often a pause is an end) and the law of pauses are left to
-``boundary_policy``.
+Inputs: the completeness of the turn (a model's probability), its last words, its length, the bot's question,
+the end of the pitch or of the whole voice. Output: log(P(evidence | end) / P(evidence | hold)). Each sign is
+a likelihood ratio counted at ends and at holds, so each can be counted anew on other speech without touching
+the rest. The prior (the share of pauses that are ends) and the law of pauses are left to ``boundary_policy``.
 
-A model's probability is calibrated before it counts: by a line, or by a curve where its log odds are no
-measure (smart-turn gives 0.006 to most of what it is sure about, and what lies just above means much less).
+A model's probability is calibrated before it counts: by a line, or by a curve where its log odds are not
+linear in the evidence. For example, smart-turn gives 0.006 to most of the pauses that it is sure about, and a
+value just above that means much less.
 
-Signs are not independent: a model that hears a hanging clause has heard some of what its last word says. The
-words therefore count with ``words_weight``, which is fitted beside the slope of the score (logistic
-regression on both), and a sign that was counted seldom is drawn towards 1 by half an observation of each.
+Signs are not independent: a model that recognises a hanging clause has used part of the information in its
+last word. The words therefore count with ``words_weight``, which is fitted together with the slope of the
+score (logistic regression on both). A rarely counted sign is drawn towards 1 by half an observation of each.
 
 Origin of the figures: ``python -m evals.turns.calibration`` counts the word cues and the lengths with the
-real rules on the questions of ``tests/golden`` marked for tuning, with pauses put where
-``evals.turns.callers`` puts them. The contours are those of the Columbia Games Corpus (Gravano, PhD thesis,
-Columbia University 2009, table 6.1; Gravano and Hirschberg, Computer Speech and Language 25, 2011).
+real rules on the questions of ``tests/golden`` marked for tuning, with pauses placed as in
+``evals.turns.callers``. The contours are those of the Columbia Games Corpus (Gravano, PhD thesis, Columbia
+University 2009, table 6.1; Gravano and Hirschberg, Computer Speech and Language 25, 2011).
 
 Pure.
 """
@@ -31,14 +31,14 @@ from evals.turns.contours import Contour
 from turn_taking.evidence_voice import VoiceSigns
 from turn_taking.evidence_words import Asked, WordCue, reads_as_question, word_cue, words_of
 
-# Further from 1/2 a probability says more about the model's calibration than about the turn.
+# Further from 1/2 a probability reflects the model's calibration more than the turn.
 SUREST = 0.001
 
 
 class WordRatios(BaseModel):
     """P(the cue at an end) / P(the cue at a hold), of each cue.
 
-    ``closing`` is chosen: the counted one (5) says how often the scripted callers answer in two words.
+    ``closing`` is chosen: the counted value (5) reflects how often the scripted callers answer in two words.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,10 +55,10 @@ class WordRatios(BaseModel):
 
 
 class AskedRatios(BaseModel):
-    """P(the bot had asked this, at an end) / P(the same, at a hold).
+    """P(this question at an end) / P(the same question at a hold), by kind of question.
 
-    Raux and Eskenazi (SIGdial 2008) found what the system had asked among the most informative signs in a
-    deployed system; they print no ratios. 1 says nothing.
+    Raux and Eskenazi (SIGdial 2008) found the system's question among the most informative signs in a
+    deployed system; they print no ratios. A ratio of 1 has no effect.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,8 +76,8 @@ class ContourRatios(BaseModel):
 
     Gravano and Hirschberg label the tones by ear: a high rise 22.1 % before smooth switches and 9.1 % before
     holds, a low rise 14.1 and 11.5, a fall 47.2 and 24.7, a plateau 13.2 and 29.9. Their high rises are
-    mostly questions; a rise on a sentence that does not read as one is taken for the low, continuing kind,
-    and none is taken to favour an end, as it may be the middle of a list.
+    mostly questions. A rise on a sentence that does not read as a question is taken for the low, continuing
+    kind. It is not taken to favour an end, as it may be the middle of a list.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -91,7 +91,7 @@ class ContourRatios(BaseModel):
 class SignWeight(BaseModel):
     """Weight of one sign: ``weight`` log odds of an end for each unit above ``neutral``.
 
-    ``lowest`` and ``highest`` are as far as it was seen often: beyond, it counts as if it were there.
+    Values are clipped to the range from ``lowest`` to ``highest``, in which the sign was often observed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -109,7 +109,7 @@ class SignWeight(BaseModel):
 
 
 class VoiceWeights(BaseModel):
-    """Weights of the end of a voice: as counted on ``evals/turns/tuning.json``, synthetic voices."""
+    """Weights of the end of a voice, as counted on ``evals/turns/tuning.json`` (synthetic voices)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -128,7 +128,7 @@ class VoiceWeights(BaseModel):
 
 
 class EvidenceSettings(BaseModel):
-    """How much each sign is worth."""
+    """Weight of each sign."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -163,16 +163,16 @@ class EvidenceSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What is known of a turn that has fallen silent.
+    """Evidence about a turn that has fallen silent.
 
     Attributes:
         text: its words so far.
-        completeness: the model's probability, None without one.
-        contour: how the pitch ends, None when it was not measured or nothing was voiced.
-        asked: what the bot's last words asked for.
-        last_word_confidence: how well the last word was understood.
-        signs: how the voice ends, None when that was not measured.
-        is_filler: it sounds as if it stopped on a filler, whatever was understood.
+        completeness: the model's probability. None without one.
+        contour: the end of the pitch. None when it was not measured or nothing was voiced.
+        asked: kind of question in the bot's last words.
+        last_word_confidence: of the last recognised word.
+        signs: the end of the voice. None when it was not measured.
+        is_filler: true when it sounds as if it stopped on a filler, whatever its words.
     """
 
     text: str = ""
@@ -185,7 +185,7 @@ class Heard:
 
 
 def end_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
-    """log(P(heard | end) / P(heard | hold)): positive speaks for an end."""
+    """Return log(P(heard | end) / P(heard | hold)); positive values favour an end."""
     return (
         score_log_odds(heard.completeness, settings)
         + words_log_odds(heard, settings)
@@ -196,7 +196,7 @@ def end_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
 
 
 def score_log_odds(completeness: float | None, settings: EvidenceSettings) -> float:
-    """What the model's probability is worth; 0 without one."""
+    """Return the calibrated log odds of the model's probability; 0 without one."""
     if completeness is None:
         return 0.0
     probability = min(max(completeness, SUREST), 1 - SUREST)
@@ -204,7 +204,7 @@ def score_log_odds(completeness: float | None, settings: EvidenceSettings) -> fl
 
 
 def calibrated(log_odds: float, settings: EvidenceSettings) -> float:
-    """What the model's log odds are worth."""
+    """Return the model's log odds, calibrated."""
     return settings.score_offset + settings.score_slope * _curved(log_odds, settings.score_curve)
 
 
@@ -219,7 +219,7 @@ def _curved(log_odds: float, curve: tuple[tuple[float, float], ...]) -> float:
 
 
 def words_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
-    """What the last words and the number of words are worth; of a filler that was heard, that."""
+    """Return the log odds of the last words and the number of words; a filler by its sound replaces both."""
     if not settings.words_weight:
         return 0.0
     if heard.is_filler:
@@ -235,7 +235,7 @@ def words_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
 
 
 def asked_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
-    """What the bot's question is worth."""
+    """Return the log odds of the bot's question."""
     return math.log(getattr(settings.asked, heard.asked.value))
 
 
@@ -246,14 +246,14 @@ def contour_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
 
 
 def contour_ratio(heard: Heard) -> str | None:
-    """Which of ``ContourRatios`` the end of the pitch is; None when it is not known."""
+    """Return the field of ``ContourRatios`` for the end of the pitch; None when it is not known."""
     if heard.contour is Contour.RISE:
         return "asking_rise" if reads_as_question(heard.text) else "rise"
     return None if heard.contour is None else heard.contour.value
 
 
 def voice_log_odds(signs: VoiceSigns | None, weights: VoiceWeights) -> float:
-    """log(P(signs | end) / P(signs | hold)); 0 when nothing was measured."""
+    """Return log(P(signs | end) / P(signs | hold)); 0 when nothing was measured."""
     if signs is None:
         return 0.0
     return (

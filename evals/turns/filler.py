@@ -1,13 +1,13 @@
-"""``python -m evals.turns.filler``: fit the line that hears a filler at a pause (``models.turn.smart_turn``).
+"""``python -m evals.turns.filler``: fit the linear classifier of fillers (``models.turn.smart_turn``).
 
-Synthetic callers (the voices of ``evals.turns.floor``) stop on "um", "uh" or "er", at the end of a sentence,
-in its middle, on a conjunction or an article, or on a word that sounds like a filler ("some", "a"); half of
-those who stop inside go on afterwards, and are cut there. Through a drawn channel, resampled, with a little
-silence behind, as the completeness model hears a pause. Logistic regression on the features that the line
-weighs, ridge penalty. Sentences are those for tuning.
+Synthetic callers (the voices of ``evals.turns.floor``) stop on "um", "uh" or "er", at the end of a sentence
+or inside it. Others stop on a conjunction, an article, or a word that sounds like a filler ("some", "a").
+Half of those who stop inside continue afterwards, and the sound is cut there. The sound is resampled and goes
+through a drawn channel. A little silence follows, as when the completeness model gets a pause. The line is a
+logistic regression with ridge penalty on the features that it weighs. Sentences are those for tuning.
 
-Reported are the area under the curve on each caller of ``overlap_calls`` with a line that was fitted without
-their voice, and how many fillers lie above the odds that only so many of the other pauses reach.
+Reported is the area under the curve on each caller of ``overlap_calls``, with a line that was fitted without
+their voice. So is the share of fillers above the odds that only a given share of other pauses reaches.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from models.turn.smart_turn import ENGINE, MAX_SAMPLES, LogMel, filler_features
 FILLERS = ("um", "uh", "er", "um", "uh", "erm")
 HANGING = ("and", "but", "so", "because", "for", "the", "to", "with", "or", "if", "when", "that", "of")
 ALIKE = ("some", "from", "them", "come", "a", "her", "were", "thumb", "sofa", "drum", "fur", "data", "i'm")
-# What a caller stops on, and how often.
+# Share of each kind of last sound before a pause.
 SHARES = {"filler": 0.35, "end": 0.3, "inside": 0.12, "hanging": 0.13, "alike": 0.1}
 EDGE_DB, SILENCE_MS, SILENCE_LEVEL = -32.0, (80, 220), 1e-3
 RIDGE = 1_000.0
@@ -53,11 +53,11 @@ AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Where a caller stopped.
+    """A pause of a caller.
 
     Attributes:
         kind: of ``SHARES``.
-        voice: whose.
+        voice: engine and name of the voice.
         features: float32, (``FILLER_FEATURES``,).
     """
 
@@ -67,12 +67,12 @@ class Pause:
 
     @property
     def is_filler(self) -> bool:
-        """What the line is to find."""
+        """True for the pauses that the line should find."""
         return self.kind == "filler"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.filler")
     root.add_argument("--pauses", type=positive, default=6_000)
     root.add_argument("--seed", type=int, default=1)
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def made(count: int, seed: int, *, processes: int) -> list[Pause]:
-    """So many pauses.
+    """Return the given number of pauses, made in several processes.
 
     Raises:
         ConfigError: an engine is not installed.
@@ -125,7 +125,7 @@ def _mel() -> LogMel:
 
 
 def made_there(count: int, seed: int, first: int) -> list[Pause]:
-    """So many of them, each another caller's."""
+    """Make the given number of pauses in this process, each with a voice drawn anew."""
     rng = np.random.default_rng([seed, first, 3])
     corpus = sentences(held_out=False)
     pauses = []
@@ -139,7 +139,7 @@ def made_there(count: int, seed: int, first: int) -> list[Pause]:
 
 
 def _stopped(kind: str, sentence: str, voice: tuple[str, str], rng: np.random.Generator) -> np.ndarray:
-    """Float32, (samples,), 16 kHz: a caller up to where they stop, and some silence."""
+    """Return a caller up to the stop, and some silence: float32, (samples,), 16 kHz."""
     words = sentence.strip(" .?!").split()
     count = int(rng.integers(1, len(words) + 1))
     goes_on = count < len(words) and rng.random() < 0.5
@@ -167,7 +167,7 @@ def _stopped(kind: str, sentence: str, voice: tuple[str, str], rng: np.random.Ge
 
 
 def _trimmed(sound: np.ndarray) -> np.ndarray:
-    """Without what is soft behind."""
+    """Return the sound without its soft end."""
     frame = RATE_HZ // 100
     frames = len(sound) // frame
     power = np.mean(sound[: frames * frame].reshape(frames, frame) ** 2, axis=1)
@@ -175,12 +175,12 @@ def _trimmed(sound: np.ndarray) -> np.ndarray:
 
 
 def line_of(pauses: Sequence[Pause]) -> tuple[np.ndarray, float]:
-    """(Weights, bias) of the log odds of a filler."""
+    """Return (weights, bias) of the log odds of a filler."""
     return fitted([pause.features for pause in pauses], [pause.is_filler for pause in pauses], ridge=RIDGE)
 
 
 def judged(pauses: Sequence[Pause]) -> dict[str, Any]:
-    """How well fillers are told from all else in voices that a line was fitted without."""
+    """Measure how well fillers are separated from other pauses in voices that a line was fitted without."""
     areas: dict[str, float | None] = {}
     fillers: list[float] = []
     others: list[float] = []

@@ -1,14 +1,15 @@
-"""``python -m evals.turns.floor``: fit the line that judges a short voice (``models.commands.floor``).
+"""``python -m evals.turns.floor``: fit the linear classifier of short voices (``models.commands.floor``).
 
-Synthetic callers say what a listener says, hum, cough, or say something short that claims the floor
-(``floor_texts``), in the voices of flite and some sixty of espeak, made longer or shorter, higher or lower by
-resampling: once by themselves through a drawn channel, and once over a bot in a simulated room, through the
-echo canceller that ships, the bot ducked as it is in a call (``evals.echo.rooms``). The encoder's features of
-each are weighed by logistic regression, ridge penalty, both kinds with the same weight.
+Synthetic callers speak a backchannel, hum, cough, or say something short that claims the floor
+(``floor_texts``). The voices are those of flite and some sixty of espeak, changed in length and pitch by
+resampling. Each sound is used once by itself through a drawn channel, and once over a bot in a simulated
+room. There it passes the echo canceller that ships, with the bot ducked as in a call (``evals.echo.rooms``).
+A logistic regression with ridge penalty weighs the encoder's features; both kinds have the same weight.
 
-Reported is the area under the curve (Mann and Whitney) on voices over a bot whose speaker was left out of the
-fit, all in turn, and on all of them; the line that is written is fitted on everything. What it does to calls,
-in other rooms and with other claims, in some of the same voices: ``python -m evals.turns --audio``.
+Reported is the area under the curve (Mann and Whitney) on voices over a bot: for each speaker in turn with a
+fit without that speaker, and for all of them. The line that is written is fitted on everything. Its effect on
+calls, in other rooms and with other claims, in some of the same voices, is measured by ``python -m
+evals.turns --audio``.
 """
 
 import argparse
@@ -49,21 +50,22 @@ OTHERS: tuple[tuple[str, str], ...] = (
     *(("espeak", f"en-us+{variant}") for variant in _VARIANTS.split()),
     *(("espeak", name) for name in ("en-gb-scotland", "en-gb-x-rp", "en-029", "en-gb-x-gbcwmd")),
 )
-# A third each: the bot's own voice (flite has few), the callers of ``overlap_calls``, all the others.
+# Each group is drawn a third of the time: the bot's own voice (flite has few), the callers of
+# ``overlap_calls``, all the others.
 SPEAKERS = ((("flite", BOT),), CALLERS, OTHERS)
 PIECE = RATE_HZ // 50
 LONGEST = 18 * RATE_HZ // 10
 DUCK_DB = -12.0
-# Of a room: what is said in it, where that begins, and the pauses between.
+# Number of sounds in a room, seconds before the first, and range of the pauses between them.
 SAID_IN_ROOM, LEAD_S, PAUSE_S = 16, 4, (0.9, 1.6)
-# A voice is noticed, and the bot ducked, so late; the caller's level spreads by this.
+# Delay from a voice to its detection, when the bot is ducked, and spread of the caller's level.
 NOTICED_S, LEVEL_SPREAD_DB = 0.075, 2.5
 RIDGE = 1_000.0
 PIECES_AT_ONCE = 100
 
 
 class Kind(Enum):
-    """What is made."""
+    """Kinds of sounds."""
 
     LISTENING = "listening"
     HUM = "hum"
@@ -76,12 +78,12 @@ SHARES = {Kind.LISTENING: 0.36, Kind.HUM: 0.14, Kind.COUGH: 0.05, Kind.CLAIMING:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One voice.
+    """A sound and its features.
 
     Attributes:
-        kind: what it is.
-        voice: whose.
-        is_over_bot: it went through a room and the canceller.
+        kind: of the sound.
+        voice: engine and name of the voice.
+        is_over_bot: true when it went through a room and the canceller.
         features: float32, (``FEATURES``,).
     """
 
@@ -92,7 +94,7 @@ class Row:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.floor")
     root.add_argument("--said", type=positive, default=6_000, help="voices by themselves")
     root.add_argument("--rooms", type=positive, default=240, help=f"rooms with {SAID_IN_ROOM} voices each")
@@ -123,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def made(said: int, rooms: int, seed: int, *, processes: int) -> list[Row]:
-    """So many voices by themselves, and ``SAID_IN_ROOM`` in each of so many rooms.
+    """Make ``said`` voices by themselves, and ``SAID_IN_ROOM`` in each of ``rooms`` rooms.
 
     Raises:
         ConfigError: an engine is not installed.
@@ -145,12 +147,12 @@ def _encoder() -> FloorEncoder:
 
 @cache
 def speakers() -> audio.Speakers:
-    """One set for each process of the pool: they cannot be sent there."""
+    """Return the voices of this process of the pool; they cannot be sent between processes."""
     return audio.Speakers()
 
 
 def by_themselves(count: int, seed: int, first: int) -> list[Row]:
-    """So many voices, each another speaker's, on a line of its own."""
+    """Make the given number of voices, each with a speaker drawn anew, on a channel of its own."""
     rng = np.random.default_rng([seed, first, 1])
     rows = []
     for _ in range(count):
@@ -162,7 +164,7 @@ def by_themselves(count: int, seed: int, first: int) -> list[Row]:
 
 
 def on_a_line(sound: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Through a drawn channel: highs and lows are lost, silence in front and behind, pink noise."""
+    """Pass a sound through a drawn channel: highs and lows are lost, silence before and after, pink noise."""
     spectrum = np.fft.rfft(sound)
     hertz = np.fft.rfftfreq(len(sound), 1 / RATE_HZ)
     lost_db = rng.uniform(-18, 2) * np.clip((hertz - rng.uniform(1_500, 4_500)) / 2_000, 0, 1)
@@ -175,7 +177,9 @@ def on_a_line(sound: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def in_a_room(seed: int, room: int, *, count: int = SAID_IN_ROOM) -> list[Row]:
-    """One caller over a bot that speaks without a pause, ``count`` times, as the canceller passes it on."""
+    """Simulate a caller over a bot that speaks without a pause, ``count`` times; return the canceller's
+    output.
+    """
     rng = np.random.default_rng([seed, room, 2])
     phone = Speakerphone(
         seed=int(rng.integers(1 << 30)), delay_ms=float(rng.uniform(*DELAYS_MS)), direct_db=3.0
@@ -232,13 +236,13 @@ def _make(rng: np.random.Generator, voice: tuple[str, str], stretch: float) -> t
 
 
 def drawn_voice(rng: np.random.Generator) -> tuple[str, str]:
-    """Engine and name of one of ``SPEAKERS``."""
+    """Draw one of ``SPEAKERS``: engine and name."""
     group = SPEAKERS[int(rng.integers(len(SPEAKERS)))]
     return group[int(rng.integers(len(group)))]
 
 
 def drawn_stretch(rng: np.random.Generator) -> float:
-    """A factor of the rate: another size of mouth, pitch and tempo."""
+    """Draw a factor of the rate: another vocal tract, pitch and tempo."""
     return float(np.exp(rng.uniform(np.log(0.85), np.log(1.18))))
 
 
@@ -257,22 +261,22 @@ def _level_dbfs(sound: np.ndarray) -> float:
 
 
 def fit(rows: Sequence[Row]) -> tuple[np.ndarray, float]:
-    """(Weights, bias) of the log odds that a voice claims the floor."""
+    """Return (weights, bias) of the log odds that a voice claims the floor."""
     return fitted([row.features for row in rows], [row.kind is Kind.CLAIMING for row in rows], ridge=RIDGE)
 
 
 def fitted(
     rows: Sequence[np.ndarray], wanted: Sequence[bool], *, ridge: float, most_steps: int = 50
 ) -> tuple[np.ndarray, float]:
-    """(Weights, bias) of the log odds that a row is one of the wanted; both kinds weigh the same.
+    """Return (weights, bias) of the log odds that a row is wanted; both kinds weigh the same.
 
-    Logistic regression by Newton's method; the penalty is on weights of features of unit variance.
+    Logistic regression by Newton's method. The penalty is on weights of features of unit variance.
 
     Args:
         rows: float32, (features,), each.
-        wanted: of each.
+        wanted: true for each row of the wanted kind.
         ridge: the penalty.
-        most_steps: it stops earlier, when nothing changes any more.
+        most_steps: upper bound of the steps; it stops earlier when the result no longer changes.
     """
     features = np.stack(rows).astype(np.float64)
     hits = np.array(wanted, dtype=np.float64)
@@ -295,7 +299,9 @@ def fitted(
 
 
 def judged(rows: Sequence[Row]) -> dict[str, float | None]:
-    """Area under the curve over a bot: each caller of ``overlap_calls`` left out, and none of them."""
+    """Return the area under the curve over a bot: with each caller of ``overlap_calls`` left out, and with
+    all.
+    """
     areas = {}
     for voice in (" ".join(caller) for caller in CALLERS):
         line = fit([row for row in rows if row.voice != voice])
@@ -310,7 +316,7 @@ def _area(line: tuple[np.ndarray, float], rows: Sequence[Row]) -> float | None:
 
 
 def area(odds: Sequence[float], wanted: Sequence[bool]) -> float | None:
-    """Share of pairs in which the wanted one has the higher odds; None without pairs."""
+    """Return the share of pairs in which the wanted row has the higher odds; None without pairs."""
     hits, others = np.array(odds)[np.array(wanted, bool)], np.array(odds)[~np.array(wanted, bool)]
     if not len(hits) or not len(others):
         return None

@@ -1,9 +1,9 @@
-"""What the head of ``models.commands.floor`` is fitted on: what a listener says, and what claims the floor.
+"""Texts on which the head of ``models.commands.floor`` is fitted: backchannels and claims of the floor.
 
-Of what claims the floor, none of the phrases that ``overlap_calls`` reports on but for the closed classes of
-English: refusals, words that stop, "what" and "why". What a listener says is such a class as well, and all of
-its phrases there are here. Few of them have more than two words, and a line that is fitted on them takes
-longer ones for claims.
+The claims contain none of the phrases that ``overlap_calls`` reports on, except the closed classes of
+English: refusals, stop words, "what" and "why". Backchannels are such a class as well, and all of them there
+are included here. Few of them have more than two words, and a line that is fitted on them takes longer ones
+for claims.
 """
 
 from evals.turns import overlap_calls
@@ -16,7 +16,8 @@ _REPORTED = {
     *overlap_calls.ANSWER_TEXTS,
 }
 _CLOSED = ENGLISH.negative | ENGLISH.stops | {"what", "why", "no"}
-# Answers that nobody says who only listens, and what ``sounds.hum`` makes better than a synthesiser.
+# Answers that a listener does not give as a backchannel, and hums that ``sounds.hum`` makes better than a
+# synthesiser.
 _NO_LISTENER = {"please do", "i do", "i am", "go ahead", "mhm", "mm hmm", "mm", "mmm", "hm", "hmm"}
 
 LISTENING: tuple[str, ...] = (

@@ -1,14 +1,15 @@
-"""``python -m evals.turns.frontier``: what waiting buys, on measured callers, for every way to decide.
+"""``python -m evals.turns.frontier``: compare waits and cut-ins of every policy on measured callers.
 
-The whole frontier of wait against cut-ins, on the report side of the split: silence timers, smart-turn's own
-rule as a stock Pipecat pipeline runs it, ``adaptive``, and ``predictive`` at each patience. ``--tuning`` has
-the tuning side instead: the defaults were chosen there. A hold is cut when the turn is ended in it, latency
-is the silence that an end is waited for, both by eot-bench's definition; ``cut <= 1.2 s`` counts the holds of
-up to 1.2 s alone. All policies hear the same engines and run through their event interface (``simulator``).
+It prints the whole frontier of wait against cut-ins, on the report side of the split. The policies are
+silence timers, smart-turn's own rule as a stock Pipecat pipeline runs it, ``adaptive``, and ``predictive`` at
+each patience. ``--tuning`` uses the tuning side instead, where the defaults were chosen. By eot-bench's
+definitions a hold is cut when the turn is ended in it, and latency is the silence before an end is reported.
+``cut <= 1.2 s`` counts the holds of up to 1.2 s alone. All policies use the same engines and run through
+their event interface (``simulator``).
 
-Below it the mean wait where 10 and 5 % of holds are cut: of the predictor, its price chosen on these very
-calls, and of the best static rule (threshold, delay, timeout) on smart-turn's score and on the predictor's,
-chosen likewise.
+Below the frontier follow the mean waits at 10 and 5 % of holds cut. They are given for the predictor, and for
+the best static rule (threshold, delay, timeout) on smart-turn's score and on the predictor's. All prices and
+rules are chosen on these very calls.
 """
 
 import argparse
@@ -48,19 +49,19 @@ RATES = (0.10, 0.05)
 PATIENCES = tuple(round(step / 10, 1) for step in range(11))
 SHORT_HOLD_MS = 1_200
 REPLAYS = 3
-# Pipecat 1.14: voice activity of 200 ms, smart-turn once, and a silence of 3 s where it says no.
+# Pipecat 1.14: voice activity of 200 ms, smart-turn once, and a silence of 3 s after a negative answer.
 STOCK = StaticRule(threshold=0.0, delay_ms=200, timeout_ms=3_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A policy on all silences of a set.
+    """Results of a policy on all silences of a set.
 
     Attributes:
         name: of the policy.
         cut: share of holds that were cut.
         short_cut: the same of holds of at most ``SHORT_HOLD_MS``.
-        waits_ms: of the ends that it ended.
+        waits_ms: waits at the ends that it reported.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Played:
     waits_ms: tuple[int, ...]
 
     def figures(self) -> dict[str, Any]:
-        """Return what is printed."""
+        """Return the printed figures."""
         waits = self.waits_ms or (0,)
         return {
             "policy": self.name,
@@ -82,10 +83,10 @@ class Played:
 
 
 class StockPolicy(StaticPolicy):
-    """smart-turn's own rule: one look at each pause decides between 200 ms and 3 s."""
+    """Policy by smart-turn's own rule: one look at each pause decides between 200 ms and 3 s."""
 
     def on_completeness(self, probability: float, *, filler_log_odds: float | None = None) -> None:
-        """Only the first look of a pause counts."""
+        """Take the first look of a pause; ignore the others."""
         if self._completeness is None:
             super().on_completeness(probability, filler_log_odds=filler_log_odds)
 
@@ -93,7 +94,7 @@ class StockPolicy(StaticPolicy):
 def play(
     name: str, build: Callable[[], EndpointPolicy], calls: Sequence[ScriptedCall], spec: CallSpec
 ) -> Played:
-    """Run one policy for each caller through all of their calls."""
+    """Run one policy object per caller through all turns of the caller."""
     outcomes: list[tuple[Outcome, int | None]] = []
     for call in calls:
         lengths = [silence.length_ms for turn in call.turns for silence in turn.silences]
@@ -109,13 +110,13 @@ def play(
 
 
 def predictive(patience: float, *, learn: bool = False) -> Callable[[], EndpointPolicy]:
-    """Return a builder of the policy as it ships, with this patience."""
+    """Return a factory of the policy as it ships, with this patience."""
     settings = EndpointTuning(kind="predictive", patience=patience, learn=learn)
     return partial(PredictivePolicy, settings)
 
 
 class PricedPredictor(PredictivePolicy):
-    """The predictor at one price, with no longest wait but eot-bench's.
+    """The predictor at one price, with eot-bench's longest wait as the only limit.
 
     Args:
         cut_cost_ms: the price.
@@ -207,7 +208,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.frontier")
     root.add_argument("--tuning", action="store_true", help="the tuning side, on which defaults are chosen")
     root.add_argument("--keep", type=Path, help="folder of what was measured: taken from there the next time")
@@ -219,7 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Measure, play and print.
+    """Measure, run the policies and print.
 
     Raises:
         AgentError: recordings were not fetched, weights are missing, or a set has no pauses.
@@ -244,10 +245,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _of_set(title: str, calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool) -> dict[str, Any]:
-    """Return what is printed of a set.
+    """Return the printed figures of a set.
 
     Raises:
-        ConfigError: there is nothing to cut, or nothing to wait for.
+        ConfigError: the set has no holds or no ends.
     """
     silences = [silence for call in calls for turn in call.turns for silence in turn.silences]
     ends = sum(silence.length_ms is None for silence in silences) // REPLAYS

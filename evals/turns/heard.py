@@ -1,10 +1,10 @@
-"""Measured callers of both sides of the split, for what is fitted and for what is reported.
+"""Measured callers of both sides of the split, for fits and for reports.
 
-Each set is a list of scripted calls with what the engines that ship made of every pause: smart-turn at each
-look, the words of the default recogniser, the end of the voice. The tuning side has the committed synthetic
-scripts with their marks (``tuning``) and recorded people, nearly all of them Italian and Russian, whose own
-pauses count; the report side has recorded English and its voice generators, with hesitations put in
-(``evals.human``). Measuring takes minutes, so a folder keeps what was measured.
+Each set is a list of scripted calls with the output of the engines that ship for every pause. The output is
+smart-turn's at each look, the words of the default recogniser, and the end of the voice. The tuning side has
+the committed synthetic scripts with their marks (``tuning``), and recorded people with their own pauses,
+nearly all Italian and Russian. The report side has recorded English and its voice generators, with inserted
+hesitations (``evals.human``). Measuring takes minutes, so a folder caches the measurements.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,9 +22,9 @@ from evals.turns.texts import FILLERS
 
 RECOGNISER = "moonshine_tiny"
 REPORT_SEED = 1
-# Voice activity has reported the silence at the first; the other is that of ``policies.LOOKS_MS``.
+# Voice activity detection has reported the silence by the first; the other is that of ``policies.LOOKS_MS``.
 LOOKS_MS = tuning.SPEC.looks_ms
-# The recogniser writes so many of the fillers that are said.
+# Share of the spoken fillers that the recogniser writes.
 FILLERS_WRITTEN = 0.5
 SCRIPTED, PEOPLE, VOICES = "scripted", "people", "voices"
 SETS = {Split.TUNING: (SCRIPTED, PEOPLE), Split.REPORT: (PEOPLE, VOICES)}
@@ -38,17 +38,17 @@ SIZES = {
 
 
 def spec_of(split: Split, name: str) -> CallSpec:
-    """Return what is generated and when it is listened to."""
+    """Return the parameters of a set: its size and the times of its looks."""
     callers, turns = SIZES[split, name]
     return CallSpec(callers=callers, turns=turns, looks_ms=LOOKS_MS, held_out=split is Split.REPORT)
 
 
 def measure(split: Split, name: str, *, processes: int, kept: Path | None) -> list[ScriptedCall]:
-    """Measure one set, or read it from the folder where it was kept; the scripts are read as committed.
+    """Measure one set, or read it from the cache folder; the scripts are read as committed.
 
     Raises:
-        ConfigError: recordings were not fetched, an engine or a voice is not installed, or what was kept is
-            of another script.
+        ConfigError: recordings were not fetched, an engine or a voice is not installed, or the cache belongs
+            to another script.
         EngineError: an engine failed.
         MediaError: a recording cannot be decoded.
     """
@@ -59,7 +59,7 @@ def measure(split: Split, name: str, *, processes: int, kept: Path | None) -> li
         return [as_written(call, rng) for call in measured]
     seed = TUNING_SEED if split is Split.TUNING else REPORT_SEED
     script = recorded.script(_callers(split, name), spec, seed)
-    # A neural voice says a text a little differently each time: what was measured of it fits no new script.
+    # A neural voice speaks a text a little differently each time, so cached measurements fit no new script.
     path = None
     if kept is not None and name != VOICES:
         path = kept / f"{split.value}-{name}-{spec.callers}x{spec.turns}.json"
@@ -84,7 +84,7 @@ def _callers(split: Split, name: str) -> CallerSpeech:
 
 
 def as_written(call: ScriptedCall, rng: np.random.Generator) -> ScriptedCall:
-    """Return the call with its words as they are said, but for fillers that the recogniser leaves out.
+    """Return the call with its words as spoken, without the fillers that the recogniser leaves out.
 
     The committed words are PocketSphinx's, of which a quarter to a half are wrong; the default recogniser has
     about one in 30 wrong.
@@ -98,9 +98,10 @@ def as_written(call: ScriptedCall, rng: np.random.Generator) -> ScriptedCall:
 
 
 def without_words(call: ScriptedCall) -> ScriptedCall:
-    """Return the call of a speaker of another language: what a recogniser of English writes says nothing.
+    """Return the call as for a speaker of another language: an English recogniser's words carry no
+    information.
 
-    There are words all the same, as a policy ends no turn without any.
+    A placeholder word remains, because a policy ends no turn without words.
     """
     return _with_words(call, lambda _: "la", 0.0)
 
@@ -117,6 +118,6 @@ def _with_words(call: ScriptedCall, words: Callable[[Silence], str], confidence:
 
 
 def replayed(calls: Sequence[ScriptedCall], spec: CallSpec, *, seed: int, times: int) -> list[ScriptedCall]:
-    """Return the calls so often, each time with pauses of new lengths."""
+    """Return the calls ``times`` times, each time with pauses of new lengths."""
     rng = np.random.default_rng(seed)
     return [with_new_pauses(call, spec, rng) for _ in range(times) for call in calls]

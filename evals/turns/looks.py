@@ -1,13 +1,13 @@
-"""``python -m evals.turns.looks``: fit the lines of the early looks (``models.stt.looks``).
+"""``python -m evals.turns.looks``: fit the linear classifiers of the early looks (``models.stt.looks``).
 
-Calls of the tuning side (``yield_calls``) go through echo control and voice activity as in a call, the bot
-ducked at the first window of a voice. For each voice over a reply that voice activity reports, the
-canceller's signal around its beginning is kept with the kind of the sound. The encoder's features at each
-look are weighed by logistic regression with a ridge penalty; interruptions and the rest have the same weight.
+Calls of the tuning side (``yield_calls``) pass echo control and voice activity detection as in a call, with
+the bot ducked at the first window of a voice. For each voice over a reply that is detected, the canceller's
+signal around its beginning is stored with the kind of the sound. A logistic regression with a ridge penalty
+weighs the encoder's features at each look. Interruptions and the rest have the same weight.
 
-Reported are areas under the curve on speakers that were left out of the fit, a third of them at a time, and
-the bounds of ``turn_taking.looks`` that these left-out odds give for ``--false-share`` and
-``--missed-share``; the lines that are written are fitted on everything.
+Reported are areas under the curve on speakers that were left out of the fit, a third of them at a time. The
+bounds of ``turn_taking.looks`` follow from these left-out odds, ``--false-share`` and ``--missed-share``. The
+lines that are written are fitted on everything.
 """
 
 import argparse
@@ -59,24 +59,24 @@ RIDGE = 300.0
 FOLDS = 3
 # From the first audible sample of a voice to its beginning by voice activity, without a bot.
 LATE_MS = (0, 90)
-# Of all looks together: of what is no interruption, taken for one; of interruptions, left.
+# Shares over all looks together: of other sounds taken for interruptions, and of interruptions missed.
 FALSE_SHARE, MISSED_SHARE = 0.05, 0.02
 KEPT_MS = BEFORE_MS + LOOKS_MS[-1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VoiceWindow:
-    """Beginning of one voice over a reply.
+    """Beginning of a voice over a reply.
 
     Attributes:
-        sound: what it is.
-        speaker: whose; empty for the bot's echo.
-        is_human: a person was recorded.
-        text: what is said, as far as it is known.
+        sound: kind of the sound.
+        speaker: name. Empty for the bot's echo.
+        is_human: true for a recorded person.
+        text: spoken words, as far as they are known.
         late_ms: from its first audible sample to its beginning by voice activity.
-        voiced_ms: how long the sound lasts.
-        audio: int16, (samples,): ``BEFORE_MS`` and the voice to the last look.
-        is_over_bot: it went through a room and the canceller.
+        voiced_ms: length of the sound.
+        audio: int16, (samples,), ``BEFORE_MS`` and the voice to the last look.
+        is_over_bot: true when it went through a room and the canceller.
     """
 
     sound: Sound
@@ -125,13 +125,13 @@ def windows_of_call(place: int, seed: int) -> list[VoiceWindow]:
 
 
 def _first_voice(reply: Reply, voices: Sequence[tuple[int, np.ndarray]]) -> tuple[int, np.ndarray] | None:
-    """Return the first voice over a reply; one from before its sound is the bot's own, and is left out."""
+    """Return the first voice over a reply; a voice from before its sound is the bot's own and is left out."""
     first = reply.began if reply.sound is Sound.ECHO else reply.onset - RATE_HZ // 10
     return next((each for each in voices if first <= each[0] < reply.ended), None)
 
 
 async def _voices(script: YieldScript, vad: VoiceActivityDetector) -> list[tuple[int, np.ndarray]]:
-    """Return where each voice began by voice activity, and the canceller's signal around that."""
+    """Return the beginning of each voice by voice activity, and the canceller's signal around it."""
     room, settings, control = script.room(), VadSettings(), EchoControl(canceller=WebRtcEcho())
     gain, events = RampedGain(), CallEvents()
     events.subscribe(VoiceSuspected, lambda _event: gain.set_db(BargeInTuning().duck_db))
@@ -172,7 +172,9 @@ async def _voices(script: YieldScript, vad: VoiceActivityDetector) -> list[tuple
 
 
 def by_themselves(material: SoundMaterial, seed: int) -> list[VoiceWindow]:
-    """Return every sound of the set once without a bot, and as many synthetic hums and coughs as a tenth."""
+    """Return every sound of the set once without a bot, and synthetic hums and coughs, a tenth as many of
+    each.
+    """
     rng = np.random.default_rng([seed, 19])
     made = [SpokenSound(Sound.HUM, "sounds", sounds.hum(rng), False) for _ in material.sounds[::10]]
     made += [SpokenSound(Sound.COUGH, "sounds", sounds.cough(rng), False) for _ in material.sounds[::10]]
@@ -199,7 +201,7 @@ def _by_itself(spoken: SpokenSound, rng: np.random.Generator) -> VoiceWindow:
 
 
 def measured(calls: int, seed: int, *, processes: int) -> list[VoiceWindow]:
-    """Return the voices of so many calls, and every sound of the set by itself.
+    """Return the voices of the given number of calls, and every sound of the set by itself.
 
     Raises:
         ConfigError: an engine is not installed, or recordings were not fetched.
@@ -213,7 +215,7 @@ def measured(calls: int, seed: int, *, processes: int) -> list[VoiceWindow]:
 
 
 def save(path: Path, rows: Sequence[VoiceWindow]) -> None:
-    """Keep what was heard: ``load`` reads it."""
+    """Write the windows to a file for ``load``."""
     facts = [
         {
             "sound": row.sound.value,
@@ -232,7 +234,7 @@ def save(path: Path, rows: Sequence[VoiceWindow]) -> None:
 
 
 def load(path: Path) -> list[VoiceWindow]:
-    """Read what ``save`` wrote.
+    """Read a file of ``save``.
 
     Raises:
         ConfigError: it is no such file.
@@ -249,7 +251,7 @@ def load(path: Path) -> list[VoiceWindow]:
 
 
 def features_of(rows: Sequence[VoiceWindow], network: MoonshineNetwork) -> np.ndarray:
-    """Return float32, (looks, rows, features)."""
+    """Return the features of each look: float32, (looks, rows, features)."""
     return np.stack(
         [
             np.stack(
@@ -264,7 +266,9 @@ def features_of(rows: Sequence[VoiceWindow], network: MoonshineNetwork) -> np.nd
 
 
 def folds(rows: Sequence[VoiceWindow]) -> Iterator[np.ndarray]:
-    """Yield masks of the rows that are left out, all of a speaker together; what has no speaker by turns."""
+    """Yield masks of the rows that are left out: all of a speaker together, rows without a
+    speaker in turn.
+    """
     names = sorted({row.speaker for row in rows})
     places = [
         names.index(row.speaker) if row.speaker not in ("", "sounds") else number
@@ -291,15 +295,15 @@ def _samples(ms: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of each look, and what they do to voices that they were not fitted on.
+    """Bounds of each look, and their effect on voices that they were not fitted on.
 
     Attributes:
         take: log odds from which a look takes the floor.
         leave: log odds up to which it restores the volume.
         taken: share of interruptions that were taken by each look.
-        false: share of everything else that was, the kinds weighing the same.
+        false: share of all other sounds that were taken, the kinds weighing the same.
         missed: share of interruptions that a look left.
-        left: share of everything else that a look left.
+        left: share of all other sounds that a look left.
     """
 
     take: tuple[float, ...]
@@ -315,9 +319,9 @@ def bounds(
 ) -> Bounds:
     """Choose the bounds on left-out odds.
 
-    Each look may take so much of what is no interruption, and leave so much of what is one, that all looks
-    together stay within the shares; it is given an equal part, and what the looks before it did not use.
-    Kinds of sounds weigh the same, whatever number of each was drawn. Voices over a bot alone count.
+    Each look may take a share of other sounds and leave a share of interruptions, such that all looks
+    together stay within the given shares. A look gets an equal part, and the unused part of the looks before
+    it. Kinds of sounds weigh the same, whatever number of each was drawn. Only voices over a bot count.
     """
     over_bot = np.array([row.is_over_bot for row in every])
     rows, odds = [row for row in every if row.is_over_bot], every_odds[:, over_bot]
@@ -335,7 +339,7 @@ def bounds(
         share = (look + 1) / len(odds)
         upper = _bound(scores, weight * (is_open & ~meant), share * false_share - false, top=True)
         lower = _bound(scores, weight * (is_open & meant), share * missed_share - missed, top=False)
-        # Bounds that cross leave nothing to look at again.
+        # Bounds that cross would leave nothing for a further look.
         lower = min(lower, upper - 0.01)
         takes, leaves = is_open & (scores >= upper), is_open & (scores <= lower)
         false += float(weight[takes & ~meant].sum())
@@ -350,23 +354,23 @@ def bounds(
 
 
 def _bound(scores: np.ndarray, weight: np.ndarray, share: float, *, top: bool) -> float:
-    """Return the bound beyond which no more than this share of the weight lies."""
+    """Return the bound beyond which at most this share of the weight lies."""
     order = np.argsort(-scores if top else scores, kind="stable")
     order = order[weight[order] > 0]
     beyond = np.cumsum(weight[order])
     allowed = int(np.searchsorted(beyond, share + 1e-12, side="right"))
     if allowed >= len(order):
         return float(scores[order[-1]]) if len(order) else 0.0
-    # Just inside of the first one that is too many.
+    # Just inside the first score that is too many.
     step = 0.01
     return float(scores[order[allowed]] + (step if top else -step))
 
 
 def require_both(rows: Sequence[VoiceWindow]) -> None:
-    """Find out whether there is something to tell apart, whichever speakers are left out.
+    """Check that both kinds of sounds are present, whichever speakers are left out.
 
     Raises:
-        ConfigError: there is not.
+        ConfigError: a part lacks one of the kinds.
     """
     over_bot = np.array([row.is_over_bot for row in rows], bool)
     meant = np.array([row.sound.is_meant for row in rows], bool)
@@ -379,9 +383,9 @@ def write(path: Path, fits: Sequence[tuple[np.ndarray, float]], network_sha256: 
     """Write the lines of all looks, as ``LookJudge`` reads them.
 
     Raises:
-        AgentError: one of them is no line; what was there stays.
+        AgentError: a weight is not finite; an existing file stays unchanged.
     """
-    # What half a precision does not hold is infinite, and refused.
+    # A value beyond half precision becomes infinite and is refused below.
     with np.errstate(over="ignore"):
         weights = np.stack([weights for weights, _ in fits]).astype(np.float16)
     bias = np.array([bias for _, bias in fits], np.float32)
@@ -393,7 +397,7 @@ def write(path: Path, fits: Sequence[tuple[np.ndarray, float]], network_sha256: 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.looks")
     root.add_argument("--calls", type=positive, default=20, help=f"with {len(TUNING_CALL)} sounds each")
     root.add_argument("--seed", type=int, default=1)
@@ -410,8 +414,8 @@ def _run(arguments: argparse.Namespace) -> int:
     """Measure, fit, write and print.
 
     Raises:
-        AgentError: recordings were not fetched, weights are missing, there are too few voices, or what was
-            fitted is worth nothing.
+        AgentError: recordings were not fetched, weights are missing, there are too few voices, or the fit is
+            worth nothing.
     """
     network = MoonshineNetwork(MoonshineTinySettings().folder)
     if arguments.voices and arguments.voices.exists():

@@ -1,21 +1,21 @@
-"""Sounds over the bot's voice, heard by the engines that ship, against barge-in policies.
+"""Sounds over the bot's voice, processed by the engines that ship, against barge-in policies.
 
-Simulated speakerphone calls (``evals.echo.rooms``): the bot's voice is played, comes back as an echo, and
-goes through the product's echo control; so does the caller, who interrupts with a sentence, a short command
-or a stop word, hums along, coughs, or says nothing while somebody else in the room talks. Behind echo control
-Silero reports voices, the check for the bot's own voice looks every 320 ms, PocketSphinx understands what was
-said, and the command spotter what was short (``barge-in-stop-words`` alone goes by it); all with the settings
-that ship, one state for a whole call. An engine's results come as late as it computes (its processor time),
-one after the other.
+In simulated speakerphone calls (``evals.echo.rooms``) the bot's voice is played, comes back as an echo, and
+passes the product's echo control. So does the caller, who interrupts with a sentence, a short command or a
+stop word, hums along, coughs, or is silent while another person in the room talks. After echo control, Silero
+reports voices, the check for the bot's own voice looks every 320 ms, PocketSphinx recognises words, and the
+command spotter recognises short voices (only ``barge-in-stop-words`` uses it). All have the settings that
+ship, with one state for a whole call. An engine's results are delayed by its computing time (its processor
+time), one after the other.
 
-What they reported is written down, as events on the clock of the audio, and policies are played events, reply
-by reply. A policy that ducks hears calls of its own (``DuckingBot``): what it lowers comes back lower, and
-the canceller, which takes high frequencies from a caller as long as the bot is loud, leaves more of them.
-The others hear calls in which the bot goes on at full volume; so do ours once more, which tells what ducking
-is worth. A stop is measured from the first audible sample of the sound to the decision; the time to flush and
-the network come on top.
+The reports of the engines are recorded as events on the clock of the audio, and policies replay the events,
+reply by reply. A policy that ducks gets calls of its own (``DuckingBot``). The quieter bot has a quieter
+echo, and the canceller, which takes high frequencies from a caller as long as the bot is loud, leaves more of
+them. The others get calls in which the bot goes on at full volume. The product's policies get these as well,
+which measures the effect of ducking. A stop is measured from the first audible sample of the sound to the
+decision; flushing and the network come on top.
 
-Synthetic voices, rooms, hums and coughs: no recording of people.
+Voices, rooms, hums and coughs are synthetic: no recording of people.
 """
 
 import asyncio
@@ -55,14 +55,14 @@ REPLY_ID = "reply"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One reply and what was heard over it.
+    """A reply and the engines' reports during it.
 
     Attributes:
-        sound: what it was.
-        text: its words, as said; empty without.
-        voice: whose.
-        onset_ms: its first audible sample, from the first sound of the reply.
-        says: the reply.
+        sound: kind of the sound over it.
+        text: spoken words. Empty without any.
+        voice: name of the speaker.
+        onset_ms: first audible sample of the sound, from the first sound of the reply.
+        says: text of the reply.
         events: in order, until the reply is over.
     """
 
@@ -83,15 +83,15 @@ def measure(
     shared_by: int = 1,
     ducked_by: str | None = None,
 ) -> list[Trial]:
-    """So many calls by so many processes; ``OF_A_CALL`` trials of each, or of so many together.
+    """Simulate calls in several processes; return the trials of all.
 
     Args:
-        calls: how many.
+        calls: number of calls.
         seed: of all that is drawn.
-        processes: at a time, each with engines of its own.
-        held_out: whether the callers say what nothing was chosen on.
-        shared_by: so many calls have the sounds of one among them.
-        ducked_by: the policy that lowers and ends the bot's voice in them; None leaves it at full volume.
+        processes: number at a time, each with engines of its own.
+        held_out: true when the callers use texts on which nothing was chosen.
+        shared_by: number of calls that share the sounds of one call (``OF_A_CALL``).
+        ducked_by: the policy that lowers and ends the bot's voice in them. None leaves it at full volume.
 
     Raises:
         ConfigError: an engine is not installed.
@@ -116,7 +116,7 @@ def _measured_there(
 
 @cache
 def _own_ears() -> tuple[Ears, audio.Speakers]:
-    """One set for each process of the pool: they cannot be sent there."""
+    """Return the engines of this process of the pool; they cannot be sent between processes."""
     return ears(), audio.Speakers()
 
 
@@ -130,14 +130,14 @@ def call_trials(
     held_out: bool = True,
     ducked_by: str | None = None,
 ) -> list[Trial]:
-    """One call: what its engines reported over each reply.
+    """Simulate one call; return the engines' reports over each reply.
 
     Args:
-        place: of the call; chooses the voice, and what is drawn.
+        place: index of the call. It selects the voice and the random draws.
         seed: of all calls.
         chosen: engines.
         speakers: voices.
-        kinds: what is heard, one over each reply.
+        kinds: sounds, one over each reply.
         held_out: see ``measure``.
         ducked_by: see ``measure``.
     """
@@ -162,8 +162,9 @@ def call_trials(
 
 
 def events_over(events: Sequence[Event], reply: Reply) -> Iterator[Event]:
-    """The events of a reply, on its clock, its first voice number 1; words may come a little later than its
-    last sound.
+    """Yield the events of a reply on its clock, with its first voice as number 1.
+
+    Words may arrive a little later than the last sound of the reply.
     """
     asked = () if reply.asked is None else (Event(_ms(reply.asked), "on_question"),)
     voices_before = 0
@@ -179,7 +180,7 @@ def _heard_until_ms(reply: Reply) -> int:
 
 
 def _over(event: Event, reply: Reply, voices_before: int) -> Event:
-    """The event on the reply's clock."""
+    """Return the event on the reply's clock."""
     facts = event.facts
     if "voice" in facts:
         facts = facts | {"voice": facts["voice"] - voices_before}
@@ -187,11 +188,11 @@ def _over(event: Event, reply: Reply, voices_before: int) -> Event:
 
 
 class DuckingBot:
-    """A policy that lowers and ends the replies of a call because of what is reported, a new one for each.
+    """Bot whose volume follows a policy: a new policy object for each reply lowers and ends it.
 
     Args:
         replies: of the call, in order.
-        build: the policy.
+        build: factory of the policy.
     """
 
     def __init__(self, replies: Sequence[Reply], build: Callable[[], BargeInPolicy]) -> None:
@@ -203,11 +204,11 @@ class DuckingBot:
         self._is_asked = False
 
     def play(self, pcm: bytes) -> bytes:
-        """The next piece, at its volume; silent behind a cut."""
+        """Return the next piece at its volume; silence after a cut."""
         return bytes(len(pcm)) if self._reply and self._policy is None else self._gain.apply(pcm)
 
     def hear(self, now_ms: int, events: Sequence[Event]) -> None:
-        """Tell the policy what was reported by now, and do as it says."""
+        """Pass the events up to now to the policy and apply its decisions."""
         for event in events:
             self._advance(event.at_ms)
             self._voices += event.tell == "on_voice_started"
@@ -215,7 +216,7 @@ class DuckingBot:
         self._advance(now_ms + 1)
 
     def _advance(self, at_ms: int) -> None:
-        """Whatever is due before, and the replies that begin and end by then."""
+        """Run deadlines that are due before, and begin and end replies by then."""
         while (reply := self._reply or self._next(at_ms)) is not None:
             ended_ms = _heard_until_ms(reply)
             asked_ms = None if reply.asked is None or self._is_asked else _ms(reply.asked)
@@ -265,9 +266,11 @@ class DuckingBot:
 
 
 def heard_with(barge_in: BargeInTuning | None = None) -> str:
-    """Which settings and lines a call is heard with, in 8 hexadecimal digits; None: those that ship.
+    """Return a digest, in 8 hexadecimal digits, of the settings and lines of a call; None uses those that
+    ship.
 
-    What was measured with others says nothing about these: where a policy ducks and cuts is in what is heard.
+    Measurements with other settings are not valid for these, because the policy's ducks and cuts are part of
+    what the engines get.
     """
     ears = (CommandSettings(), VadSettings(), EngineSttSettings(), SelfVoiceSettings())
     settings = (barge_in or BargeInTuning(), *ears)
@@ -276,13 +279,13 @@ def heard_with(barge_in: BargeInTuning | None = None) -> str:
 
 
 def save(path: Path, trials: Sequence[Trial]) -> None:
-    """What was measured, as JSON, one trial a line: measuring takes minutes."""
+    """Write the trials as JSON, one per line, because measuring takes minutes."""
     lines = ",\n".join(json.dumps(asdict(trial) | {"sound": trial.sound.value}) for trial in trials)
     path.write_text(f"[\n{lines}\n]\n")
 
 
 def load(path: Path) -> list[Trial]:
-    """What ``save`` wrote."""
+    """Read a file of ``save``."""
     return [
         Trial(**row | {"sound": Sound(row["sound"]), "events": tuple(_event(**e) for e in row["events"])})
         for row in json.loads(path.read_text())
@@ -294,15 +297,15 @@ def _event(at_ms: int, tell: str, facts: dict[str, Any]) -> Event:
 
 
 class Unspotted(BargeIn):
-    """Without the command spotter."""
+    """Barge-in without the command spotter."""
 
     def on_spotting(self) -> None:
-        """Nobody listens."""
+        """Ignore it: there is no spotter."""
 
     def on_spotted(
         self, at_ms: int, text: str, *, voice: int | None = None, floor_log_odds: float | None = None
     ) -> None:
-        """Nobody spots any."""
+        """Ignore it: there is no spotter."""
 
 
 POLICIES: dict[str, Callable[[], BargeInPolicy]] = {
@@ -313,18 +316,20 @@ POLICIES: dict[str, Callable[[], BargeInPolicy]] = {
     "barge-in": Unspotted,
     "barge-in-stop-words": BargeIn,
 }
-# Those that lower the bot's voice.
+# Policies that lower the bot's voice.
 DUCKING = ("barge-in", "barge-in-stop-words")
 
 
 def cut_at_ms(policy: BargeInPolicy, trial: Trial) -> int | None:
-    """When the policy cuts the reply, from its first sound; None when it does not."""
+    """Return the time at which the policy cuts the reply, from its first sound; None when it does not."""
     return cut_in(policy, trial)[0]
 
 
 def cut_in(policy: BargeInPolicy, trial: Trial) -> tuple[int | None, int | None]:
-    """Return when the policy cuts the reply and when it first lowers the bot behind the sound's beginning,
-    both from the reply's first sound; None for what it does not do.
+    """Return the times at which the policy cuts the reply and at which it first lowers the bot.
+
+    Both are counted from the reply's first sound. Only ducking after the beginning of the sound counts. None
+    means that it did not happen.
     """
     policy.on_bot_started(0, REPLY_ID)
     policy.on_saying(REPLY_ID, trial.says)
@@ -347,9 +352,10 @@ def _arguments(event: Event) -> dict[str, Any]:
 
 
 def judge(name: str, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Figures of a policy, as ``overlaps.BargeInRow.figures`` has them; a cut before the sound is the bot's.
+    """Return a policy's figures, as ``overlaps.BargeInRow.figures``; a cut before the sound is caused by the
+    bot.
 
-    A reply that the bot cut itself says nothing about the sound behind it.
+    A reply that the bot cut itself gives no information on the sound after it.
     """
     cuts = [(trial, cut_at_ms(POLICIES[name](), trial)) for trial in trials]
     own = [
@@ -387,7 +393,7 @@ def judge(name: str, trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def wilson(outcomes: Sequence[bool]) -> tuple[float, float] | None:
-    """The 95 % interval of a share (Wilson 1927, without correction); None of nothing."""
+    """Return the 95 % interval of a share (Wilson 1927, without correction); None without outcomes."""
     if not outcomes:
         return None
     count, share, z = len(outcomes), float(np.mean(outcomes)), 1.96

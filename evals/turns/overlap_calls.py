@@ -1,11 +1,11 @@
-"""Calls with sounds over the bot's voice: what is played, what is said, and what a microphone hears of both.
+"""Calls with sounds over the bot's voice: the played signal, the caller's speech, and the microphone signal.
 
-A call begins with a greeting, behind which echo control knows the room, and a turn of the caller, behind
-which the recogniser knows the voice. Then replies follow, each with one sound over it: the caller interrupts
-with a sentence, a short command, a stop word, a correction or a question of a few words, answers what the
-reply asked first, hums along, coughs, or is silent; or somebody else in the room talks. The bot's voice comes
-back as an echo (``evals.echo.rooms``), as loud as it is played at that moment: a bot that speaks lower while
-somebody else does is heard lower (``Room``). Everything is drawn from the seed and the place of the call.
+A call begins with a greeting, during which echo control learns the room, and a turn of the caller, from which
+the recogniser learns the voice. Then replies follow, each with one sound over it. The caller interrupts with
+a sentence, a short command, a stop word, a correction or a question of a few words. Or the caller answers a
+question at the start of the reply, hums along, coughs, or is silent. Or another person in the room talks. The
+bot's voice comes back as an echo (``evals.echo.rooms``), as loud as it is played at that moment: a ducked bot
+has a quieter echo (``Room``). Everything is drawn from the seed and the place of the call.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from evals.echo.speech import BOT, BOT_LINES
 from evals.turns import audio, sounds
 from evals.turns.texts import PROMPTS, Kind, sentences
 
-# The bot speaks in slt; everybody else may call, or talk in the background.
+# The bot speaks in slt; any other voice may call, or talk in the background.
 CALLERS: tuple[tuple[str, str], ...] = (
     ("flite", "rms"),
     ("flite", "awb"),
@@ -108,7 +108,7 @@ TUNING_ANSWER_TEXTS = (
     "five hundred",
     "the last one",
 )
-# Words that stop, and those of a listener, are a closed class: the same in tuning, in other calls.
+# Stop words and backchannels are a closed class: the same in tuning and in other calls.
 STOP_TEXTS = (
     "stop",
     "wait",
@@ -141,15 +141,15 @@ TUNING_ACKNOWLEDGEMENT_TEXTS = (
     "okay thank you",
     "all right good",
 )
-# What the bot says, and what it asks before it goes on without waiting.
+# Lines of the bot, and questions that it asks before it goes on without waiting.
 TOLD = tuple(line for line in BOT_LINES if not line.endswith("?"))
 ASKED = PROMPTS[Kind.ANSWER]
 GREETING_MS, GAP_MS, REPLY_MS = 3_000, 1_300, 6_000
 # From one line of the bot to the next.
 BETWEEN_MS = 200
-# Where in its reply a sound begins.
+# Range of the beginning of a sound in its reply.
 ONSET_MS = (800, 2_400)
-# An answer begins so long behind the question.
+# Range of the time from the question to an answer.
 ANSWER_MS = (200, 1_500)
 ECHO_DBFS, NEAR_OVER_ECHO_DB, NEAR_SPREAD_DB = -36.0, 12.0, 2.0
 COUGH_DB, SIDE_TALK_DB, LEVEL_SPREAD_DB = 6.0, -18.0, 5.0
@@ -158,7 +158,7 @@ DELAYS_MS = (40, 250)
 
 
 class Sound(Enum):
-    """What is heard over the bot."""
+    """Kinds of sounds over the bot."""
 
     SENTENCE = "sentence"
     COMMAND = "command"
@@ -175,7 +175,7 @@ class Sound(Enum):
 
     @property
     def is_meant(self) -> bool:
-        """Whether the caller wants the floor."""
+        """True when the caller wants the floor."""
         return self in (
             *(Sound.SENTENCE, Sound.COMMAND, Sound.STOP),
             *(Sound.CORRECTION, Sound.QUESTION, Sound.ANSWER),
@@ -183,14 +183,14 @@ class Sound(Enum):
 
     @property
     def is_backchannel(self) -> bool:
-        """Whether it is what a listener says in a word or two, or hums.
+        """True for a backchannel of a word or two, or a hum.
 
-        An acknowledgement of several words is told by itself: by its length it may be an interruption.
+        An acknowledgement of several words is reported separately: by its length it may be an interruption.
         """
         return self in (Sound.BACKCHANNEL, Sound.HUM)
 
 
-# What a call has over its replies, in an order of its own. Of what is meant, 7 of 9 are short.
+# Sounds of a call, one over each reply, in an order of its own. Of those that are meant, 7 of 9 are short.
 OF_A_CALL = (
     *(Sound.SENTENCE, Sound.SENTENCE, Sound.COMMAND, Sound.COMMAND, Sound.STOP, Sound.STOP),
     *(Sound.CORRECTION, Sound.QUESTION, Sound.ANSWER),
@@ -202,16 +202,16 @@ OF_A_CALL = (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reply and what was heard over it. Positions are samples of the call.
+    """A reply and the sound over it. Positions are samples of the call.
 
     Attributes:
-        sound: what it was.
-        text: its words; empty without.
+        sound: kind of the sound.
+        text: its words. Empty without any.
         began: first sample of the reply.
         onset: first audible sample of the sound.
-        ended: where the reply ends.
-        says: its words.
-        asked: where the question ends with which it begins; None when it begins with none.
+        ended: end of the reply.
+        says: words of the reply.
+        asked: end of the question with which it begins. None when it begins with none.
     """
 
     sound: Sound
@@ -225,12 +225,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What there is to be heard of a call.
+    """Signals of a call.
 
     Attributes:
-        bot: what is played, at full volume: float32, (samples,), 16 kHz.
+        bot: played signal at full volume: float32, (samples,), 16 kHz.
         near: the caller, others and the room: float32, (samples,).
-        path: from what is played to the microphone; holds what still rings.
+        path: from the played signal to the microphone; it holds the reverberation.
     """
 
     bot: np.ndarray
@@ -238,13 +238,15 @@ class Room:
     path: EchoPath
 
     def hear(self, at: int, played: np.ndarray) -> np.ndarray:
-        """What the microphone hears from sample ``at`` on, while this is played: float32, as long."""
+        """Return the microphone signal from sample ``at`` on, while ``played`` is played:
+        float32, as long.
+        """
         heard = self.path.hear(played) + self.near[at : at + len(played)]
         return np.clip(heard, -1, 1).astype(np.float32)
 
 
 class CallScript:
-    """What is played and what is said in one call, sample by sample."""
+    """Builder of the signals of one call, sample by sample."""
 
     def __init__(
         self,
@@ -272,13 +274,13 @@ class CallScript:
             seed=int(rng.integers(1 << 30)), delay_ms=float(rng.uniform(*DELAYS_MS)), direct_db=3.0
         )
         self.replies: list[Reply] = []
-        # The greeting, behind which echo control knows the room, and a turn, behind which the recogniser
-        # knows the caller.
+        # During the greeting echo control learns the room, and from the turn after it the recogniser learns
+        # the caller.
         self._at = self._say_bot(0, GREETING_MS)[0] + _samples(GAP_MS)
         self._at += self._say(self._at, self._speak(voice, self._pick(self._corpus)), 0.0) + _samples(GAP_MS)
 
     def add(self, sound: Sound) -> None:
-        """A reply with this over it."""
+        """Add a reply with this sound over it."""
         began, asked, question = self._at, None, ""
         if sound is Sound.ANSWER:
             asked, question = self._say_bot(began, 1, ASKED)
@@ -296,7 +298,7 @@ class CallScript:
         self._at += _samples(GAP_MS)
 
     def room(self) -> "Room":
-        """All of it, from the first sample on."""
+        """Return the whole call, from the first sample on."""
         bot, near = np.zeros(self._at, np.float32), np.zeros(self._at, np.float32)
         for track, parts in ((bot, self._bot), (near, self._near)):
             for at, part in parts:
@@ -305,7 +307,7 @@ class CallScript:
         return Room(bot, near, EchoPath(self._phone, bot, ECHO_DBFS))
 
     def _make(self, sound: Sound) -> tuple[str, np.ndarray | None, float]:
-        """Words, sound (none of an echo) and its level over the caller's own."""
+        """Return words, sound (None for an echo) and its level over the caller's own."""
         rng = self._rng
         spread_db = float(rng.normal(0, NEAR_SPREAD_DB))
         if sound is Sound.ECHO:
@@ -332,7 +334,7 @@ class CallScript:
         return len(samples)
 
     def _say_bot(self, at: int, length_ms: int, lines: Sequence[str] = TOLD) -> tuple[int, str]:
-        """The bot speaks for about so long: (where it ends, its words)."""
+        """Add speech of the bot of about this length; return (its end, its words)."""
         end, said = at, []
         while end < at + _samples(length_ms):
             line = self._pick(lines)

@@ -1,10 +1,12 @@
-"""The ears of a call over the bot's voice: echo control, voice activity, recogniser, command spotter, and the
-looks for the bot's own voice, as they ship. In: what is played in a call and what the microphone hears of
-it. Out: what they report, as events on the clock of the audio; and, to whom it answers with its volume, to
-the bot (``Bot``): who ducks is heard less by the microphone, and the caller better.
+"""Recognition chain of a call over the bot's voice, with the engines that ship.
 
-An engine's results come as late as it computes (its processor time), one after the other; the two
-recognisers run side by side.
+The chain consists of echo control, voice activity detection, recogniser, command spotter, and the check for
+the bot's own voice. Inputs: the played signal of a call and the microphone signal. Output: the reports of the
+engines, as events on the clock of the audio. A ``Bot`` gets the reports and answers with its volume: a ducked
+bot has less echo in the microphone, and the caller is recognised better.
+
+An engine's results are delayed by its computing time (its processor time), one after the other; the two
+recognisers run in parallel.
 """
 
 import time
@@ -42,7 +44,7 @@ Result = TypeVar("Result")
 PIECE_MS = 20
 PIECE_SAMPLES = PIECE_MS * RATE_HZ // 1000
 LOUDER_DB = 0.5
-# Behind the bot for so long nothing of it is heard any more.
+# The echo of the bot is over after this time.
 SILENT_MS = 200
 # The session's clock does not begin at zero.
 BEGAN_US = 40_000_000
@@ -50,7 +52,9 @@ BEGAN_US = 40_000_000
 
 @dataclass(frozen=True, slots=True)
 class Ears(audio.Listeners):
-    """The same, command spotter, echo canceller, and what looks at the beginnings of voices, if any."""
+    """``audio.Listeners`` with command spotter, echo canceller and an optional judge of the beginnings of
+    voices.
+    """
 
     commands: SpeechToText
     canceller: EchoCanceller
@@ -58,16 +62,17 @@ class Ears(audio.Listeners):
 
 
 def ears() -> Ears:
-    """Loads all four; raises as ``audio.listeners``."""
+    """Load all four; raise as ``audio.listeners``."""
     chosen = audio.listeners()
     return Ears(chosen.vad, chosen.stt, COMMANDS.create("pocketsphinx"), WebRtcEcho())
 
 
 def default_ears() -> Ears:
-    """Load the engines of ``configs/embedded.yaml``: Moonshine tiny understands, and its encoder looks.
+    """Load the engines of ``configs/embedded.yaml``: Moonshine tiny as recogniser, its encoder for the looks.
 
     Raises:
-        ConfigError, EngineError: as ``audio.listeners``; Moonshine's files are missing.
+        ConfigError: as ``audio.listeners``.
+        EngineError: as ``audio.listeners``, or Moonshine's files are missing.
     """
     stt = MoonshineTinyStt()
     looks = LookJudge(stt.network)
@@ -76,12 +81,12 @@ def default_ears() -> Ears:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What somebody reported, in ms from the first sound of the reply.
+    """A report, in ms from the first sound of the reply.
 
     Attributes:
-        at_ms: when a policy is told.
+        at_ms: time at which a policy gets it.
         tell: method of a policy.
-        facts: its arguments but for the time, by name.
+        facts: its arguments without the time, by name.
     """
 
     at_ms: int
@@ -90,24 +95,24 @@ class Event:
 
 
 class Bot(Protocol):
-    """How loud the bot is, piece by piece, because of what is reported."""
+    """Bot whose volume, piece by piece, follows the reports."""
 
     def play(self, pcm: bytes) -> bytes:
-        """The next piece of what it has to say, 16-bit, as it leaves: lower, or silent."""
+        """Return the next piece of its speech as it is played, 16-bit: lowered, or silent."""
         ...
 
     def hear(self, now_ms: int, events: Sequence[Event]) -> None:
-        """What was reported by now and not before, in order."""
+        """Take the reports since the last call, in order."""
         ...
 
 
 async def listen(room: Room, chosen: Ears, bot: Bot | None = None) -> list[Event]:
-    """What voice activity, recogniser, spotter and the check for the bot's voice report, in order.
+    """Return the reports of voice activity, recogniser, spotter and the check for the bot's voice, in order.
 
     Args:
-        room: a new one: its echo path keeps what rings.
+        room: a new one, because its echo path holds the reverberation.
         chosen: engines.
-        bot: answers with its volume; None speaks on at full volume whatever happens.
+        bot: answers with its volume. None speaks on at full volume.
     """
     control = EchoControl(canceller=chosen.canceller)
     chain = _Chain(chosen)
@@ -140,7 +145,9 @@ async def listen(room: Room, chosen: Ears, bot: Bot | None = None) -> list[Event
 
 
 class _Chain:
-    """Behind echo control: one call's voice activity, words, commands and looks for the bot's own voice."""
+    """Chain after echo control: one call's voice activity, words, commands and looks for the
+    bot's own voice.
+    """
 
     def __init__(self, chosen: Ears) -> None:
         self.events: list[Event] = []
@@ -161,9 +168,9 @@ class _Chain:
         self._analyzer.set_sample_rate(RATE_HZ)
         self._now_ms = 0
         self._before = bytearray()
-        # What the spotter is to hear: of a voice, and of the time before it while nobody speaks.
+        # Signal for the spotter: of a voice, and of the time before it during silence.
         self._cancelled = bytearray()
-        # The next look at the present voice, and when it began in ``_cancelled``.
+        # Index of the next look at the present voice, and the position of its beginning in ``_cancelled``.
         self._judge, self._look = chosen.looks, len(LOOKS_MS)
         self._onset_bytes = 0
         self._speaks = False
@@ -172,11 +179,13 @@ class _Chain:
         self._partial_ms = 0
         self._usual = UsualLevel()
         self._level_db: float | None = None
-        # When the bot was last heard, and when the present voice began.
+        # Time of the bot's last sound, and of the beginning of the present voice.
         self._bot_ms = self._began_ms = 0
 
     async def hear(self, piece: bytes, cancelled: bytes, *, over_bot: bool) -> None:
-        """20 ms of what is not echo, and as the canceller alone made it, and whether the bot was on."""
+        """Take 20 ms of the signal after echo control, the canceller's own output, and whether the bot was
+        audible.
+        """
         self._now_ms += PIECE_MS
         self._bot_ms = self._now_ms if over_bot else self._bot_ms
         self._cancelled += cancelled
@@ -245,7 +254,7 @@ class _Chain:
             self.events.append(Event(at_ms, "on_final", {"text": final.text, "confidences": confidences}))
 
     def _look_at_voice(self) -> None:
-        """The last look that is due, answered between two pieces of the recogniser's work."""
+        """Run the last look that is due, between two pieces of the recogniser's work."""
         voiced = len(self._cancelled) - self._onset_bytes
         due = self._look
         while due < len(LOOKS_MS) and voiced >= _bytes(LOOKS_MS[due]):
@@ -263,7 +272,7 @@ class _Chain:
         self.events.append(Event(at_ms, "on_look", facts))
 
     def _tell_level(self) -> None:
-        """Whenever the voice has become louder by more than this."""
+        """Report the level whenever the voice has become louder by more than ``LOUDER_DB``."""
         level_db = self._analyzer.voice_level_db
         if level_db is None or (self._level_db is not None and level_db < self._level_db + LOUDER_DB):
             return
@@ -281,14 +290,14 @@ class _Chain:
 
 
 class _Engine:
-    """A stream whose results come as late as it computes."""
+    """Stream whose results are delayed by its computing time."""
 
     def __init__(self, stream: SpeechStream) -> None:
         self.stream = stream
         self._busy_until_ms = 0.0
 
     def run(self, now_ms: int, work: Callable[[SpeechStream], Result]) -> tuple[Result, int]:
-        """The result and when it is there."""
+        """Return the result and the time at which it is available."""
         began_s = time.thread_time()
         result = work(self.stream)
         took_ms = (time.thread_time() - began_s) * 1000
@@ -297,7 +306,7 @@ class _Engine:
 
 
 def _spot(stream: SpeechStream, pcm: bytes) -> Transcript:
-    """A voice in one piece, as ``processors.turns.stop_words`` gives it to the spotter."""
+    """Recognise a voice in one piece, as ``processors.turns.stop_words`` passes it to the spotter."""
     stream.start()
     stream.feed(pcm)
     return stream.finish()

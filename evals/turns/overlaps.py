@@ -1,13 +1,13 @@
-"""Sounds while the bot speaks, scripted, against a barge-in policy through its event interface.
+"""Scripted sounds while the bot speaks, against a barge-in policy through its event interface.
 
-Callers interrupt (a sentence, or a word that says stop), hum along, cough, talk to somebody else; and the
-bot's own voice leaks back at the beginning of its replies. Voice activity reports a voice late
-(``simulator.Hearing``), a recogniser gives words later still and mistakes some, the check for the bot's own
+Callers interrupt (with a sentence or a stop word), hum along, cough, or talk to another person; and the bot's
+own voice leaks back at the beginning of its replies. Voice activity detection reports a voice late
+(``simulator.Hearing``). A recogniser gives words later still and mistakes some. The check for the bot's own
 voice is right with a stated share. Lengths follow benchmarks: backchannels 0.25 to 0.7 s, interruptions 1.5
-to 4 s; the shares of sounds are even, since no trustworthy rate is published.
+to 4 s. The kinds of sounds are equally frequent, since no trustworthy rate is published.
 
 Rows: ``barge-in`` is ``turn_taking.barge_in`` with its defaults; ``voice-N`` yields to any N ms of voice,
-which is what voice activity alone can do; the bot of ``always-talk`` never yields.
+which is the most that voice activity alone can do; the bot of ``always-talk`` never yields.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,15 +27,15 @@ from turn_taking.barge_in_table import Cut, Decision
 REPLY_MS = 12_000
 BACKCHANNELS = ("mhm", "yeah", "uh huh", "okay", "right", "i see")
 STOPS = ("stop", "wait", "hold on", "stop please")
-# What a recogniser writes for a hum or a cough.
+# Words that a recogniser writes for a hum or a cough.
 JUNK = ("the", "and", "him", "hum", "a", "oh")
 WORD_MS = 300
-# What a policy answers: a decision of ``BargeIn``, or True for a cut.
+# Answer of a policy: a decision of ``BargeIn``, or True for a cut.
 Decided = Decision | bool | None
 
 
 class Sound(Enum):
-    """What is heard over the bot."""
+    """Kinds of sounds over the bot."""
 
     INTERRUPTION = "interruption"
     STOP = "stop"
@@ -46,23 +46,23 @@ class Sound(Enum):
 
     @property
     def is_meant(self) -> bool:
-        """Whether the caller wants the floor."""
+        """True when the caller wants the floor."""
         return self in (Sound.INTERRUPTION, Sound.STOP)
 
 
 @dataclass(frozen=True, slots=True)
 class OverlapSpec:
-    """What is generated.
+    """Parameters of the generated sounds.
 
     Attributes:
-        of_each: sounds of each kind.
-        partial_ms: from the end of a word to the partial that has it; None: no partials.
+        of_each: number of sounds of each kind.
+        partial_ms: from the end of a word to the partial that has it. None gives no partials.
         final_ms: from the end of the voice to its last words, shortest and longest.
         word_wrong: share of words that the recogniser mistakes.
-        backchannel_heard: share of backchannels that it writes as they are; a third of the rest is junk.
-        own_voice_ms: voice after which the check for the bot's own voice has an opinion, and how often it
-            looks again.
-        own_voice_right: share of its looks at which it is right; each is drawn anew.
+        backchannel_heard: share of backchannels that it writes correctly. A third of the rest is junk.
+        own_voice_ms: length of voice before the first look of the check for the bot's own voice, and interval
+            of the looks.
+        own_voice_right: share of its looks at which it is right. Each is drawn anew.
     """
 
     of_each: int = 300
@@ -76,16 +76,16 @@ class OverlapSpec:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """One sound over one reply. Times are from the first sound of the reply.
+    """A sound over a reply. Times are from the first sound of the reply.
 
     Attributes:
-        sound: what it is.
-        onset_ms: when it begins.
+        sound: kind of the sound.
+        onset_ms: its beginning.
         length_ms: of its voice.
         words: as the recogniser writes them, each with its confidence.
-        level_db: beside the caller's usual voice, None when nobody measures it.
+        level_db: relative to the caller's usual voice. None when it is not measured.
         final_ms: from the end of the voice to the last words.
-        own: what each look of the check says, whether it is the bot's own voice.
+        own: result of each look of the check. True for the bot's own voice.
     """
 
     sound: Sound
@@ -98,7 +98,7 @@ class Overlap:
 
 
 def generate(spec: OverlapSpec, seed: int) -> list[Overlap]:
-    """``of_each`` of each kind, kind by kind; the same for the same seed."""
+    """Return ``of_each`` sounds of each kind, kind by kind; the same for the same seed."""
     rng = np.random.default_rng(seed)
     corpus = sentences(held_out=True)
     return [_overlap(sound, spec, corpus, rng) for sound in Sound for _ in range(spec.of_each)]
@@ -157,7 +157,7 @@ def _words(
 
 
 class BargeInPolicy(Protocol):
-    """What a row has to do; see ``turn_taking.barge_in.BargeIn``."""
+    """Interface of a policy; see ``turn_taking.barge_in.BargeIn``."""
 
     def on_bot_started(self, at_ms: int, reply_id: str) -> Decided: ...
     def on_maybe_voice(self, at_ms: int) -> Decided: ...
@@ -180,65 +180,65 @@ class BargeInPolicy(Protocol):
 
 
 class VoiceTimer:
-    """Yields to so much voice, whatever it is; None never yields."""
+    """Policy that yields after the given length of any voice; None never yields."""
 
     def __init__(self, confirm_ms: int | None) -> None:
         self._confirm_ms = confirm_ms
         self._due_ms: int | None = None
 
     def on_bot_started(self, at_ms: int, reply_id: str) -> None:
-        """Nothing follows from it."""
+        """Do nothing: the timer starts with a voice."""
 
     def on_maybe_voice(self, at_ms: int) -> None:
-        """Not a voice yet."""
+        """Do nothing: the voice is not confirmed."""
 
     def on_voice_started(self, at_ms: int, *, voiced_ms: int = 0) -> None:
-        """The time runs from the beginning of the voice, and is up at once when it has passed."""
+        """Start the timer, counted from the beginning of the voice; it may be due at once."""
         if self._confirm_ms is not None:
             self._due_ms = max(at_ms, at_ms - voiced_ms + self._confirm_ms)
 
     def on_maybe_quiet(self, at_ms: int) -> None:
-        """Not silent yet."""
+        """Do nothing: the voice has not ended."""
 
     def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
-        """It did not last."""
+        """Stop the timer: the voice was too short."""
         self._due_ms = None
 
     def on_level(self, at_ms: int, level_db: float) -> Decided:
-        """Loud or not."""
+        """Do nothing: the level does not count."""
 
     def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
-        """Whatever it says."""
+        """Do nothing: words do not count."""
 
     def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
-        """Whatever it said."""
+        """Do nothing: words do not count."""
 
     def on_self_voice(self, at_ms: int, *, own: bool) -> None:
-        """Whoever it is."""
+        """Do nothing: the source of the voice does not count."""
 
     def on_look(self, at_ms: int, look: int, log_odds: float, *, voice: int) -> None:
-        """However it sounds."""
+        """Do nothing: early looks do not count."""
 
     def on_spotting(self) -> None:
-        """Whoever listens."""
+        """Do nothing: commands do not count."""
 
     def on_spotted(
         self, at_ms: int, text: str, *, voice: int | None = None, floor_log_odds: float | None = None
     ) -> None:
-        """Whatever was spotted."""
+        """Do nothing: commands do not count."""
 
     def on_saying(self, reply_id: str, text: str) -> None:
-        """Whatever the bot says."""
+        """Do nothing: the bot's words do not count."""
 
     def on_question(self, at_ms: int) -> None:
-        """Whatever it asks."""
+        """Do nothing: the bot's questions do not count."""
 
     def next_deadline_ms(self) -> int | None:
-        """When the voice has lasted."""
+        """Return the time at which the voice has lasted long enough."""
         return self._due_ms
 
     def on_deadline(self, at_ms: int) -> bool:
-        """The bot is cut."""
+        """Cut the reply."""
         self._due_ms = None
         return True
 
@@ -246,7 +246,7 @@ class VoiceTimer:
 def cut_after_ms(
     policy: BargeInPolicy, overlap: Overlap, spec: OverlapSpec, *, hearing: Hearing | None = None
 ) -> int | None:
-    """Voice before the policy cut the reply; None when it did not, or said it on afterwards never counts."""
+    """Return the length of voice before the policy cut the reply; None when it did not."""
     chosen = hearing or Hearing()
     policy.on_bot_started(0, "reply")
     for at_ms, tell in sorted(_events(policy, overlap, spec, chosen), key=lambda row: row[0]):
@@ -302,7 +302,7 @@ def _say(tell: Callable[..., Decided], at_ms: int, *, said: Sequence[tuple[str, 
 
 
 def cut_before(policy: BargeInPolicy, until_ms: int) -> int | None:
-    """When the policy cuts before ``until_ms`` of its own accord."""
+    """Return the time before ``until_ms`` at which a deadline of the policy cuts; None when none does."""
     while (due_ms := policy.next_deadline_ms()) is not None and due_ms < until_ms:
         if is_cut(policy.on_deadline(due_ms)):
             return due_ms
@@ -310,19 +310,19 @@ def cut_before(policy: BargeInPolicy, until_ms: int) -> int | None:
 
 
 def is_cut(decision: Decided) -> bool:
-    """Whether the bot stops."""
+    """Return whether the bot stops."""
     return decision is True or isinstance(decision, Cut)
 
 
 @dataclass(frozen=True, slots=True)
 class BargeInRow:
-    """How a policy did.
+    """Results of a policy.
 
     Attributes:
         name: see the module.
         stops_ms: voice before the cut, of interruptions and stop words that were yielded to.
         yields: share of each kind of sound that was yielded to.
-        self_interruptions: replies that the bot cut because of its own echo.
+        self_interruptions: number of replies that the bot cut because of its own echo.
     """
 
     name: str
@@ -332,11 +332,11 @@ class BargeInRow:
 
     @property
     def recall(self) -> float:
-        """Of interruptions and stop words."""
+        """Mean share of yields over interruptions and stop words."""
         return float(np.mean([self.yields[sound.value] for sound in Sound if sound.is_meant]))
 
     def figures(self) -> dict[str, Any]:
-        """For the JSON."""
+        """Return the figures of the JSON."""
         stops = list(self.stops_ms)
         return {
             "barge_in_recall": round(self.recall, 4),
@@ -360,7 +360,7 @@ POLICIES: dict[str, Callable[[], BargeInPolicy]] = {
 
 
 def judge(name: str, overlaps: Sequence[Overlap], spec: OverlapSpec) -> BargeInRow:
-    """One fresh policy for each sound."""
+    """Judge the policy, with a fresh object for each sound."""
     cuts = [(overlap, cut_after_ms(POLICIES[name](), overlap, spec)) for overlap in overlaps]
     yields = {
         sound.value: float(np.mean([cut is not None for overlap, cut in cuts if overlap.sound is sound]))

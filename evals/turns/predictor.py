@@ -1,13 +1,13 @@
-"""``python -m evals.turns.predictor``: fits the weights of ``turn_taking.end_predictor``.
+"""``python -m evals.turns.predictor``: fit the weights of ``turn_taking.end_predictor``.
 
 Every pause of the committed tuning calls (``tuning.json``) gives a row for each look, with the signals that
-the product computes from what its engines made of it. The weights are those of a ridge regression (logistic)
-in which ends and holds count alike. The words are those of the script, as a recogniser with few errors
-writes them. Nothing has to be measured, so it takes seconds.
+the product computes from its engines' output. The weights are those of a logistic regression with ridge
+penalty in which ends and holds count alike. The words are those of the script, as a recogniser with few
+errors writes them. No engine runs, so a fit takes seconds.
 
-What is printed is the area under the ROC curve: on half of the callers by weights fitted on the other half,
-and, with ``--keep``, on the recorded people of the tuning side, whose words are in other languages. Weights
-that are worth no more than smart-turn's score alone are not written.
+It prints the area under the ROC curve on half of the callers, by weights fitted on the other half. With
+``--keep`` it adds the recorded people of the tuning side, who speak other languages. Weights that are no
+better than smart-turn's score alone are not written.
 """
 
 import argparse
@@ -39,21 +39,22 @@ from turn_taking.end_predictor import (
 from turn_taking.evidence_voice import CallerVoice
 from turn_taking.evidence_words import asked_for
 
-# A signal that was seen ten times is hardly believed.
+# Strong enough that a signal seen ten times gets hardly any weight.
 RIDGE = 3.0
-# How drawn out a voice ends tells the synthetic callers apart, whose ends were drawn out by rule (area 0.75),
-# and not the recorded people of the tuning side (0.53); with it their pauses are separated worse.
+# The drawn-out end of a voice separates the pauses of the synthetic callers, whose ends were drawn out by
+# rule (area 0.75). It does not separate those of the recorded people of the tuning side (0.53). With it, the
+# pauses of those people are separated worse.
 LEFT_OUT = ("tempo",)
 STEPS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Describe one look at one pause.
+    """A look at a pause.
 
     Attributes:
-        signs: what was known.
-        end: whether it was the end of the turn.
+        signs: evidence at the look.
+        end: true when it was the end of the turn.
         look: index of the look.
     """
 
@@ -90,7 +91,7 @@ def fit(seen: Sequence[Row], *, without: Sequence[str] = LEFT_OUT, ridge: float 
     """Fit the weights.
 
     Args:
-        seen: of tuning callers.
+        seen: rows of tuning callers.
         without: prefixes of signals that are left out.
         ridge: see ``RIDGE``.
 
@@ -102,10 +103,10 @@ def fit(seen: Sequence[Row], *, without: Sequence[str] = LEFT_OUT, ridge: float 
     names = sorted({name for each in signals for name in each if not name.startswith(tuple(without) or "-")})
     table = np.array([[each.get(name, 0.0) for name in names] for each in signals])
     ends = np.array([row.end for row in seen], dtype=float)
-    # Ends and holds count alike: what is fitted is a likelihood ratio, not how often a pause is an end.
+    # Ends and holds count alike: the fit gives a likelihood ratio, without the share of pauses that are ends.
     weight = np.where(ends == 1.0, 1 / max(1.0, ends.sum()), 1 / max(1.0, (1 - ends).sum()))
     weight *= len(seen) / 2 / len(heard.LOOKS_MS)
-    # What stands for the constant is free.
+    # The constant terms are not penalised.
     penalty = np.array([1e-6 if name.endswith("_known") else ridge for name in names])
     found = np.zeros(table.shape[1])
     for _ in range(STEPS):
@@ -154,11 +155,11 @@ def areas(predictor: EndPredictor, seen: Sequence[Row]) -> dict[str, Any]:
 
 
 def check(predictor: EndPredictor, left_out: Mapping[str, Mapping[str, Any]]) -> None:
-    """Find out whether weights may take the place of those that ship.
+    """Check that weights may replace those that ship.
 
     Args:
         predictor: fitted on everything.
-        left_out: what ``areas`` gave of callers by weights that were fitted without them.
+        left_out: results of ``areas`` on callers, by weights that were fitted without them.
 
     Raises:
         AgentError: they may not.
@@ -176,7 +177,7 @@ def check(predictor: EndPredictor, left_out: Mapping[str, Mapping[str, Any]]) ->
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.predictor")
     root.add_argument("--keep", type=Path, help="folder of measured tuning callers, to judge the weights on")
     root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
@@ -189,8 +190,8 @@ def _run(arguments: argparse.Namespace) -> int:
     """Fit, print, check and write.
 
     Raises:
-        AgentError: recordings were not fetched, weights are missing, a set has no pauses, or what was fitted
-            is worth nothing.
+        AgentError: recordings were not fetched, weights are missing, a set has no pauses, or the fit is worth
+            nothing.
     """
     calls = heard.measure(Split.TUNING, heard.SCRIPTED, processes=1, kept=None)
     seen = list(rows(calls))

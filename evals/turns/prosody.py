@@ -1,24 +1,25 @@
-"""How people mark that they go on, or that they are done, put into a synthetic voice.
+"""Marks by which people show that they continue or have finished, applied to a synthetic voice.
 
 A synthesiser ends everything alike: a fragment sounds as finished as a sentence, and a word that is cut out
-of a fluent sentence has no sign of the pause behind it. People mark pauses, though each mark only often:
+of a fluent sentence has no sign of the pause after it. People mark pauses, though each mark is used only
+often:
 
-* **Length.** The last word before a silent pause inside a turn is drawn out: in Switchboard "and" lasts 305
+* **Length.** The last word before a silent pause inside a turn is drawn out. In Switchboard "and" lasts 305
   ms before a silence and 400 ms before "uh" or "um", 180 ms elsewhere (Liberman, Language Log 15688). The
   last word of a turn is longer too, by 80 ms against the same word of the same speaker elsewhere ("Word
-  Lengthening as a Function of Utterance Position", arXiv 2606.23232, four corpora), so less than before a
-  hold (Gravano and Hirschberg 2011: reduced lengthening before a change of speaker). Both are against the
-  word elsewhere: what a voice lengthens by itself before a comma or a full stop (``Ending.lengthened``)
-  counts towards it. That every word before a hold is drawn out as "and" is, and a filler as the word before
-  it, is assumed.
+  Lengthening as a Function of Utterance Position", arXiv 2606.23232, four corpora). This is less than before
+  a hold (Gravano and Hirschberg 2011: reduced lengthening before a change of speaker). Both are relative to
+  the word elsewhere, so the voice's own lengthening before a comma or a full stop (``Ending.lengthened``)
+  counts towards them. It is assumed that every word before a hold is drawn out as "and" is, and a filler as
+  the word before it.
 * **Melody.** Columbia Games Corpus (Gravano 2009, table 6.1): before a change of speaker 47.2 % fall, 22.1 %
-  rise high, 14.1 % rise low, 13.2 % stay level; before a hold 24.7, 9.1, 11.5 and 29.9 %, and 22.4 % have no
-  boundary tone, which are the pauses inside a phrase here.
-* **Loudness.** The voice is softer before a change of speaker than before a hold (the same corpus; level is
-  a cue in perception too: Niebuhr, Görs and Graupe, SIGdial 2013). How much is assumed here.
+  rise high, 14.1 % rise low, 13.2 % stay level. Before a hold the shares are 24.7, 9.1, 11.5 and 29.9 %, and
+  22.4 % have no boundary tone; these are the pauses inside a phrase here.
+* **Loudness.** The voice is softer before a change of speaker than before a hold (the same corpus; level is a
+  cue in perception too: Niebuhr, Görs and Graupe, SIGdial 2013). The amount is assumed here.
 
 ``strength`` scales all marks at once: 1 is as above, 0 leaves the synthesiser's own. Each pause draws its own
-share of it. What a listening model makes of it has to be measured, in each voice (``renderings``).
+share of it. The effect on a model that listens has to be measured, in each voice (``renderings``).
 """
 
 import math
@@ -29,13 +30,13 @@ import numpy as np
 from evals.turns.psola import resynthesise
 from turn_taking.evidence_pitch import FINAL_MS
 
-# As many times as long before a silence, and before a filler, as elsewhere.
+# Factor of the length before a silence, and before a filler, relative to elsewhere.
 DRAWN_OUT, BEFORE_FILLER = 305 / 180, 400 / 180
-# Longer than elsewhere by so much at the end of a turn.
+# Lengthening at the end of a turn.
 TURN_FINAL_MS = 80
 # Standard deviation of the logarithm of the strength of each mark: some pauses are hardly marked.
 SPREAD = 0.5
-# How far a melody moves, in semitones: "high" and "low" of the labels are assumed to be these.
+# Movement of a melody in semitones; these values for the labels "high" and "low" are assumed.
 MOVES = {"fall": -5.0, "high rise": 5.0, "low rise": 2.5, "level": 0.0}
 AT_END = {"fall": 0.472, "high rise": 0.221, "low rise": 0.141, "level": 0.132}
 AT_HOLD = {"fall": 0.247, "high rise": 0.091, "low rise": 0.115, "level": 0.299}
@@ -45,14 +46,14 @@ LONGEST_STRETCH = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a piece ends.
+    """Properties of the end of a piece.
 
     Attributes:
-        end: it ends the turn.
-        inside: it stops inside a sentence: no melody marks it.
-        filler: its last word is a filler.
+        end: true when it ends the turn.
+        inside: true when it stops inside a sentence. No melody marks it then.
+        filler: true when its last word is a filler.
         last_word_ms: length of the last word, as the voice speaks it.
-        lengthened: how many times as long as elsewhere the voice speaks it by itself.
+        lengthened: factor by which the voice itself lengthens it.
     """
 
     end: bool
@@ -62,21 +63,21 @@ class Ending:
     lengthened: float = 1.0
 
     def drawn_out(self, strength: float) -> float:
-        """How many times as long the last word is to be, for one of this strength."""
+        """Return the factor by which the last word is to be lengthened at this strength."""
         if self.end:
             times = 1 + TURN_FINAL_MS * strength * self.lengthened / self.last_word_ms
         else:
             times = (BEFORE_FILLER if self.filler else DRAWN_OUT) ** strength
-        # What the voice does by itself is never taken back.
+        # The voice's own lengthening is never undone.
         return min(LONGEST_STRETCH, max(1.0, times / self.lengthened))
 
 
 def marked(
     sound: np.ndarray, rate_hz: int, ending: Ending, strength: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """``sound`` with the marks of its ending: float32, (samples,), a little longer perhaps.
+    """Return ``sound`` with the marks of its ending: float32, (samples,), possibly a little longer.
 
-    The same draws are taken whatever the strength, so that two strengths mark the same pauses.
+    The same random draws are taken at every strength, so that two strengths mark the same pauses.
     """
     melody = _pick(AT_END if ending.end else AT_HOLD, rng)
     own = strength * math.exp(rng.normal(0, SPREAD))

@@ -1,10 +1,11 @@
-"""Another length and another melody for a stretch of speech: TD-PSOLA.
+"""Change of length and melody of a stretch of speech, by TD-PSOLA.
 
 Moulines and Charpentier (Speech Communication 9, 1990): the voice is cut into grains of two periods around
-pitch marks; grains that are laid down more often make it longer, grains at other distances give another
-pitch. What is not voiced is laid down in grains of a fixed length at its own distances.
+pitch marks. Repeated grains make it longer; grains at other distances give another pitch. Unvoiced sound is
+laid down in grains of a fixed length at its own distances.
 
-Pure numpy, for speech that an evaluation makes: no claim to quality beyond what a listening model needs.
+Pure numpy, for speech that an evaluation makes: its quality is sufficient for a model that listens, and no
+better.
 """
 
 from collections.abc import Callable
@@ -14,9 +15,9 @@ import numpy as np
 
 from turn_taking.evidence_pitch import HOP_MS, pitch_hz
 
-# Grains where nothing is voiced.
+# Length of grains in unvoiced sound.
 UNVOICED_S = 0.01
-# A pitch mark is looked for so far around the place where the last period ends, in periods.
+# A pitch mark is searched for within this distance of the end of the last period, in periods.
 REACH = 0.25
 
 
@@ -27,7 +28,7 @@ class Grain:
     Attributes:
         at: sample of the mark.
         period: samples from one mark to the next.
-        voiced: the pitch can be changed.
+        voiced: true when the pitch can be changed.
     """
 
     at: int
@@ -36,7 +37,7 @@ class Grain:
 
 
 def grains(sound: np.ndarray, rate_hz: int) -> list[Grain]:
-    """Grains of ``sound``: float32, (samples,), in order."""
+    """Return the grains of ``sound`` in order; ``sound`` is float32, (samples,)."""
     hertz = pitch_hz(sound, rate_hz)
     hop = HOP_MS * rate_hz // 1000
     found: list[Grain] = []
@@ -63,14 +64,14 @@ def resynthesise(
     source: Callable[[float], float],
     pitch: Callable[[float], float],
 ) -> np.ndarray:
-    """``sound`` with another length and melody: float32, (samples,).
+    """Return ``sound`` with another length and melody: float32, (samples,).
 
     Args:
         sound: float32, (any length,).
         rate_hz: of both.
         samples: of the result.
-        source: which sample of ``sound`` is heard at a sample of the result; does not fall.
-        pitch: by how much the pitch at a sample of ``sound`` is multiplied.
+        source: maps a sample of the result to a sample of ``sound``. It must not fall.
+        pitch: factor of the pitch at a sample of ``sound``.
     """
     pieces = grains(sound, rate_hz)
     marks = np.array([grain.at for grain in pieces])
@@ -88,7 +89,7 @@ def resynthesise(
         made[to : to + last - first] += window * sound[first:last]
         weight[to : to + last - first] += window
         at += grain.period / pitch(place) if grain.voiced else grain.period
-    # Where grains hardly overlap, dividing by what little weight there is would lift noise.
+    # Where grains hardly overlap, division by the small weight would amplify noise.
     whole = made / np.maximum(weight, 0.3)
     return whole[longest : longest + samples].astype(np.float32)
 

@@ -1,9 +1,9 @@
 """Scripted calls of recorded people: the same policies on the pauses and ends of real voices.
 
-A turn of ``evals.human.callers`` becomes a ``ScriptedTurn``: its silences of at least 200 ms, those of the
-recording and those that were put in, are the holds, and what is between them are the pieces that the engines
-hear. The words of a piece are those that the alignment puts there; where a recording could not be aligned
-they are shared out by time. Nothing is fitted on these calls: evidence and prices come from the tuning calls.
+A turn of ``evals.human.callers`` becomes a ``ScriptedTurn``. Its silences of at least 200 ms, recorded or
+inserted, are the holds, and the sound between them gives the pieces for the engines. The words of a piece are
+those that the alignment places there; when a recording could not be aligned they are distributed by time.
+Nothing is fitted on these calls: evidence and prices come from the tuning calls.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from evals.human.callers import CallerSpeech, CallerTurn
 from evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
 from turn_taking.pauses import HOLD_SHARE, LONGEST_MS, SHORTEST_MS
 
-# Before every turn, as nothing that is said answers a question.
+# The prompt of every turn, as no recording answers a question.
 PROMPT = "What can I do for you?"
 
 

@@ -1,11 +1,11 @@
-"""Runs an endpoint policy through a scripted call, event by event, on virtual time.
+"""Simulator that runs an endpoint policy through a scripted call, event by event, in virtual time.
 
-The policy gets what the pipeline gives it, through the same interface and in the same order: what the bot
-said, a voice that began and ended as voice activity reports them (late by the times of ``Hearing``), the
-model's probability at each look, the end of pitch or voice beside the first, the final words, a possible
-voice. It is asked for its deadline after each, and called when that comes. A hold is cut when the policy
-ends the turn before the front end has shown it the voice that goes on; the caller then goes on all the
-same, and the policy may learn from it what it can.
+The policy gets the inputs of the pipeline, through the same interface and in the same order. They are the
+bot's words, and a voice that begins and ends as voice activity detection reports it (late by the times of
+``Hearing``). The model's probability comes at each look, with the end of pitch or voice at the first. The
+final words and a possible voice follow. After each event the simulator reads its deadline, and calls it when
+that is due. A hold is cut when the policy ends the turn before the front end has reported the voice that
+continues it. The caller then continues anyway, and the policy may adapt.
 
 Latency is the silence from the caller's last word to the decision, without any computing.
 """
@@ -21,11 +21,12 @@ from turn_taking.endpointing import EndpointPolicy
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """How late the front end is. The defaults are those of ``VadSettings``, but for ``stop_ms``.
+    """Delays of the front end. The defaults are those of ``VadSettings``, except ``stop_ms``.
 
     Attributes:
-        stop_ms: silence before voice activity reports it: with the first look at the completeness score
-            (``CallSpec.looks_ms``), which is what policies and prices were chosen on. In a call it is 128 ms.
+        stop_ms: silence before voice activity detection reports it. It coincides with the first look at the
+            completeness score (``CallSpec.looks_ms``), as when policies and prices were chosen. In a call it
+            is 128 ms.
         onset_ms: voice before the first window of it is reported as possible.
         start_ms: voice before it is reported as a voice.
     """
@@ -42,11 +43,11 @@ ANSWER_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one silence.
+    """Result of a silence.
 
     Attributes:
-        end: whether it was the end of the turn.
-        wait_ms: silence before the policy ended the turn; None when it did not.
+        end: true when it was the end of the turn.
+        wait_ms: silence before the policy ended the turn. None when it did not.
     """
 
     end: bool
@@ -56,12 +57,12 @@ class Outcome:
 def run(
     policy: EndpointPolicy, call: ScriptedCall, spec: CallSpec, *, hearing: Hearing | None = None
 ) -> list[Outcome]:
-    """The whole call with one policy: one outcome for each silence, in order."""
+    """Run the whole call with one policy; return an outcome for each silence, in order."""
     at_ms = 0
     outcomes: list[Outcome] = []
     for turn in call.turns:
         outcomes += _turn(policy, turn, at_ms, spec, hearing or Hearing())
-        # Longer than any silence, so that turns do not meet.
+        # Longer than any silence, so that turns do not overlap.
         at_ms += ANSWER_MS + sum(_speech_ms(s) + (s.length_ms or 10_000) for s in turn.silences)
     return outcomes
 
@@ -106,7 +107,7 @@ def _silence(
 
 
 def _moments(since_ms: int, spec: CallSpec, hearing: Hearing) -> list[int]:
-    """When something is told, without double ones."""
+    """Return the times of events, without duplicates."""
     return sorted({since_ms + ms for ms in (hearing.stop_ms, spec.words_ms, *spec.looks_ms)})
 
 
@@ -129,9 +130,11 @@ def _tell(
 
 
 def _decide(policy: EndpointPolicy, now_ms: int, *, until_ms: int | None) -> int | None:
-    """When the policy ends the turn, from ``now_ms`` on and before ``until_ms``; None when it does not."""
+    """Return the time in ``now_ms`` to ``until_ms`` at which the policy ends the turn; None when
+    it does not.
+    """
     while (due_ms := policy.next_deadline_ms()) is not None:
-        # A deadline that new evidence has moved into the past is met now.
+        # A deadline that new evidence has moved into the past is due now.
         now_ms = max(now_ms, due_ms)
         if until_ms is not None and now_ms >= until_ms:
             return None
@@ -142,7 +145,7 @@ def _decide(policy: EndpointPolicy, now_ms: int, *, until_ms: int | None) -> int
 
 
 def probability(log_odds: float) -> float:
-    """Of an end, when ends and holds are as frequent."""
+    """Return the probability of an end, when ends and holds are equally frequent."""
     return 1 / (1 + math.exp(-log_odds))
 
 
@@ -151,5 +154,5 @@ def _speech_ms(silence: Silence) -> int:
 
 
 def wait_of(outcomes: Sequence[Outcome]) -> list[int]:
-    """Of the ends that the policy ended."""
+    """Return the waits at the ends that the policy reported."""
     return [outcome.wait_ms for outcome in outcomes if outcome.end and outcome.wait_ms is not None]

@@ -1,9 +1,9 @@
-"""Sounds of a caller that no synthesiser makes: hums and coughs. Drawn from a generator.
+"""Hums and coughs, drawn from a random generator: sounds of a caller that no synthesiser makes.
 
 A hum is a nasal: harmonics of a gliding pitch under the formants of [m] (Fant 1960: about 250, 1,000 and
 2,200 Hz), in one stretch ("mm") or two with a breath between them ("mhm"). A cough is one to three bursts:
 noise that sets in within a few milliseconds and dies away, then a softer voiced rest (Korpas, Sadlonova and
-Vrabec 1996: explosive, intermediate and voiced phase). Neither is a recording of anybody.
+Vrabec 1996: explosive, intermediate and voiced phase). Neither is a recording.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ HIGHEST_HARMONIC_HZ = 3_500.0
 
 
 def hum(rng: np.random.Generator) -> np.ndarray:
-    """A backchannel without words: float32, (samples,), 250 to 700 ms, peaking at ``PEAK``."""
+    """Return a backchannel without words: float32, (samples,), 250 to 700 ms, peaking at ``PEAK``."""
     pitch_hz = float(rng.uniform(95, 230))
     length_ms = int(rng.integers(250, 700))
     if length_ms < 350 or rng.random() < 0.4:
@@ -30,7 +30,7 @@ def hum(rng: np.random.Generator) -> np.ndarray:
 
 
 def cough(rng: np.random.Generator) -> np.ndarray:
-    """Float32, (samples,), 150 ms to about a second, peaking at ``PEAK``."""
+    """Return a cough: float32, (samples,), 150 ms to about a second, peaking at ``PEAK``."""
     parts = []
     for _ in range(int(rng.choice((1, 2, 3), p=(0.5, 0.35, 0.15)))):
         parts += [_burst(rng), np.zeros(_samples(int(rng.integers(40, 160))))]

@@ -1,12 +1,12 @@
-"""``python -m evals.turns.spotter_cost``: what it costs a call that its short voices are listened to twice.
+"""``python -m evals.turns.spotter_cost``: measure the cost of recognising short voices twice.
 
-The spotter that ships, in a child process as in a server, and ``StopWords`` on the loop in front of it. It is
-given voices over the bot one by one, faster than they are spoken: short ones (commands, questions, a
-listener's words, hums, coughs) and sentences. Told apart are the processor time of the child for each voice,
-that of the loop for each second of audio, and how long a result takes on the wall's clock. What a call costs
-follows from how often somebody makes a sound over the bot; ``--every-s`` says how often.
+The spotter that ships runs in a child process, as in a server, with ``StopWords`` on the loop before it. It
+gets voices over the bot one by one, faster than real time: short ones (commands, questions, backchannels,
+hums, coughs) and sentences. Reported separately are the processor time of the child for each voice, that of
+the loop for each second of audio, and the wall-clock time to a result. The cost of a call follows from how
+often a sound is made over the bot; ``--every-s`` sets that.
 
-Synthetic voices; no echo path, which changes nothing about the cost.
+Voices are synthetic, without an echo path, which does not affect the cost.
 """
 
 import argparse
@@ -37,11 +37,11 @@ from processors.turns.stop_words import StopWords
 from runtime.engine_process import EngineProcess
 
 PIECE_BYTES = 20 * RATE_HZ // 1000 * PCM_BYTES_PER_SAMPLE
-# What voice activity takes to be sure of a voice, and of its end.
+# Time that voice activity detection takes to confirm a voice, and its end.
 START_MS, STOP_MS = VadSettings().start_ms, VadSettings().stop_ms
-# A call with the bot talking and nobody else.
+# Length of a call in which only the bot talks.
 QUIET_S = 60
-# No result by then is a failure: the child's own deadline is earlier.
+# A later result is a failure: the child's own deadline is earlier.
 RESULT_S = 10
 TICKS_A_S = os.sysconf("SC_CLK_TCK")
 SHORT_TEXTS = (
@@ -53,7 +53,7 @@ SHORT_TEXTS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.spotter_cost")
     root.add_argument("--voices", type=positive, default=60, help="short ones; half as many sentences")
     root.add_argument(
@@ -74,10 +74,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def measure(voices: int, seed: int, every_s: float) -> dict[str, Any]:
-    """The figures, by name.
+    """Return the figures by name.
 
     Raises:
-        ConfigError, EngineError: the spotter does not load.
+        ConfigError: the spotter does not load.
+        EngineError: the spotter does not load.
     """
     rng = np.random.default_rng(seed)
     short, long = await asyncio.to_thread(_made, voices, rng)
@@ -121,7 +122,7 @@ async def measure(voices: int, seed: int, every_s: float) -> dict[str, Any]:
 
 
 def _made(voices: int, rng: np.random.Generator) -> tuple[list[bytes], list[bytes]]:
-    """Short voices and sentences, 16-bit PCM."""
+    """Return short voices and sentences as 16-bit PCM."""
     speakers = audio.Speakers()
 
     def said(text: str, place: int) -> np.ndarray:
@@ -143,7 +144,7 @@ def _made(voices: int, rng: np.random.Generator) -> tuple[list[bytes], list[byte
 
 
 async def _listen(stop_words: StopWords, child: EngineProcess[Transcript], pcm: bytes) -> dict[str, float]:
-    """One voice: seconds of the child and of the loop, and until the result."""
+    """Process one voice; return the seconds of the child, of the loop, and until the result."""
     found = asyncio.Event()
     before_s = _cpu_s(child.pid)
     start_bytes = START_MS * RATE_HZ // 1000 * PCM_BYTES_PER_SAMPLE
@@ -165,7 +166,7 @@ async def _listen(stop_words: StopWords, child: EngineProcess[Transcript], pcm: 
 
 
 def _hear(stop_words: StopWords, pcm: bytes) -> float:
-    """Processor seconds of so much audio, piece by piece."""
+    """Return the processor seconds that this audio takes, piece by piece."""
     pieces = [pcm[at : at + PIECE_BYTES] for at in range(0, len(pcm), PIECE_BYTES)]
     began_s = time.thread_time()
     for piece in pieces:
@@ -174,13 +175,13 @@ def _hear(stop_words: StopWords, pcm: bytes) -> float:
 
 
 def _cpu_s(pid: int | None) -> float:
-    """User and system time of a process (proc(5), fields 14 and 15 of stat)."""
+    """Return the user and system time of a process (proc(5), fields 14 and 15 of stat)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_A_S
 
 
 def _status_kb(pid: int | None, name: str) -> int:
-    """A line of proc(5)'s status."""
+    """Return the number in one line of proc(5)'s status."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1])
 

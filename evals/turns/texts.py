@@ -1,10 +1,10 @@
-"""What scripted callers say, piece by piece, and where they pause.
+"""Words of scripted callers, piece by piece, and the places of their pauses.
 
-Sentences are the callers' questions of ``tests/golden/questions.json``: those marked for tuning when
-something is fitted, the held-out ones when it is reported. A pause inside a turn falls between two sentences
-or inside one, with shares given by ``PauseHabits``; inside, every gap between two words is as likely as the
-next, which favours nobody's list of words. Numbers, addresses and spelled names come in the groups in which
-people say them. Nothing here knows the rules that will read these words.
+Sentences are the callers' questions of ``tests/golden/questions.json``: those marked for tuning in a fit, the
+held-out ones in a report. A pause inside a turn falls between two sentences or inside one, with shares given
+by ``PauseHabits``. Inside, every gap between two words is equally likely, which favours no policy's list of
+words. Numbers, addresses and spelled names come in the groups in which people say them. The module is
+independent of the rules that will read these words.
 """
 
 import json
@@ -40,7 +40,7 @@ GREETINGS = ("What can I do for you?", "Your card has been blocked.", "The branc
 
 
 class Kind(Enum):
-    """What kind of turn it is."""
+    """Kinds of turns."""
 
     SENTENCES = "sentences"
     ANSWER = "answer"
@@ -59,17 +59,17 @@ PROMPTS = {
 
 @dataclass(frozen=True, slots=True)
 class PauseHabits:
-    """Where pauses fall and what is said before them. Shares, 0..1.
+    """Places of pauses and the words before them. Shares, 0..1.
 
     Attributes:
         between: of pauses inside a turn, those between two sentences. Of the pauses in spontaneous English
-            about 55 % stand at grammatical junctures (Goldman-Eisler 1968, as commonly cited).
-        filler: of pauses inside a sentence, those behind an "uh".
-        conjunction: of pauses between sentences, those behind the conjunction that opens the next one.
-        trailing_off: of turns, those that end on a filler or a conjunction all the same.
-        kinds: of turns, in the order of ``Kind``: assumed, as all of the above but the first.
-        holds: how many holds a turn of each kind has, beside the caller's mean: few behind a yes, more inside
-            a number. Over all kinds the mean is 1.
+            about 55 % are at grammatical junctures (Goldman-Eisler 1968, as commonly cited).
+        filler: of pauses inside a sentence, those after an "uh".
+        conjunction: of pauses between sentences, those after the conjunction that opens the next one.
+        trailing_off: of turns, those that end on a filler or a conjunction.
+        kinds: of turns, in the order of ``Kind``. Assumed, as all of the above but the first.
+        holds: number of holds of a turn of each kind, relative to the caller's mean. Few after a yes, more
+            inside a number. Over all kinds the mean is 1.
     """
 
     between: float = 0.55
@@ -85,8 +85,8 @@ class Piece:
     """Words between two pauses.
 
     Attributes:
-        text: as said.
-        inside: the pause behind it stands inside a sentence, a number or an address.
+        text: as spoken.
+        inside: true when the pause after it is inside a sentence, a number or an address.
     """
 
     text: str
@@ -95,7 +95,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One turn.
+    """Words of a turn.
 
     Attributes:
         prompt: the bot's words before it.
@@ -107,13 +107,13 @@ class Script:
 
 
 def sentences(*, held_out: bool) -> list[str]:
-    """Lower case, without punctuation."""
+    """Return all sentences of a set, in lower case and without punctuation."""
     return [_plain(text) for text in _texts("held_out" if held_out else "tune")]
 
 
 @cache
 def questions() -> frozenset[str]:
-    """Those of all sentences that end with a question mark, written like them."""
+    """Return the sentences of both sets that end with a question mark, in the form of ``sentences``."""
     return frozenset(
         _plain(text) for kind in ("tune", "held_out") for text in _texts(kind) if text[-1] == "?"
     )
@@ -128,7 +128,7 @@ def _plain(text: str) -> str:
 
 
 def script(mean_holds: float, corpus: Sequence[str], habits: PauseHabits, rng: np.random.Generator) -> Script:
-    """One turn of somebody who makes so many pauses inside a turn."""
+    """Draw one turn of a caller with this mean number of holds."""
     place = int(rng.choice(len(habits.kinds), p=habits.kinds))
     kind = list(Kind)[place]
     holds = int(rng.geometric(1 / (1 + mean_holds * habits.holds[place]))) - 1
@@ -145,13 +145,13 @@ def script(mean_holds: float, corpus: Sequence[str], habits: PauseHabits, rng: n
     if pieces and not left:
         return Script(prompt, tuple(pieces))
     if pieces:
-        # What is asked for is said; what follows is a sentence of its own behind one of the pauses.
+        # The requested answer comes first; a sentence of its own follows after one of the pauses.
         left -= 1
     return Script(prompt, (*pieces, *_sentences(left, corpus, habits, rng)))
 
 
 def _grouped(groups: Sequence[str], holds: int, rng: np.random.Generator) -> list[Piece]:
-    """The groups with at most ``holds`` pauses between them; the last piece ends what was asked for."""
+    """Return the groups with at most ``holds`` pauses between them; the last piece completes the answer."""
     if not groups:
         return []
     cuts = sorted(rng.choice(np.arange(1, len(groups)), min(holds, len(groups) - 1), replace=False))

@@ -1,8 +1,8 @@
-"""``python -m evals.turns.tuning``: measures the calls that the evidence of ``--audio`` is fitted on.
+"""``python -m evals.turns.tuning``: measure the tuning calls of ``evals.turns --audio``.
 
-Writes ``tuning.json``: for each pause of the tuning seed's callers, who say the tuning sentences, the model's
-log odds at each look and what the recogniser understood. It is committed, so that an audio run measures the
-reported calls alone; it is to be written anew when an engine, a voice, a text or a mark changes.
+Writes ``tuning.json``: for each pause of the tuning seed's callers, who speak the tuning sentences, the
+model's log odds at each look and the recognised words. It is committed, so that an audio run measures the
+reported calls alone. It must be written anew when an engine, a voice, a text or a mark changes.
 """
 
 import argparse

@@ -1,14 +1,15 @@
 """Calls with sounds of people over the bot's voice, for ``yielding`` and ``looks``.
 
-A call is one simulated speakerphone (``evals.echo.rooms``): a greeting of the bot, a turn of the caller after
-which their level is known, then replies with one sound over each. What is said over them comes from one side
-of the split (``evals.human.split``): interruptions are recordings of people, cut to ``LONGEST_S``, and short
-claims that people shout ("cut it out"); backchannels are short comments and hums of people; coughs are
-coughs, groans and laughs; other people are recordings of another speaker, softer and through a room. Mixed
-material adds what voice generators of the same side say. The bot's own echo is a reply with nothing over it.
+A call is one simulated speakerphone (``evals.echo.rooms``). It has a greeting of the bot, a turn of the
+caller from which their level is learnt, then replies with one sound over each. The sounds come from one side
+of the split (``evals.human.split``). Interruptions are recordings of people, cut to ``LONGEST_S``, and short
+claims that people shout ("cut it out"). Backchannels are short comments and hums of people. Coughs are
+coughs, groans and laughs. Other people are recordings of another speaker, softer and through a room. Mixed
+material adds utterances of the voice generators of the same side. The bot's own echo is a reply with nothing
+over it.
 
-The tuning side has synthetic hums and coughs as well (``sounds``); the report side has none, since both sides
-would be of one generator.
+The tuning side has synthetic hums and coughs as well (``sounds``). The report side has none, since both sides
+would then share a generator.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,12 +43,12 @@ from evals.turns.overlap_calls import (
 from evals.turns.texts import sentences
 
 Picked = TypeVar("Picked")
-# Of an interruption, and of a sound that is one in a word or two.
+# Longest interruption, and longest sound of one or two words.
 LONGEST_S, SHORT_S = 3.0, 2.0
 FADE_S = 0.03
 GREETING_MS, GAP_MS, REPLY_MS = 2_500, 1_300, 4_500
 ONSET_MS = (700, 1_500)
-# Recordings of one source, evenly taken: the long ones would drown the others.
+# Number of recordings of one source, evenly taken; without it the large sources would drown the others.
 TUNING_OF_A_SOURCE, REPORT_OF_A_SOURCE = 200, 40
 EXCLAMATIONS = "exclamations"
 _CLAIMS = (
@@ -61,7 +62,7 @@ _BY_WORD = {
     **dict.fromkeys(_LISTENS, Sound.BACKCHANNEL),
     **dict.fromkeys(_COUGHS, Sound.COUGH),
 }
-# So many replies of each kind make one call of the tuning side; of the report side each sound is heard once.
+# Replies of each kind in a call of the tuning side; on the report side each sound is used once.
 TUNING_CALL = (
     *[Sound.SENTENCE] * 5,
     *[Sound.COMMAND] * 4,
@@ -72,14 +73,14 @@ TUNING_CALL = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpokenSound:
-    """Hold one sound that may be heard over the bot.
+    """A sound for use over the bot.
 
     Attributes:
         sound: its kind.
-        speaker: person or synthetic voice; its generator for a sound without one.
+        speaker: person or synthetic voice. The generator's name for a sound without one.
         samples: float32, (samples,), 16 kHz, audible from the first sample.
-        is_human: a person was recorded.
-        text: what is said, as far as it is known.
+        is_human: true for a recorded person.
+        text: spoken words, as far as they are known.
     """
 
     sound: Sound
@@ -90,18 +91,18 @@ class SpokenSound:
 
 
 class SoundMaterial:
-    """Hold the sounds over the bot, of one side of the split.
+    """Sounds over the bot, of one side of the split.
 
     Args:
         people: recordings.
-        generated: what voice generators of that side say, with its kind.
+        generated: utterances of the voice generators of that side, with their kinds.
 
     Raises:
         SplitError: something belongs to the other side.
     """
 
     def __init__(self, people: SpeechSet, generated: Sequence[tuple[Sound, RecordedUtterance]] = ()) -> None:
-        # The constructor looks at each side.
+        # The constructor checks the side of each.
         type(people)(one for _, one in generated)
         self.split = people.split
         self.sounds = tuple(
@@ -110,7 +111,7 @@ class SoundMaterial:
         self.talk = tuple(each for each in self.sounds if each.sound is Sound.SENTENCE)
 
     def of(self, sound: Sound) -> tuple[SpokenSound, ...]:
-        """All of one kind."""
+        """Return all sounds of one kind."""
         return tuple(each for each in self.sounds if each.sound is sound)
 
 
@@ -139,7 +140,7 @@ def _spoken(kind: Sound, one: RecordedUtterance, *, is_human: bool) -> SpokenSou
 
 
 def tuning_material() -> SoundMaterial:
-    """People of the tuning side, and its generators.
+    """Return people of the tuning side, and its generators.
 
     Raises:
         ConfigError: recordings were not fetched.
@@ -148,7 +149,7 @@ def tuning_material() -> SoundMaterial:
 
 
 def report_material(*, mixed: bool) -> SoundMaterial:
-    """People of the report side, and with ``mixed`` its generators.
+    """Return people of the report side, and with ``mixed`` its generators.
 
     Raises:
         ConfigError: recordings were not fetched.
@@ -180,12 +181,12 @@ def _generated(
 
 
 class YieldScript:
-    """Hold what is played and what is said in one call.
+    """Builder of the played signal and the caller's speech of one call.
 
     Args:
         rng: of all that is drawn.
         speakers: for the bot's voice.
-        material: what is said.
+        material: sounds over the bot.
     """
 
     def __init__(self, rng: np.random.Generator, speakers: audio.Speakers, material: SoundMaterial) -> None:
@@ -202,7 +203,7 @@ class YieldScript:
         self._at += len(first.samples) + _samples(GAP_MS)
 
     def add(self, heard: SpokenSound | None) -> None:
-        """A reply with this over it; None for nothing but its echo."""
+        """Add a reply with this sound over it; None for nothing but its echo."""
         began = self._at
         self._at, says = self._say_bot(began, REPLY_MS)
         onset = began + _samples(int(self._rng.integers(*ONSET_MS)))
@@ -213,7 +214,7 @@ class YieldScript:
         self._at += _samples(GAP_MS)
 
     def room(self) -> Room:
-        """All of it, from the first sample on."""
+        """Return the whole call, from the first sample on."""
         bot, near = np.zeros(self._at, np.float32), np.zeros(self._at, np.float32)
         for track, parts in ((bot, self._bot), (near, self._near)):
             for at, part in parts:
@@ -222,7 +223,7 @@ class YieldScript:
         return Room(bot, near, EchoPath(self._phone, bot, ECHO_DBFS))
 
     def drawn(self, kind: Sound) -> SpokenSound | None:
-        """A sound of a kind, at random; None for the echo alone."""
+        """Draw a sound of a kind; None for the echo alone."""
         rng = self._rng
         if kind is Sound.ECHO:
             return None
@@ -234,7 +235,7 @@ class YieldScript:
             other = self._pick(self._material.talk)
             return SpokenSound(kind, other.speaker, other.samples, other.is_human, other.text)
         rows = self._material.of(kind)
-        # As often people as generators, however many of each there are.
+        # People and generators are drawn equally often, however many of each there are.
         people = [each for each in rows if each.is_human]
         others = [each for each in rows if not each.is_human]
         chosen = people if people and (not others or rng.random() < 0.5) else others
@@ -249,7 +250,7 @@ class YieldScript:
         return np.convolve(heard.samples, room)[: len(heard.samples)].astype(np.float32)
 
     def _over_db(self, kind: Sound) -> float:
-        """Level over the caller's own."""
+        """Draw the level over the caller's own."""
         normal = self._rng.normal
         if kind is Sound.SIDE_TALK:
             return SIDE_TALK_DB + float(normal(0, LEVEL_SPREAD_DB))

@@ -1,17 +1,17 @@
-"""``python -m evals.turns.yielding``: which voices over the bot take the floor, and how soon that is decided.
+"""``python -m evals.turns.yielding``: measure which voices over the bot take the floor, and how soon.
 
-Calls of ``yield_calls`` are heard by the engines of the default deployment (Silero, Moonshine tiny, the
-command spotter, the early looks) through echo control, the bot ducked and cut by the policy under test. Each
-sound of the set is heard once. Printed for each policy and side of the split: the share of interruptions that
-cut the bot (recall), from the first audible sample to that decision (p50, p95), from there to the duck, and
-the share of everything else that cut it (false interruptions), together and by kind.
+Calls of ``yield_calls`` pass echo control and the engines of the default deployment (Silero, Moonshine tiny,
+the command spotter, the early looks); the policy under test ducks and cuts the bot. Each sound of the set is
+used once. Printed for each policy and side of the split is the share of interruptions that cut the bot
+(recall), with the time from the first audible sample to that decision (p50, p95) and to the duck. So is the
+share of all other sounds that cut it (false interruptions), together and by kind.
 
 Policies: ``looks``, ``words`` (the settings that ship, without looks), and stock Pipecat's rules: ``vad``
-(any voice that voice activity reports) and ``min-words`` (three words of a partial or final transcript while
-the bot speaks). An engine's results come as late as it computes, so a busy machine has later decisions.
+(any voice that voice activity detection reports) and ``min-words`` (three words of a partial or final
+transcript while the bot speaks). An engine's results are delayed by its computing time, so decisions are
+later on a busy machine.
 
-``--speech human`` has recordings of people alone; ``mixed`` has what voice generators say as well, printed
-apart.
+``--speech human`` has recordings of people alone; ``mixed`` adds voice generators, printed separately.
 """
 
 import argparse
@@ -48,13 +48,15 @@ from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_settings import BargeInTuning
 
 OF_A_CALL = 12
-# Of kinds that are made and not recorded, for each call.
+# Sounds of each call that are made and not recorded.
 OTHERS_OF_A_CALL = (Sound.SIDE_TALK, Sound.ECHO)
 PIPECAT_MIN_WORDS = 3
 
 
 class MinWords(VoiceTimer):
-    """Pipecat's ``MinWordsUserTurnStartStrategy`` while the bot speaks: so many words, whatever they are."""
+    """Pipecat's ``MinWordsUserTurnStartStrategy`` while the bot speaks: yields to that many words of any
+    kind.
+    """
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -66,7 +68,7 @@ class MinWords(VoiceTimer):
         return len(text.split()) >= PIPECAT_MIN_WORDS
 
 
-# Neither ducks: both hear the same calls, in which the bot goes on.
+# Policies that do not duck: both get the same calls, in which the bot goes on.
 PLAIN = ("vad", "min-words")
 POLICIES: Mapping[str, Callable[[], BargeInPolicy]] = {
     "looks": lambda: BargeIn(BargeInTuning(looks=True)),
@@ -78,11 +80,11 @@ POLICIES: Mapping[str, Callable[[], BargeInPolicy]] = {
 
 @dataclass(frozen=True, slots=True)
 class YieldTrial:
-    """Record what became of one sound over the bot.
+    """Result of one sound over the bot.
 
     Attributes:
-        trial: what was heard.
-        is_human: a person was recorded.
+        trial: the reports of the engines.
+        is_human: true for a recorded person.
     """
 
     trial: Trial
@@ -90,7 +92,7 @@ class YieldTrial:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.yielding")
     root.add_argument("--set", choices=[split.value for split in Split], default=Split.REPORT.value)
     root.add_argument("--speech", choices=("human", "mixed"), default="human")
@@ -137,7 +139,7 @@ def measured(
     most: int | None,
     processes: int,
 ) -> dict[str | None, list[YieldTrial]]:
-    """Return what was heard of each sound of a side, the bot ducked and cut by each policy; None: by none.
+    """Return the trials of each sound of a side, with the bot ducked and cut by each policy; None: by none.
 
     Raises:
         ConfigError: recordings were not fetched, there are none, or an engine is not installed.
@@ -158,7 +160,7 @@ def measured(
 
 
 def sounds_of(side: Split, mixed: bool) -> int:
-    """Return how many sounds a side has."""
+    """Return the number of sounds of a side."""
     return len(_material(side, mixed).sounds)
 
 
@@ -169,7 +171,7 @@ def _material(side: Split, mixed: bool) -> SoundMaterial:
 
 @cache
 def _own_ears() -> tuple[Ears, audio.Speakers]:
-    """Return the engines of this process of the pool: they cannot be sent there."""
+    """Return the engines of this process of the pool; they cannot be sent between processes."""
     return default_ears(), audio.Speakers()
 
 
@@ -181,7 +183,7 @@ def _order(material: SoundMaterial, seed: int) -> list[SpokenSound]:
 def trials_of_call(
     policy: str | None, side: Split, mixed: bool, seed: int, place: int, most: int | None
 ) -> list[YieldTrial]:
-    """Return what was heard in one call."""
+    """Return the trials of one call."""
     chosen, speakers = _own_ears()
     material = _material(side, mixed)
     rng = np.random.default_rng([seed, place, 17])
@@ -210,7 +212,10 @@ def trials_of_call(
 
 
 def judge(name: str, trials: Sequence[YieldTrial]) -> dict[str, Any]:
-    """Return the figures of a policy; a cut before the sound is the bot's own and says nothing about it."""
+    """Return the figures of a policy.
+
+    A cut before the sound was caused by the bot itself and is not attributed to the sound.
+    """
     rows = [(each, *cut_in(POLICIES[name](), each.trial)) for each in trials]
     early = [row for row in rows if row[1] is not None and row[1] < row[0].trial.onset_ms]
     rows = [row for row in rows if row not in early]
@@ -255,7 +260,7 @@ def _times(values: Sequence[int]) -> dict[str, int | None]:
 
 
 def table(figures: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the figures for a person to read."""
+    """Return the figures as a table of text."""
     lines = [
         f"{'policy':10} {'speech':10} {'recall':>14} {'decided p50/p95':>16} {'duck p50':>9} "
         f"{'false':>14}  by kind"

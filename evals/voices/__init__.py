@@ -1,1 +1,1 @@
-"""How soon a voice is heard: from the clause to its first piece of audio, and to its last."""
+"""Latency of a voice: from the clause to its first piece of audio, and to its last."""

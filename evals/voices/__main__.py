@@ -1,8 +1,8 @@
-"""``python -m evals.voices``: how soon the embedded voices speak, by the wall clock of an idle machine.
+"""``python -m evals.voices``: measure the latency of the embedded voices, by wall clock on an idle machine.
 
-The engine is called as the server calls it, in the calling thread, with the same clause again and again. A
-test cannot hold a limit in milliseconds: what else runs beside it, and on what machine, decides. There the
-share of the work that comes before the first piece is checked, which no machine changes.
+The engine is called as the server calls it, in the calling thread, with the same clause repeatedly. A test
+cannot check a limit in milliseconds, because it depends on the machine and its other load. The tests
+therefore check the share of the work that comes before the first piece, which does not.
 """
 
 import argparse
@@ -27,7 +27,7 @@ WARMUP_RUNS = 3
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.voices", description="Time to the first audio of the embedded voices."
     )
@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measure(engine: TextToSpeech, text: str, runs: int) -> dict[str, Any]:
-    """Speak ``text`` so often; waits in milliseconds from the call.
+    """Speak ``text`` ``runs`` times; return the waits in milliseconds from the call.
 
     Raises:
         AgentError: the engine failed, or made no sound of the text.
@@ -79,7 +79,7 @@ def _ranked(values_ms: Sequence[float]) -> dict[str, float]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The figures for people."""
+    """Return the figures as a Markdown table."""
     lines = [
         "| voice | runs | first audio p50 / p95 / p99 ms | limit ms | whole clause p50 ms | speech ms "
         "| of a core while it speaks |",
@@ -96,7 +96,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 with one line on standard error."""
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
     try:
         engines = {

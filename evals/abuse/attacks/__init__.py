@@ -1,4 +1,4 @@
-"""The attacks, by the kind of what they use. Each module puts its own on the list when it is imported."""
+"""The attacks, grouped by kind. Each module adds its own to the list when it is imported."""
 
 from importlib import import_module
 
@@ -10,6 +10,6 @@ MODULES = (
 
 
 def load() -> None:
-    """Import all of them."""
+    """Import all modules of attacks."""
     for name in MODULES:
         import_module(f"{__name__}.{name}")

@@ -1,4 +1,4 @@
-"""SIGTERM while calls are on: no caller is cut off in a word, and each hears why the call ends."""
+"""SIGTERM during calls: no caller is cut off in a word, and each receives the reason for the end."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from protocols.surface import STOPPING
 
 SPEAKS_S, ENDS_S = 20.0, 60.0
 LOOK_S = 0.05
-# Of the peers, after the server has gone.
+# Time of the peers to close after the server has gone.
 CLOSES_S = 5.0
 UP_S = 4.0
 SOCKET_QUESTIONS = 10
@@ -61,7 +61,7 @@ async def sigterm(run: AttackRun) -> Outcome:
             await line.dial()
             if not await line.wait_bot_audible(line.connected_us, int(SPEAKS_S * 1000)):
                 return Outcome(0, faults=["the bot does not speak before the signal"])
-            # The socket has its first answer meanwhile.
+            # The socket gets its first answer meanwhile.
             await asyncio.sleep(UP_S)
             said_before = len(_said(line))
             os.kill(run.target.pid, signal.SIGTERM)
@@ -101,7 +101,7 @@ async def sigterm(run: AttackRun) -> Outcome:
 
 
 async def _speaks(recordings: list[Recording], calling: asyncio.Task[object]) -> bool:
-    """Wait until the bot is heard at the telephone; return whether it is in time."""
+    """Wait until the bot is audible on the telephone; return whether it is in time."""
     for _ in range(round(SPEAKS_S / LOOK_S)):
         if calling.done() or any(recording.loud_s is not None for recording in recordings):
             break
@@ -121,7 +121,7 @@ async def _ended(pid: int) -> float:
 
 
 def _said(line: Line) -> list[str]:
-    """Return the text that the bot is reported to have said, in order."""
+    """Return the bot's reported text, in order."""
     return [
         str((message.body.get("data") or {}).get("text", ""))
         for message in line.messages

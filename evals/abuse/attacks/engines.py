@@ -1,4 +1,4 @@
-"""Engine children that are killed: the question under way and those after it are answered as before."""
+"""Engine children that are killed: the current question and those after it are answered as before."""
 
 import asyncio
 import os
@@ -9,14 +9,14 @@ from evals.abuse.footprint import FRONT_END, RECOGNISER, engine_children, wakes
 from evals.abuse.registry import AttackRun, Outcome, attack
 from evals.openai_realtime import Caller
 
-# The call that was on ends, and the next one has its question, within this.
+# Time within which the present call ends and the next one asks its question.
 LEAST_S = 40.0
 # A spare takes over at once; without one a child has to load.
 RESTART_S = 1.0
 # The attacker's own call begins to speak a second after it is up, for a second and a half.
 FIRST_S, SPEAKS_S, QUESTIONS = 2.0, 2.0, 3
 LOOK_S = 0.05
-# A child that took the place of a killed one is killed after this; its own spare has loaded by then.
+# A child that replaced a killed one is killed after this; its own spare has loaded by then.
 BETWEEN_S = 3.0
 # A front end with a caller wakes for each of its 31 windows a second; without one for eight pings.
 WAKES, WATCHED_S = 16, 0.5
@@ -29,7 +29,7 @@ WAKES, WATCHED_S = 16, 0.5
     judges_wait=True,
 )
 async def kill_recogniser(run: AttackRun) -> Outcome:
-    """Kill it in the middle of a question."""
+    """Kill the recogniser's child in the middle of a question."""
     return await _kill(run, RECOGNISER)
 
 
@@ -40,7 +40,7 @@ async def kill_recogniser(run: AttackRun) -> Outcome:
     judges_wait=True,
 )
 async def kill_front_end(run: AttackRun) -> Outcome:
-    """Kill it in the middle of a question, and then the child that took its callers."""
+    """Kill the front end's child in the middle of a question, and then the child that took its callers."""
     return await _kill(run, FRONT_END, kills=2, judges_serving=True)
 
 
@@ -49,9 +49,10 @@ class _Kill:
     """Kill of one child.
 
     Attributes:
-        back_s: until another child with the same engine is there; None: never.
-        serves_s: until one that was loaded before the kill answers callers; None: never, or not judged.
-        whole_s: until there are as many children as before; None: never.
+        back_s: time until another child with the same engine is there. None for never.
+        serves_s: time until one that was loaded before the kill answers callers. None for never, or not
+            judged.
+        whole_s: time until there are as many children as before. None for never.
     """
 
     back_s: float | None = None
@@ -101,7 +102,7 @@ async def _kill(run: AttackRun, library: str, *, kills: int = 1, judges_serving:
 
 
 async def _kill_serving(pid: int, library: str, until_s: float, *, judges_serving: bool) -> _Kill:
-    """Kill the child that serves, and wait until another one does and as many as before are there."""
+    """Kill the child that serves; wait until another one serves and there are as many as before."""
     loop = asyncio.get_running_loop()
     before = engine_children(pid, library)
     # The oldest has the streams; one that was loaded after it is its spare.

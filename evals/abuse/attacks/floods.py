@@ -1,4 +1,4 @@
-"""Work whose amount a client chooses: each of these made the event loop stand, or memory grow."""
+"""Work whose amount a client chooses: each of these stalled the event loop, or made memory grow."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ SILENT_PACKET = bytes([0x7B, 0x06])
 PACKETS_A_MESSAGE, MESSAGES_A_S = 40, 50
 OPUS_CLIENTS, READERS = 4, 10
 FILLS_S = 10.0
-# 190 are refused for their number before anything else is read; 8 are the most that a server takes.
+# 190 are refused for their number before anything else is read; 8 are the most that a server accepts.
 LINES_OF_OFFERS = (190, 8)
 NOT_FOUND, REFUSALS = 404, frozenset({400, 404, 429, 503})
 # Three characters each, below ``MAX_SOCKET_BYTES`` of the server.
@@ -33,21 +33,21 @@ PARTS = 1_200_000
 HEADER_BYTES_A_S = 4_000_000
 RTVI_MESSAGES = 10_000
 TYPED, TYPED_S = 338, 10.0
-# ``server.clients.anonymous.turns_per_minute`` by default: a quarter of 240 at once, and what comes back in
-# the time of the attack and the answers that wait at its end.
+# ``server.clients.anonymous.turns_per_minute`` by default: a quarter of 240 at once, and the share that is
+# refilled during the attack and the answers that wait at its end.
 MOST_TYPED = 60 + round(240 / 60 * (TYPED_S + 5.0))
 
 
 @attack("nothing", "the same calls without an attack: what they vary by")
 async def nothing(run: AttackRun) -> Outcome:
-    """Wait."""
+    """Wait without an attack."""
     await asyncio.sleep(run.seconds)
     return Outcome(None)
 
 
 @attack("regex-pattern", "a regular expression in session.update is compiled on the loop")
 async def regex_pattern(run: AttackRun) -> Outcome:
-    """Send tools whose parameters have patterns that are slow to compile, each another one."""
+    """Send tools whose parameters have patterns that are slow to compile, a new one each time."""
     sent, ends_s = 0, run.ends_at()
     while asyncio.get_running_loop().time() < ends_s:
         with suppress(*GONE):
@@ -64,7 +64,7 @@ async def regex_pattern(run: AttackRun) -> Outcome:
 
 @attack("tiny-opus", "Opus messages of 150 bytes that stand for seconds of sound are decoded on the loop")
 async def tiny_opus(run: AttackRun) -> Outcome:
-    """Four clients of Unmute's dialect, each with 50 messages a second."""
+    """Run four clients of Unmute's dialect, each with 50 messages a second."""
     sent = await asyncio.gather(*(_opus_client(run, number) for number in range(1, OPUS_CLIENTS + 1)))
     return Outcome(sum(sent))
 
@@ -110,7 +110,7 @@ async def _send_audio(socket: ClientConnection, data: bytes) -> None:
 
 @attack("emoji", "typed messages of 8,000 emoji: what a turn costs the loop and the database")
 async def emoji(run: AttackRun) -> Outcome:
-    """Ten sessions, each with one long turn after the other."""
+    """Open ten sessions, each with one long turn after the other."""
     statuses: list[int] = []
 
     async def typing(number: int) -> None:
@@ -131,7 +131,7 @@ async def emoji(run: AttackRun) -> Outcome:
 
 @attack("typed-requests", "338 typed requests in 10 s to one session, all answered", least_s=12.0)
 async def typed_requests(run: AttackRun) -> Outcome:
-    """Send them from one address, evenly over the ten seconds; what is over the limit is refused with 429."""
+    """Send them from one address, evenly over the ten seconds; those over the limit are refused with 429."""
     statuses: Counter[int] = Counter()
 
     async def typing(client: aiohttp.ClientSession, session: str) -> None:
@@ -156,7 +156,7 @@ async def typed_requests(run: AttackRun) -> Outcome:
 
 @attack("readers", "timelines, exports and prompts of a long session that ten clients read")
 async def readers(run: AttackRun) -> Outcome:
-    """Fill a session, then read it from ten addresses as often as it goes."""
+    """Fill a session, then read it from ten addresses as often as possible."""
     reads = 0
     async with run.client() as client:
         session = await new_session(client)
@@ -206,7 +206,7 @@ async def endless_header(run: AttackRun) -> Outcome:
 
 @attack("json-parts", "JSON of a million small parts in the MiniCPM realtime dialect: memory that stays")
 async def json_parts(run: AttackRun) -> Outcome:
-    """Three clients, each with messages just below the largest that a socket takes."""
+    """Run three clients, each with messages just below the largest that a socket accepts."""
     messages = [
         '{"type":"session.update","session":{"instructions":"a","x":[' + "[]," * PARTS + "0]}}",
         '{"type":"input_audio_buffer.append","audio":"","x":[' + "{}," * PARTS + "0]}",
@@ -269,7 +269,7 @@ async def big_offers(run: AttackRun) -> Outcome:
 
 
 def offer(lines: int) -> str:
-    """Return an SDP offer with so many audio lines."""
+    """Return an SDP offer with this number of audio lines."""
     fingerprint = ":".join(["AB"] * 32)
     media = "".join(
         "m=audio 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\na=rtpmap:96 opus/48000/2\r\na=sendrecv\r\n"
@@ -286,7 +286,7 @@ def offer(lines: int) -> str:
 
 @attack("rtvi-flood", "10,000 small messages over the data channel of a WebRTC call")
 async def rtvi_flood(run: AttackRun) -> Outcome:
-    """Open a call and send them as fast as they go; again until the time is over."""
+    """Open a call and send them as fast as possible; again until the time is over."""
     sent, faults, ends_s = 0, [], run.ends_at()
     message = json.dumps(
         {"label": "rtvi-ai", "type": "client-message", "id": "1", "data": {"t": "x", "d": 1}}
@@ -313,6 +313,6 @@ async def rtvi_flood(run: AttackRun) -> Outcome:
 
 
 async def drain(socket: ClientConnection) -> None:
-    """Read what comes, until the socket is closed."""
+    """Read and drop messages until the socket is closed."""
     async for _ in socket:
         pass

@@ -1,6 +1,6 @@
-"""Mistaken identity: operators through proxies, tokens that lock out others, ids that are enough.
+"""Mistaken identity: operators through proxies, tokens that lock out others, ids that suffice as credentials.
 
-Through a proxy every client comes from 127.0.0.1. Nothing here measures audio.
+Through a proxy every client comes from 127.0.0.1. These attacks do not measure audio.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ PREFIX_NOBODY_CALLS = "+99900012345"
     controls=False,
 )
 async def operator_by_proxy(run: AttackRun) -> Outcome:
-    """Ask for what is the operator's, by way of each proxy, with nothing to show."""
+    """Request the operator's routes through each proxy, without any credential."""
     did: dict[str, object] = {}
     faults: list[str] = []
     requests = 0
@@ -82,7 +82,7 @@ async def _status(
 
 @attack("wrong-tokens", "wrong tokens of an address lock out the right one", setting="keys", controls=False)
 async def wrong_tokens(run: AttackRun) -> Outcome:
-    """Show wrong tokens, of the operator and of applications, and then the right ones, from one address."""
+    """Send wrong tokens, of the operator and of applications, and then the right ones, from one address."""
     target = run.target
     did: dict[str, object] = {}
     faults = []
@@ -147,7 +147,7 @@ async def session_id_alone(run: AttackRun) -> Outcome:
     controls=False,
 )
 async def key_session_rate(run: AttackRun) -> Outcome:
-    """Begin sessions with a key, more than a stranger may in a minute."""
+    """Begin more sessions with a key than an anonymous client may in a minute."""
     async with run.client(token=run.target.keys[0]) as client:
         statuses = await asyncio.gather(
             *(status_of(client, "POST", "/api/sessions", run.target.keys[0]) for _ in range(90))

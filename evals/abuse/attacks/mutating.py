@@ -1,7 +1,7 @@
-"""Seeded mutations of every protocol: nothing that a client sends is the server's failure.
+"""Seeded mutations of every protocol: no message of a client may cause a failure of the server.
 
 Each row holds a few conversations at a time, opens them again when the server ends them, and sends at a
-bounded rate. What the server answers is read and not judged; its log, its memory and the control calls are.
+bounded rate. The server's answers are read and not judged; its log, its memory and the control calls are.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from evals.latency.client import Line
 from evals.phone.front import PUBLIC, Front, front_of
 
 CLIENTS, MESSAGES_A_S = 3, 40
-# Of one conversation: a server that takes everything is begun with anew now and then.
+# Messages in one conversation: with a server that accepts everything a new one begins now and then.
 MESSAGES = 120
 SERVER_FAULT = 500
 UNAVAILABLE = (501, 503)
@@ -35,7 +35,7 @@ Tally = Counter[str]
 
 
 async def _many(run: AttackRun, one: Callable[[int, Tally], Awaitable[None]]) -> Outcome:
-    """Let several clients talk until the time is over; each counts what it sends."""
+    """Run several clients until the time is over; each counts its messages."""
     ends_s, tally = run.ends_at(), Tally()
 
     async def client(number: int) -> None:
@@ -98,7 +98,7 @@ async def _twilio(run: AttackRun) -> Outcome:
 
 
 async def _webhooks(run: AttackRun) -> Outcome:
-    """Forms of Twilio's, signed and not."""
+    """Send Twilio's forms, signed and not."""
     statuses: Counter[int] = Counter()
     front = Front(run.target.url)
 
@@ -122,7 +122,7 @@ async def _webhooks(run: AttackRun) -> Outcome:
 
 
 async def _http(run: AttackRun) -> Outcome:
-    """Bodies and paths of every route of HTTP."""
+    """Send mutated bodies and paths to every HTTP route."""
     statuses: Counter[int] = Counter()
     routes = [entry for entry in entries() if entry.kind == "http" and not entry.path.startswith(TELEPHONE)]
 
@@ -164,7 +164,7 @@ async def _request(run: AttackRun, client: aiohttp.ClientSession, entry: Entry, 
 
 
 async def _offers(run: AttackRun) -> Outcome:
-    """SDP offers, and candidates for calls that may be."""
+    """Send SDP offers, and candidates for calls that may exist."""
     statuses: Counter[int] = Counter()
 
     async def one(number: int, tally: Tally) -> None:
@@ -184,7 +184,7 @@ async def _offers(run: AttackRun) -> Outcome:
 
 
 async def _rtvi(run: AttackRun) -> Outcome:
-    """Messages of the data channel, each conversation a WebRTC call of its own."""
+    """Send messages over the data channel, each conversation in a WebRTC call of its own."""
 
     async def one(_number: int, tally: Tally) -> None:
         line = Line(run.target.url)
@@ -193,7 +193,7 @@ async def _rtvi(run: AttackRun) -> Outcome:
             await asyncio.sleep(1.0)
             for _ in range(MESSAGES):
                 text = mutated(run.dice.choice(RTVI), run.dice)
-                # What a browser's channel would not send: a message has a size that was agreed on.
+                # Larger messages would break the negotiated message size, which a browser does not.
                 tally["sent"] += len(text) < 60_000 and line.send(text)
                 await asyncio.sleep(1 / MESSAGES_A_S)
         finally:

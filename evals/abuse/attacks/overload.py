@@ -1,8 +1,8 @@
-"""More callers than the machine can answer: some are refused or wait, and those who are in are answered.
+"""More callers than the machine can answer: some are refused or wait, and admitted ones are answered.
 
 The callers speak OpenAI's protocol, which has no message for a place in the queue: they are refused at the
 handshake. The browser gets an answer to its offer and waits (``browser_waits``), or is refused when the queue
-is full. Nothing of a caller who waits counts as a question, and every admitted caller is answered in time.
+is full. A waiting caller asks nothing, and every admitted caller is answered in time.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ WAIT_MS = 3_000
 # Each turn: the question, the longest wait for its answer, the answer.
 LEAST_S = 60.0
 UNAVAILABLE, ADMITTED = 503, 200
-# The browser comes when the callers before it are in.
+# The browser calls after the callers before it were admitted.
 BROWSER_S = 3.0
 
 
 async def overload(run: AttackRun, *, callers: int) -> Outcome:
-    """Hold so many calls that ask at the same time, each from an address of its own."""
+    """Hold this number of calls that ask at the same time, each from an address of its own."""
     url = f"{run.target.socket_url}/v1/realtime?model=parley-cascade"
     held = [Caller(url, TURNS, address=own_address(number)) for number in range(1, callers + 1)]
     browsing = asyncio.create_task(_offer(run, callers + 1), name="overload.browser")
@@ -67,13 +67,13 @@ async def overload(run: AttackRun, *, callers: int) -> Outcome:
 async def _hold(caller: Caller, seconds: float) -> tuple[int, str]:
     """Hold a call; return status and reason of its refusal, 0 when it was admitted.
 
-    A connection that breaks in the handshake has status 1, which is no refusal that a server may give.
+    A connection that breaks in the handshake has status 1, which is not a valid refusal of a server.
     """
     try:
         async with asyncio.timeout(seconds):
             await caller.call()
     except TimeoutError:
-        # What was not answered is counted by the answers.
+        # Unanswered questions are counted by the answers.
         return 0, ""
     except InvalidStatus as error:
         return error.response.status_code, (error.response.body or b"").decode(errors="replace")[:100]
@@ -83,7 +83,7 @@ async def _hold(caller: Caller, seconds: float) -> tuple[int, str]:
 
 
 async def _offer(run: AttackRun, number: int) -> tuple[int, str, bool]:
-    """Offer a browser's call while the others are on.
+    """Offer a browser's call during the others.
 
     Returns:
         The status, the reason of a refusal, and whether callers wait in the queue after it.

@@ -1,7 +1,7 @@
-"""Places that are taken for nothing: lines by silent sockets, descriptors by requests that never end.
+"""Resources held without use: lines by silent sockets, descriptors by requests that never end.
 
-Attackers have an address of their own. A newcomer with another address, who has nothing to do with them, must
-get in while they hold what they have, and an unused line must be given back within ``GIVEN_BACK_S``.
+Attackers have an address of their own. A newcomer with another address, who is unrelated to them, must get in
+while they hold their resources, and an unused line must be released within ``GIVEN_BACK_S``.
 """
 
 import asyncio
@@ -26,7 +26,9 @@ CONNECT_S = 10.0
 
 
 async def silent_sockets(run: AttackRun, *, path: str, subprotocols: tuple[str, ...] = ()) -> Outcome:
-    """Open more sockets than there are lines from one address, say nothing, and see when they are closed."""
+    """Open more sockets than there are lines from one address, send nothing, and record when they
+    are closed.
+    """
     loop = asyncio.get_running_loop()
     begun_s, closed_s, refused, held = loop.time(), [], 0, []
 
@@ -90,7 +92,7 @@ for _entry in sockets():
             "/v1/realtime unmute": ("/v1/realtime", ("realtime",)),
         }
     if _entry.path.startswith(TELEPHONE):
-        # Refused before it is accepted: no stranger has its token.
+        # Refused before it is accepted: an anonymous client has no token for it.
         continue
     for _name, (_path, _subprotocols) in _kinds.items():
         add(
@@ -128,7 +130,7 @@ class SilentPeer:
                 self.over.set()
 
     async def dial(self, client: aiohttp.ClientSession) -> int:
-        """Offer a call and wait until it stands; return the status of the answer.
+        """Offer a call and wait until it is connected; return the status of the answer.
 
         Raises:
             TimeoutError: it does not connect.
@@ -166,7 +168,7 @@ class SilentPeer:
     least_s=GIVEN_BACK_S,
 )
 async def silent_webrtc(run: AttackRun) -> Outcome:
-    """Open calls from one address that send nothing, and see when the server ends them."""
+    """Open calls from one address that send nothing, and record when the server ends them."""
     loop = asyncio.get_running_loop()
     begun_s, lasted_s, held, statuses = loop.time(), [], [], []
 
@@ -213,7 +215,7 @@ async def silent_webrtc(run: AttackRun) -> Outcome:
     "half-heads", "1,500 half-sent request heads take all descriptors and no client gets in", least_s=15.0
 )
 async def half_heads(run: AttackRun) -> Outcome:
-    """Open connections that send half of a request, from one address, and ask for /health from another."""
+    """Open connections that send half of a request, from one address, and request /health from another."""
     writers: list[asyncio.StreamWriter] = []
     refused = 0
     ends_s = run.ends_at()

@@ -1,4 +1,4 @@
-"""A client's instructions do not take the place of the operator's, and do not reach the operator's tools."""
+"""Client instructions must not replace the operator's, and must not reach the operator's tools."""
 
 import asyncio
 import base64
@@ -34,7 +34,7 @@ PIECE_MS = 40
     least_s=2 * ANSWER_S,
 )
 async def instructions(run: AttackRun) -> Outcome:
-    """Send instructions without the grant, ask for a refund, and look at the prompts of the model."""
+    """Send instructions without the grant, request a refund, and check the prompts of the model."""
     return await _instruct(run, is_granted=False)
 
 
@@ -46,7 +46,7 @@ async def instructions(run: AttackRun) -> Outcome:
     least_s=2 * ANSWER_S,
 )
 async def instructions_granted(run: AttackRun) -> Outcome:
-    """Send the same with the grant: they stand after the operator's prompt, without the operator's tools."""
+    """Send the same with the grant: they follow the operator's prompt, without the operator's tools."""
     return await _instruct(run, is_granted=True)
 
 

@@ -1,9 +1,9 @@
-"""Peers that read nothing, and peers that stand in the middle of a request, at every socket and route.
+"""Peers that read nothing, and peers that stop in the middle of a request, at every socket and route.
 
-A slow reader asks for something and takes nothing of the answer; its receive buffer is small. A half-open
-peer opens a connection, sends a part of what it has to, and is silent, without an end. In life these are
-telephones without a network. They stay for the whole attack; what the server holds of them at the end is
-judged by the footprint after they have gone, and the control calls by what they hear meanwhile.
+A slow reader sends a request and reads nothing of the answer; its receive buffer is small. A half-open peer
+opens a connection, sends a part of its request, and is then silent without closing. In reality these are
+telephones without a network. They stay for the whole attack. The server's resources are judged by the
+footprint after they have gone, and the control calls by the audio that they receive meanwhile.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ HALVES = (0.3, 0.7, 1.0)
 
 
 async def _open(run: AttackRun, number: int) -> tuple[socket.socket, asyncio.StreamWriter]:
-    """A connection whose answers are not read: the loop never sees its input."""
+    """Open a connection whose answers are not read: the loop never polls it for input."""
     loop = asyncio.get_running_loop()
     raw = socket.socket()
     raw.setblocking(False)
@@ -69,12 +69,12 @@ def frame(text: str) -> bytes:
         head = bytes([0x81, 0xFE]) + size.to_bytes(2, "big")
     else:
         head = bytes([0x81, 0xFF]) + size.to_bytes(8, "big")
-    # A mask of zeros changes nothing, and is one.
+    # A mask of zeros is valid and changes nothing.
     return head + bytes(4) + data
 
 
 async def slow_http(run: AttackRun) -> Outcome:
-    """Ask every route for its answer, several times on one connection, and read none."""
+    """Send a request to every route, several times on one connection, and read no answer."""
     async with run.client() as client:
         session = await new_session(client)
         for _ in range(10):
@@ -106,13 +106,13 @@ async def half_http(run: AttackRun) -> Outcome:
 
 
 async def _hold(run: AttackRun, requests: dict[str, bytes]) -> Outcome:
-    """Send each on connections of its own, and keep those until the end."""
+    """Send each request on connections of its own, and keep those until the end."""
     held: list[asyncio.StreamWriter] = []
     failed, ends_s = 0, run.ends_at()
     for number, request in enumerate(requests.values(), 1):
         for _ in range(EACH):
             if asyncio.get_running_loop().time() > ends_s:
-                # A server that takes no connection more.
+                # The server accepts no further connection.
                 failed += 1
                 continue
             try:
@@ -129,7 +129,7 @@ async def _hold(run: AttackRun, requests: dict[str, bytes]) -> Outcome:
 
 
 async def slow_socket(run: AttackRun, *, entry: Entry) -> Outcome:
-    """Begin a conversation, keep sending, and read nothing of what the server says."""
+    """Begin a conversation, keep sending, and read nothing."""
     spoken = [p for p in PROTOCOLS if p.path.partition("?")[0] == path_of(entry).partition("?")[0]]
     messages = [json.dumps(m) for p in spoken[:1] for m in (*p.opening, *p.messages)]
     messages = [text for text in messages if '"stop"' not in text and '"close"' not in text]
@@ -152,7 +152,7 @@ async def slow_socket(run: AttackRun, *, entry: Entry) -> Outcome:
 
 
 async def half_socket(run: AttackRun, *, entry: Entry) -> Outcome:
-    """Shake hands in part, in whole, and with half of a first message."""
+    """Send a handshake in part, as a whole, and with half of a first message."""
     handshake = request_of(entry)
     first = frame('{"type":"session.update","session":{}}')
     return await _hold(

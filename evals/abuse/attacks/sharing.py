@@ -12,7 +12,7 @@ from evals.abuse.registry import AttackRun, Outcome, attack
 
 QUESTIONS = ("What are your opening hours on Saturday?", "How do I report a lost card?")
 ANSWER_S, ROUNDS = 10.0, 2
-# After an answer, for one that belongs to the other socket.
+# Wait after an answer for one that belongs to the other socket.
 MORE_S = 2.0
 LOST = "session_lost"
 UNAVAILABLE, AGAIN, AGAIN_S = 503, 5, 1.0
@@ -25,9 +25,9 @@ UNAVAILABLE, AGAIN, AGAIN_S = 503, 5, 1.0
     least_s=(2 + ROUNDS) * (ANSWER_S + MORE_S),
 )
 async def two_sockets(run: AttackRun) -> Outcome:
-    """Open both, ask different things at the same time, and compare the answers with those of one alone.
+    """Open both, ask different questions at the same time, and compare the answers with those of one alone.
 
-    The newer socket has the session and is answered; the one before it is closed with the reason.
+    The newer socket has the session and is answered; the older one is closed with the reason.
     """
     async with run.client() as client:
         session = await new_session(client)
@@ -70,7 +70,7 @@ async def two_sockets(run: AttackRun) -> Outcome:
 
 
 async def _open(run: AttackRun, session: str) -> ClientConnection:
-    """Open a socket on a session; a busy machine refuses with 503, and is asked again."""
+    """Open a socket on a session; repeat when a busy machine refuses with 503."""
     for _ in range(AGAIN):
         try:
             return await run.socket(f"/v1/realtime?model=parley-cascade&session={session}")
@@ -87,7 +87,7 @@ async def _alone(run: AttackRun, session: str, question: str) -> str:
 
 
 async def _asked(socket: ClientConnection, question: str) -> list[str]:
-    """Ask by text; the transcripts of all answers that come, until nothing more does."""
+    """Ask by text; return the transcripts of all answers until no more arrive."""
     item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question}]}
     await socket.send(json.dumps({"type": "conversation.item.create", "item": item}))
     await socket.send(json.dumps({"type": "response.create"}))

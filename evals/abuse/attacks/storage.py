@@ -1,7 +1,8 @@
-"""Trouble of the machine below the session store: a wrong clock, a full disk, a store that is away.
+"""Failures below the session store: a wrong clock, a full disk, an unavailable store.
 
-No client causes these. What a client sees of them is judged: what was said is kept, a typed turn is refused
-in time and taken again afterwards, ``/ready`` says that the store is away, and ``/health`` stays as it is.
+No client causes these. The judged properties are those that a client can observe. Stored turns are kept, and
+a typed turn is refused in time and accepted again afterwards. ``/ready`` reports that the store is
+unavailable, and ``/health`` does not change.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from evals.abuse.target import Target
 
 WRONG_S, AHEAD_DAYS = 12.0, 40.0
 SECONDS_A_DAY = 86_400.0
-# ``session_store.retention`` reports a jump of the wall clock so.
+# Text by which ``session_store.retention`` reports a jump of the wall clock.
 JUMP = "days from where it was expected"
 # ``StoreTuning.turn_deadline_s``, and 1.5 s for the request itself.
 REFUSED_S = 6.5
@@ -28,7 +29,7 @@ REFUSED_S = 6.5
 NOTICED_S, BACK_S, LOOK_S = 8.0, 15.0, 0.5
 HEALTH_S = 1.0
 QUESTION = "What are your opening hours?"
-# More than one page of the database, so that no free one is enough.
+# More than one page of the database, so that a free page is not enough.
 LONG = QUESTION + " I ask because I am on my way." * 200
 
 
@@ -51,7 +52,7 @@ async def wrong_clock(run: AttackRun) -> Outcome:
             ahead = await status_of(client, "GET", f"/api/sessions/{session}/timeline")
         finally:
             shift(clock, 0.0)
-        # Retention looks once a second here.
+        # Retention checks once a second here.
         await asyncio.sleep(3.0)
         after = await status_of(client, "GET", f"/api/sessions/{session}/timeline")
         again = await type_turn(client, session, QUESTION)
@@ -72,7 +73,7 @@ async def wrong_clock(run: AttackRun) -> Outcome:
     least_s=20.0,
 )
 async def full_disk(run: AttackRun) -> Outcome:
-    """Let no file of the server grow (RLIMIT_FSIZE), type, and give it room again."""
+    """Limit the size of the server's files (RLIMIT_FSIZE), type, and lift the limit again."""
     return await _away(run, _without_room(run.target))
 
 
@@ -83,15 +84,15 @@ async def full_disk(run: AttackRun) -> Outcome:
     least_s=20.0,
 )
 async def store_away(run: AttackRun) -> Outcome:
-    """Lock the database from another process, type, and let it go again."""
+    """Lock the database from another process, type, and unlock it again."""
     return await _away(run, _locked(_database(run.target)))
 
 
 @contextmanager
 def _without_room(target: Target) -> Iterator[None]:
-    """Have the log of the database, and every larger file, refuse to grow."""
+    """Forbid growth to the log of the database and to every larger file."""
     before = resource.prlimit(target.pid, resource.RLIMIT_FSIZE)
-    # A log that was longer before is written from its beginning again, and would not have to grow.
+    # A log that was longer before is overwritten from its beginning, and would not have to grow.
     with closing(sqlite3.connect(_database(target))) as other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     written = Path(f"{_database(target)}-wal").stat().st_size
@@ -132,7 +133,7 @@ def _timed(seconds: list[float]) -> Iterator[None]:
 
 
 async def _away(run: AttackRun, trouble: AbstractContextManager[None]) -> Outcome:
-    """Type a turn before, in and after a time in which the store takes nothing."""
+    """Type a turn before, during and after a time in which the store accepts nothing."""
     took_s: list[float] = []
     health: list[tuple[int, float]] = []
     ready: list[int] = []
@@ -155,7 +156,7 @@ async def _away(run: AttackRun, trouble: AbstractContextManager[None]) -> Outcom
                 ready.clear()
                 with _timed(took_s):
                     during = await type_turn(client, session, LONG)
-                # It is away still, and nothing is written at this moment.
+                # It is still unavailable, and nothing is written at this moment.
                 await asyncio.sleep(NOTICED_S)
                 said_away = 503 in ready
             after, ready_after = await _back(client, session)
