@@ -85,7 +85,7 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
     transport = PacedWebRTCTransport(
         connection,
         TransportParams(audio_in_enabled=True, audio_out_enabled=True, audio_out_end_silence_secs=0),
-        # Of nobody: what is believed here is the delay that the settings say.
+        # A stream without subscribers: this evaluation uses the delay of the settings.
         events=CallEvents(),
         on_packet=playout.played,
     )

@@ -1,4 +1,4 @@
-"""Whether the bot holds the floor in one call.
+"""State of the floor in one call: held by the bot, or not.
 
 The stage that decides about interruptions knows whether a reply is on, on its way or about to be resumed, and
 publishes when that changes (``FloorHolder``). ``Floor`` is asked: by idle prompts and at the end of a
