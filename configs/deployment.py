@@ -1,6 +1,6 @@
 """Root model of the configuration: composes the settings of the parts and defines little of its own.
 
-Every part has a frozen model next to its code, with units, bounds and ``extra="forbid"``; an engine's own settings
+Every part has a frozen model next to its code, with units and bounds; an engine's own settings
 are checked by its row when it is loaded (``pipelines.engine_plan``), because importing every engine
 to know its fields would load what is not used. Secrets are not here: a row names the environment variable
 that holds them.
