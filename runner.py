@@ -30,7 +30,7 @@ from loguru import logger
 from configs.engines import checked_settings
 from configs.load import parse_settings
 from core.errors import ConfigError
-from core.registry import Registry
+from core.registry import Registry, is_target
 from core.yaml_text import parse_yaml_value
 from models.llm.kv import CAUSAL
 from models.omni import OMNI
@@ -191,6 +191,10 @@ async def _run(server: WorkerServer, *, prints_url: bool) -> int:
 
 
 def _kind(name: str, given: str | None) -> str:
+    if is_target(name):
+        if given is None:
+            raise ConfigError(f"--engine: {name!r} needs --kind", known=tuple(KINDS))
+        return given
     kinds = [kind for kind, names in HOSTED.items() if name in names and given in (None, kind)]
     if not kinds:
         known = KNOWN if given is None else HOSTED[given]
