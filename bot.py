@@ -1,12 +1,12 @@
-"""One conversation: a Pipecat bot module (``async def bot(runner_args)``) and a command.
+"""Command line for one conversation or one server, and a Pipecat bot module (``async def bot(runner_args)``).
 
 ``python bot.py`` serves a browser page with the engines of a deployment; ``--transport file`` and
-``--transport local`` hold one call on this machine and end. Decides which transport meets which pipeline;
-everything else lives below. Owns the engines of the process: they are loaded once, before the first call, and
-closed when the server ends.
+``--transport local`` hold one call on this machine and end. Decides which transport is used with which
+pipeline; everything else is in the packages below. Owns the engines of the process: they are loaded once,
+before the first call, and closed when the server ends.
 
-Nothing here imports Pipecat, or what imports it, before the command line is read: Pipecat logs while it is
-imported, and how much of the log is shown is the user's choice.
+This module imports Pipecat, and modules that import it, only after the command line is read. Pipecat logs
+during its import, and the user chooses how much of the log is shown.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Before numpy is loaded. The event loop forks when an engine's process starts, and a fork waits for the
-# threads of OpenBLAS: while another thread was at work in them it was seen to wait without end.
+# Set before numpy is loaded. The event loop forks when an engine's process starts, and a fork waits for the
+# threads of OpenBLAS. While another thread was at work in them, that wait did not end.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from loguru import logger
@@ -71,7 +71,7 @@ WITH_SESSION = (Command.RECORDING, Command.DEVICES, Command.ROOM)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="bot.py",
         description="Talk to Parley in a browser, from a file, or in this terminal.",
@@ -123,23 +123,23 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def configure_log(verbosity: int) -> None:
-    """One line per event on stderr. Pipecat's default (DEBUG) costs a noticeable share of a call's CPU."""
+    """Log to stderr, one line per event. Pipecat's default (DEBUG) costs a noticeable share of the CPU."""
     logger.remove()
     level = ("WARNING", "INFO", "DEBUG", "TRACE")[min(verbosity, 3)]
-    # Values of variables beside a traceback would be what people said.
+    # ``diagnose`` is off: the values of variables in a traceback would include callers' words.
     logger.add(sys.stderr, level=level, filter=None if verbosity else is_news, diagnose=False)
 
 
 def is_news(record: "Record") -> bool:
-    """Pipecat warns about every audio-only call, and about every hang-up."""
+    """Return False for Pipecat's expected warnings: about every audio-only call, and about every hang-up."""
     return not any(text in record["message"] for text in EXPECTED_WARNINGS)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command.
 
-    Returns the exit status: 2 for what the user can mend and 1 when an engine fails, both with one line that
-    says what, 130 after Ctrl-C.
+    Returns the exit status: 2 for an error that the user can correct and 1 when an engine fails, both with
+    one line that names the cause; 130 after Ctrl-C.
     """
     parser = build_parser()
     options = parser.parse_args(arguments)
@@ -166,7 +166,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def hold(deployment: "Deployment", options: argparse.Namespace) -> int:
-    """Serve, or hold one call, as the row of the transport says.
+    """Serve, or hold one call, as the row of the transport specifies.
 
     Returns the exit status.
     """
@@ -196,7 +196,7 @@ def _held(*commands: Command) -> list[str]:
 
 
 def print_config(deployment: "Deployment", *, with_engines: bool) -> int:
-    """Print the effective deployment, where wanted with the settings of the engines that it names."""
+    """Print the effective deployment, on request with the settings of the engines that it names."""
     from configs.print_config import as_yaml
     from pipelines.engine_models import effective_settings
 
@@ -206,10 +206,10 @@ def print_config(deployment: "Deployment", *, with_engines: bool) -> int:
 
 
 def check_flags(options: argparse.Namespace) -> None:
-    """Refuse what would be ignored.
+    """Refuse flags that would be ignored.
 
     Raises:
-        ConfigError: flags that do not belong together, or of which one is missing.
+        ConfigError: flags do not belong together, or one is missing.
     """
     command = _command(options.transport)
     given = [f"--{name}" for name in ("input", "output") if getattr(options, name) is not None]
@@ -233,7 +233,7 @@ def check_flags(options: argparse.Namespace) -> None:
 
 
 def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deployment":
-    """The deployment with what the command line says over it."""
+    """Return the deployment with the settings of the command line, which override its own."""
     changed = {
         name: getattr(options, name) for name in ("host", "port") if getattr(options, name) is not None
     }
@@ -246,21 +246,21 @@ def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deploy
 
 
 def serve(deployment: "Deployment", *, mode: str = CASCADE) -> int:
-    """Serve the page until a signal ends it; ``mode`` is that of callers who ask for none."""
+    """Serve the page until a signal ends it; ``mode`` holds for callers who request none."""
     from serving.gateway.exposure import check_exposure
 
     check_phone(deployment, mode)
     public_url = None if deployment.phone is None else deployment.phone.public_url
     check_exposure(deployment.server, public_url=public_url)
     token = operator_token(deployment.operations.data_dir)
-    # Before anything large is loaded.
+    # Bounded before anything large is loaded.
     bound_heap()
     listener = claim_port(deployment.server.host, deployment.server.port)
     return event_loop.run(_serve(deployment, listener, mode, token))
 
 
 def check_phone(deployment: "Deployment", mode: str) -> None:
-    """Raises ConfigError: telephone calls cannot be held as the deployment says in a server of this mode."""
+    """Raise ConfigError when the deployment's telephone calls cannot be held in a server of this mode."""
     if deployment.phone is not None:
         try:
             deployment.phone.check_mode(mode)
@@ -269,9 +269,9 @@ def check_phone(deployment: "Deployment", mode: str) -> None:
 
 
 def claim_port(host: str, port: int) -> socket.socket:
-    """Bind before anything is loaded, so that a port in use is said at once.
+    """Bind before anything is loaded, so that a port in use is reported at once.
 
-    Raises ConfigError when the address cannot be had.
+    Raises ConfigError when the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -298,16 +298,16 @@ async def gateway(
     token: "OperatorToken | None" = None,
     stalls: "StallMonitor | None" = None,
 ) -> "AsyncIterator[uvicorn.Server]":
-    """The server of a deployment, ready to be run.
+    """Yield the server of a deployment, ready to run; close its parts on exit.
 
     Args:
-        engines: of the process.
-        conversations: of the process.
-        mode: of callers who ask for none.
-        on_call: told each telephone call that begins; must not block.
-        desk: what can be done with telephone calls; None: what the environment has an account for.
-        token: of the operator; None: that of the environment or of the data folder.
-        stalls: of the event loop, for ``/status``.
+        engines: engines of the process.
+        conversations: sessions of the process.
+        mode: mode of callers who request none.
+        on_call: called with each telephone call that begins; must not block.
+        desk: operations on telephone calls; None for those that the environment has an account for.
+        token: token of the operator; None for that of the environment or of the data folder.
+        stalls: stalls of the event loop, for ``/status``.
     """
     from pipelines.conversing import converse
     from pipelines.phone import open_desk
@@ -333,7 +333,7 @@ async def gateway(
     book = None
     if (phone := deployment.phone) is not None:
         book = CallerBook(conversations.store, phone.remember_callers, phone.call_codes, number=phone.number)
-    # That of a page that offers to go on by telephone.
+    # The number for a page that offers to go on by telephone.
     number = book.number if book is not None and book.codes is not None else None
     telephone = {} if number is None else {"telephone": number}
     phones = None if book is None else PhoneSessions(conversations, book)
@@ -420,7 +420,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
     ):
         host, port = listener.getsockname()[:2]
         address = address_of(host, port)
-        # Before other processes load: they would slow the measurement.
+        # Measured before other processes load, which would slow the measurement.
         await engines.measure_hearing()
         engines.host_front_end()
         engines.stand_by()
@@ -428,28 +428,28 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
         public_url = None if deployment.phone is None else deployment.phone.public_url
         exposure = describe_exposure(deployment.server, public_url=public_url)
         print(banner(engines.describe(), address, token, exposure), flush=True)
-        # Loading blocked the loop, and there was no call: what counts begins here.
+        # Loading blocked the loop while there was no call; stalls count from here on.
         async with stalls:
             await server.serve(sockets=[listener])
     return 0
 
 
 def settle() -> None:
-    """Set the interpreter up for calls, when everything is loaded."""
-    # What is loaded stays: full collections need not look at it again while people talk.
+    """Configure the interpreter for calls, after everything is loaded."""
+    # Loaded objects stay: full collections need not visit them again during calls.
     gc.collect()
     gc.freeze()
     # A full collection in the middle of a call stops the audio of all calls (12 ms were seen while calls
-    # started): far apart here, and requested by the gateway when no call is held. A call that ends needs
-    # none: it is freed by reference counting (``pipelines.release``).
+    # started). So they are rare here, and the gateway requests one when no call is held. A call that ends
+    # needs none: reference counting frees it (``pipelines.release``).
     gc.set_threshold(2_000, 10, 500)
-    # Threads (the session store's, voice activity's) hold the interpreter for so long until the loop has it
-    # back. By default that is 5 ms, each time: a call that starts reads and writes its session.
+    # Threads (the session store's, voice activity's) hold the interpreter for this long until the loop has it
+    # back. The default is 5 ms each time, and a call that starts reads and writes its session.
     sys.setswitchinterval(SWITCH_S)
 
 
 def address_of(host: str, port: int) -> str:
-    """Where a browser on this machine finds a server that listens on ``host``."""
+    """Return the address at which a browser on this machine reaches a server that listens on ``host``."""
     if host in ("127.0.0.1", *EVERY_ADDRESS):
         return f"http://localhost:{port}"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -458,13 +458,13 @@ def address_of(host: str, port: int) -> str:
 def banner(
     names: dict[str, object], address: str, token: OperatorToken | None = None, exposure: str = ""
 ) -> str:
-    """Return what the server prints when it is ready.
+    """Return the lines that the server prints when it is ready.
 
     Args:
-        names: of its engines (``Engines.describe``).
-        address: for a browser on this machine.
-        token: of the operator; shown when it was generated.
-        exposure: who may begin calls.
+        names: names of its engines (``Engines.describe``).
+        address: address for a browser on this machine.
+        token: token of the operator; shown when it was generated.
+        exposure: description of the clients that may begin calls.
     """
     lines = [
         f"Parley is ready: {address}",
@@ -494,7 +494,7 @@ def call_from_file(
     session_id: str | None = None,
     mode: str = CASCADE,
 ) -> int:
-    """Play a WAV as the caller in real time; write the call in stereo and, beside it, as JSON.
+    """Play a WAV as the caller in real time; write the call in stereo and, in the same folder, as JSON.
 
     Nothing is created before the engines are loaded, and the caller's WAV is never written to.
 
@@ -510,7 +510,7 @@ def call_from_file(
 
 
 def _callers_pcm(source: Path | None, output: Path | None) -> bytes:
-    """What the caller of a file says; nothing without a file. Makes sure first that the call can be written.
+    """Return the caller's speech from a file; empty without a file. First check that the call can be written.
 
     Raises:
         MediaError: the input is not audio.
@@ -538,7 +538,7 @@ def _callers_pcm(source: Path | None, output: Path | None) -> bytes:
 
 
 def _write_document(document: dict[str, Any], output: Path) -> None:
-    """The call as JSON, beside its recording. Raises ConfigError when it cannot be written."""
+    """Write the call as JSON next to its recording. Raises ConfigError when it cannot be written."""
     written = output.with_suffix(".json")
     try:
         written.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -548,13 +548,13 @@ def _write_document(document: dict[str, Any], output: Path) -> None:
 
 
 def check_writable(target: Path) -> None:
-    """Find out whether a file can be written, now or after its folder was made, and leave nothing behind.
+    """Check that a file can be written, now or once its folder exists, without changing anything.
 
     Raises:
-        OSError: it cannot.
+        OSError: it cannot be written.
     """
     if target.exists():
-        # Neither empties nor creates.
+        # Neither truncates nor creates the file.
         target.open("r+b").close()
         return
     folder = next(parent for parent in target.absolute().parents if parent.exists())
@@ -621,11 +621,11 @@ def call_by_telephone(
     """Serve on this machine and call it as Twilio would, with a simulated caller; no credentials are needed.
 
     Args:
-        deployment: of the server.
-        source: what the caller says; None: a question.
-        output: stereo WAV to write; None: the call is only told.
-        mode: of the call.
-        port: to listen on; 0: any that is free.
+        deployment: deployment of the server.
+        source: speech of the caller; None for a question.
+        output: stereo WAV to write; None to print the call only.
+        mode: mode of the call.
+        port: port to listen on; 0 for any that is free.
 
     Raises:
         MediaError: the input is not audio.
@@ -689,7 +689,7 @@ async def _call_by_telephone(
 async def call_from_microphone(
     deployment: "Deployment", *, session_id: str | None = None, mode: str = CASCADE
 ) -> int:
-    """Talk over this machine's microphone and loudspeaker until interrupted.
+    """Hold a call over this machine's microphone and loudspeaker until interrupted.
 
     Raises ConfigError when PortAudio or its binding is missing, or a device is missing or gets lost.
     """
@@ -731,7 +731,7 @@ async def call_from_microphone(
 async def call_in_room(
     deployment: "Deployment", transport: str, *, session_id: str | None = None, mode: str = CASCADE
 ) -> int:
-    """Join the room that the environment names, and talk with who is there until they leave.
+    """Join the room that the environment names, and hold a conversation until the caller leaves.
 
     Raises ConfigError when a package or a variable is missing, or the room cannot be joined.
     """
@@ -753,9 +753,9 @@ async def call_in_room(
 
 
 class _Process:
-    """What a runner that is not ours shares (Pipecat's imports this module and calls ``bot``).
+    """Shared state of a foreign runner's conversations (Pipecat's imports this module and calls ``bot``).
 
-    Such a runner has no place to keep what is loaded once, so this module keeps it: one deployment per
+    Such a runner has no place for objects that are loaded once, so this module holds them: one deployment per
     process.
     """
 
@@ -781,7 +781,7 @@ _process = _Process()
 
 
 async def bot(runner_args: "RunnerArguments") -> None:
-    """Pipecat's entry point: one conversation."""
+    """Hold one conversation: Pipecat's entry point."""
     from pipelines.conversing import converse
 
     engines, conversations = await _process.get()

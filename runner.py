@@ -1,13 +1,13 @@
-"""One process of a deployment: the gateway that callers reach, or a worker that hosts an engine for others.
+"""Command line for one process of a deployment: the gateway for callers, or a worker that hosts an engine.
 
 ``python runner.py --role gateway --config NAME`` serves every surface (pages, calls, sockets, operators) and
-starts the workers that the deployment names; ``all`` is the same, said of one machine.
+starts the workers that the deployment names; ``all`` does the same, for a deployment on one machine.
 
-``python runner.py --role worker --engine moshi --port 22400`` loads the engine, says that it is ready and
-lets one conversation at a time have it, or as many streams as it takes (recognisers, voices, language
-models), by the worker link (docs/workers.md). It runs in whatever Python environment has the engine's
-packages: nothing here imports Pipecat or a web framework. SIGTERM and Ctrl-C drain it, a second one ends it
-at once.
+``python runner.py --role worker --engine moshi --port 22400`` loads the engine and reports that it is ready.
+It then serves one conversation at a time, or as many streams as the engine takes (recognisers, voices,
+language models), by the worker link (docs/workers.md). It runs in any Python environment that has the
+engine's packages: this module imports neither Pipecat nor a web framework for it. SIGTERM and Ctrl-C drain
+it; a second signal ends it at once.
 """
 
 import argparse
@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-# Before numpy is loaded, as in ``bot.py``: the gateway forks too, and idle threads of OpenBLAS spin for some
-# 40 ms after each product.
+# Set before numpy is loaded, as in ``bot.py``: the gateway forks too, and idle threads of OpenBLAS spin for
+# some 40 ms after each product.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from loguru import logger
@@ -47,7 +47,7 @@ from serving.worker.streams import HOSTING
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 KINDS: Mapping[str, Registry[Any]] = {"omni": OMNI, "stt": STT, "tts": TTS, "llm": CAUSAL}
-# The two-tier engine has its large tier in the bot's process, and a worker is no other worker's.
+# The two-tier engine has its large tier in the bot's process, and a worker does not host another worker.
 _NOT_HOSTED = ("two_tier", "worker")
 HOSTED: Mapping[str, tuple[str, ...]] = {
     kind: tuple(name for name in registry.names() if name not in _NOT_HOSTED)
@@ -57,7 +57,7 @@ KNOWN = tuple(sorted({name for names in HOSTED.values() for name in names}))
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="runner.py",
         description="Run one process of a deployment.",
@@ -104,7 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; its exit status."""
+    """Run the command; return its exit status."""
     given = build_parser().parse_args(arguments)
     try:
         _check_flags(given)
@@ -114,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.role != "worker":
         return _serve_callers(given)
     host, port = given.host or "127.0.0.1", 22_400 if given.port is None else given.port
-    # Handshakes of strangers are nobody's news.
+    # Failed handshakes of foreign clients are not worth a log line.
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
     try:
         limits = {"name": given.name, "host": host, "port": port, **_pairs(given.limit)}
@@ -134,10 +134,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _check_flags(given: argparse.Namespace) -> None:
-    """Refuse what would be ignored.
+    """Refuse flags that would be ignored.
 
     Raises:
-        ConfigError: flags that do not belong together, or of which one is missing.
+        ConfigError: flags do not belong together, or one is missing.
     """
     of_worker = {"--engine": given.engine, "--set": given.set, "--limit": given.limit}
     of_worker["--print-url"] = given.print_url
@@ -151,7 +151,7 @@ def _check_flags(given: argparse.Namespace) -> None:
 
 
 def _serve_callers(given: argparse.Namespace) -> int:
-    """The gateway: what ``bot.py`` serves, with all that the deployment names. A worker never imports it."""
+    """Run the gateway as ``bot.py`` does, with all that the deployment names. A worker never imports it."""
     from bot import main as serve
 
     flags = {"--config": given.config, "--mode": given.mode, "--host": given.host, "--port": given.port}
@@ -184,7 +184,8 @@ async def _run(server: WorkerServer, *, prints_url: bool) -> int:
         logger.info(f"{settings.name}: listening on {url}")
         if prints_url:
             print(url, flush=True)
-            # Whoever started it holds the other end: when they are gone nobody would ever end this process.
+            # The parent process holds the other end. When the parent is gone, nothing else would end this
+            # process.
             threading.Thread(target=until_alone, name="parent", daemon=True).start()
 
     return await server.run(on_listening=on_listening)

@@ -1,4 +1,4 @@
-"""What answers, for one process: the chosen language model, its fallback, the guard between them, its tools.
+"""Language models of one process: the chosen model, its fallback, the guard between them, and its tools.
 
 Loaded once; ``build`` makes the processors of one call. Owns the HTTP session that services and tools share.
 """
@@ -53,13 +53,13 @@ DOCUMENTS = "documents"
 
 @dataclass(frozen=True)
 class AnsweringPlan:
-    """What a deployment asks for, checked, nothing loaded.
+    """Checked choices of a deployment for answering; nothing is loaded.
 
     Attributes:
-        row: the service that answers.
-        documents: settings of the embedded model, when it answers or falls back.
-        guarded: whether the embedded model stands behind another one.
-        tools: what the model may do: rows and their settings.
+        row: row of the service that answers.
+        documents: settings of the embedded model, when it answers or is the fallback.
+        guarded: True when the embedded model is the fallback of another one.
+        tools: tools of the model: rows and their settings.
     """
 
     row: LlmRow
@@ -69,7 +69,7 @@ class AnsweringPlan:
 
     @property
     def in_workers(self) -> bool:
-        """Whether workers of this deployment answer."""
+        """True when workers of this deployment answer."""
         return isinstance(self.row, Pool)
 
 
@@ -85,7 +85,7 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
         raise ConfigError(f"thinking.fallback: unknown engine {fallback.name!r}", known=LLM.names())
     service, embedded, where = thinking.llm, fallback, "thinking.fallback"
     if thinking.llm.name == DOCUMENTS:
-        # Nothing stands behind it; a fallback that names it too may hold settings of it.
+        # It has no fallback of its own; a fallback that names it too may hold settings of it.
         service, own = _service_and_engine(thinking.llm)
         behind = fallback.settings if fallback is not None else {}
         embedded, where = Choice(name=DOCUMENTS, settings={**behind, **own.settings}), "thinking.llm"
@@ -106,10 +106,10 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
 
 
 def _check_workers(deployment: Deployment, row: Pool) -> None:
-    """Refuse a pool that is none.
+    """Check that the workers of a pool exist.
 
     Raises:
-        ConfigError: there are no workers, or none of a name.
+        ConfigError: there are no workers, or none of a given name.
     """
     known = tuple(spec.name for spec in deployment.workers.workers)
     if not known:
@@ -120,7 +120,7 @@ def _check_workers(deployment: Deployment, row: Pool) -> None:
 
 
 def _plan_tools(thinking: Thinking) -> tuple[tuple[str, ToolSettings], ...]:
-    """Rows of ``TOOLS`` and their settings.
+    """Return rows of ``TOOLS`` and their settings.
 
     Raises:
         ConfigError: an unknown row or field, a variable that is not set, two tools of one name.
@@ -142,10 +142,10 @@ def _plan_tools(thinking: Thinking) -> tuple[tuple[str, ToolSettings], ...]:
 
 
 def _service_and_engine(choice: Choice) -> tuple[Choice, Choice]:
-    """The settings of ``documents``, shared out: some belong to its service, the others to the engine behind.
+    """Split the settings of ``documents`` into those of its service and those of the engine that it wraps.
 
     Raises:
-        ConfigError: a field that neither knows; lists those of both.
+        ConfigError: a field that neither has; the message lists those of both.
     """
     row_type = cast(type[ServiceRow[Any]], LLM_SERVICES.factory(choice.name))
     of_service = row_type.settings_type.model_fields
@@ -160,7 +160,7 @@ def _service_and_engine(choice: Choice) -> tuple[Choice, Choice]:
 
 
 class Answering:
-    """The loaded part of a process. Made by ``load``.
+    """Loaded language models and tools of a process. Created by ``load``.
 
     Attributes:
         documents: the embedded model, or None.
@@ -185,7 +185,7 @@ class Answering:
         self._system_prompt = deployment.bot.system_prompt
         self._guard = tuned(GuardTuning, deployment.thinking.guard)
         self._circuit = Circuit(max_failures=self._guard.max_failures, cool_down_ms=self._guard.cool_down_ms)
-        # No cookies: what a server sets in one conversation would be sent to it in the next.
+        # No cookies: a cookie that a server sets in one conversation would be sent to it in the next.
         self.http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         self._tools = SharedTools(
             [TOOLS.create(name, settings, self.http) for name, settings in plan.tools],
@@ -197,12 +197,12 @@ class Answering:
     async def load(
         cls, deployment: Deployment, plan: AnsweringPlan, workers: StreamWorkers | None = None
     ) -> "Answering":
-        """Read the documents, in a thread, when the plan needs them.
+        """Load the models that the plan needs; the documents are read in a thread.
 
         Args:
-            deployment: see the model.
-            plan: of it.
-            workers: of the deployment, where ``plan.in_workers``.
+            deployment: the deployment.
+            plan: plan of the deployment.
+            workers: workers of the deployment, where ``plan.in_workers``.
 
         Raises:
             ConfigError: the folder holds no passage, or a package is missing.
@@ -220,7 +220,7 @@ class Answering:
 
     @property
     def shared(self) -> Shared:
-        """What service rows may use of this process."""
+        """Resources of this process that service rows may use."""
         open_replies = self._causal.open_replies if self._causal is not None else None
         return Shared(
             language_model=self.documents,
@@ -231,9 +231,9 @@ class Answering:
 
     @property
     def calls_tools(self) -> bool:
-        """Return whether the model may call tools.
+        """True when the model may call tools.
 
-        Those that run in this process know none, and a GGUF file knows them by its chat template.
+        Models that run in this process support none; a GGUF file supports them when its chat template does.
         """
         if self._llamacpp is not None:
             return self._llamacpp.uses_tools
@@ -241,7 +241,7 @@ class Answering:
 
     @property
     def dialogue_tokens(self) -> int | None:
-        """Return how much of a conversation the model can be given in addition to its prompt and an answer.
+        """Tokens of a conversation that the model can take in addition to its prompt and an answer.
 
         None where this process sets no bound: a provider's model takes more than a session's budget.
         """
@@ -253,12 +253,12 @@ class Answering:
 
     @property
     def speaks_first(self) -> bool:
-        """Whether the model can be asked when nobody has said anything: the documents answer questions."""
+        """True when the model can speak before the caller has: the documents only answer questions."""
         return not isinstance(self._plan.row, Documents)
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """Of the deployment's own tools."""
+        """Names of the deployment's own tools."""
         return self._tools.names
 
     @asynccontextmanager
@@ -270,14 +270,14 @@ class Answering:
         Args:
             conversation: the session.
             more: tools of one client of it, offered to its own pipelines.
-            rules: of that client; None: of an anonymous one.
+            rules: rules of that client; None for an anonymous one.
         """
         async with self._tools.of(conversation, more, rules=rules) as tools:
             yield tools
 
     @asynccontextmanager
     async def memory(self) -> AsyncIterator["Memory | None"]:
-        """What the model has read of one conversation, between its turns; None where it keeps nothing."""
+        """Yield the model's memory of one conversation between its turns; None when it keeps none."""
         if self._causal is None:
             yield None
             return
@@ -297,15 +297,15 @@ class Answering:
         memory: "Memory | None" = None,
         rules: ClientRules | None = None,
     ) -> list[FrameProcessor]:
-        """The processors of one call, in pipeline order: the service, or the guard around it.
+        """Return the processors of one call, in pipeline order: the service, or the guard around it.
 
         Args:
-            tools: of the session, when the model may use them.
-            context: of the pipeline; needed with ``tools``.
-            turn: the only one that is answered; None for the newest one at any time.
-            instruction: what the client adds to the deployment's prompt, where it may; None: nothing.
-            memory: of the conversation; None where this is all of it that the model is asked.
-            rules: of the client that is answered; None: an anonymous one.
+            tools: tools of the session, when the model may use them.
+            context: context of the pipeline; needed with ``tools``.
+            turn: the only turn that is answered; None for the newest one at any time.
+            instruction: text that the client adds to the deployment's prompt, where it may; None for none.
+            memory: memory of the conversation; None where the model is asked only this once.
+            rules: rules of the client that is answered; None for an anonymous one.
         """
         shared = self.shared
         if memory is not None:
@@ -323,24 +323,25 @@ class Answering:
         return list(guard.processors)
 
     def rules(self, identity: ClientIdentity = ANONYMOUS) -> ClientRules:
-        """Return the rules of a new call; a client without a credential has the grants of those."""
+        """Return the rules of a new call; a client without a credential has the grants of anonymous ones."""
         if not identity.owner and not identity.is_operator:
             identity = replace(identity, grants=self._anonymous)
         return ClientRules(identity)
 
     def instruction(self, added: str | None = None) -> str:
-        """Return the prompt: the deployment's, then what a client adds to it."""
+        """Return the prompt: the deployment's, followed by the client's addition."""
         return prompt_of(self._system_prompt, added)
 
     def summarizer(self) -> Summarizer:
-        """Who writes summaries of older turns: the deployment's model, or nobody but the extract."""
+        """Return the summariser of older turns: the deployment's model, or an extract for the documents."""
         if self._name == DOCUMENTS:
             return ExtractiveSummarizer()
         return LlmSummarizer(self._ask)
 
     async def judging(self) -> "LLMService[Any] | None":
-        """The model outside of any conversation, for questions about what was heard; None where the documents
-        answer, which cannot judge. Whoever asks cleans it up.
+        """Return the model outside of any conversation, to judge recognised words; None for the documents.
+
+        The documents cannot judge. The caller of this method cleans the service up.
         """
         if not self.speaks_first:
             return None
@@ -349,10 +350,10 @@ class Answering:
         return service
 
     async def _ask(self, instruction: str, text: str) -> str:
-        """The model's whole answer, outside of any conversation.
+        """Return the model's whole answer, outside of any conversation.
 
         Raises:
-            EngineError: it failed or said nothing.
+            EngineError: the model failed, or its answer was empty.
         """
         build = partial(self._plan.row.build, self.shared, system_instruction=instruction)
         service = await asyncio.to_thread(build)
@@ -362,7 +363,7 @@ class Answering:
                 LLMContext(messages=[{"role": "user", "content": text}]), system_instruction=instruction
             )
         except Exception as error:
-            # Whatever a vendor's SDK raises: the summary is made without it.
+            # Any error of a vendor's SDK: the summary is made without the model.
             raise EngineError(f"no summary: {type(error).__name__}", engine=self._name) from error
         finally:
             await service.cleanup()
@@ -371,7 +372,7 @@ class Answering:
         return answer
 
     async def close(self) -> None:
-        """End connections, and give back the weights."""
+        """End connections, and release the weights."""
         await self.http.close()
         if self._causal is not None:
             self._causal.close()
@@ -380,24 +381,24 @@ class Answering:
 
 
 class Memory:
-    """What a causal model has read of one conversation, between its turns. Made by ``Answering.memory``.
+    """Memory that a causal model keeps of one conversation, made by ``Answering.memory``.
 
-    A ``LanguageModel`` that outlives the service of a turn: it has nothing that such a service would close.
+    A ``LanguageModel`` that outlives the service of a turn: it holds nothing that such a service would close.
     """
 
     def __init__(self, replies: Replies) -> None:
         self._replies = replies
 
     def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
-        """See ``LanguageModel``."""
+        """Stream the reply to a conversation (``LanguageModel``)."""
         return self._replies.reply(messages)
 
     async def prefill(self, context: LLMContext, instruction: str) -> Prefilled:
-        """Read what a service will be asked with this context. Raises as ``Replies.prefill``."""
+        """Prefill the prompt that a service will send with this context. Raises as ``Replies.prefill``."""
         return await self._replies.prefill(messages_of(context, instruction))
 
     def generated_tokens(self, text: str) -> int | None:
-        """Of the last answer where it is this one; None where another gave it, or part of it."""
+        """Return the tokens of the last answer when it is this text, else None."""
         answered = self._replies.answered
         if answered is None or answered.text.strip() != text.strip():
             return None
@@ -405,10 +406,10 @@ class Memory:
 
 
 class Causal:
-    """The weights of a causal model, and the thread that they answer in. Loading blocks.
+    """Weights of a causal model, and the thread that it answers in. Loading blocks.
 
     Args:
-        row: of the deployment.
+        row: row of the deployment.
     """
 
     def __init__(self, row: Transformers) -> None:
@@ -419,24 +420,25 @@ class Causal:
         self._thread = EngineThread("causal")
 
     def open_replies(self) -> "CausalReplies":
-        """The language model of one conversation."""
+        """Return the language model of one conversation."""
         from models.llm.kv.replies import CausalReplies
 
         return CausalReplies(self._model, uuid.uuid4().hex, thread=self._thread)
 
     def close(self) -> None:
-        """Forget every conversation, behind the answer that is being made. Returns at once."""
+        """Forget every conversation, after the answer that is being made. Returns at once."""
         self._thread.submit(self._model.forget_all)
         self._thread.shutdown(wait=False)
 
 
 async def _hosted(row: Worker | Pool, workers: StreamWorkers | None, *, guarded: bool) -> HostedLlm:
-    """The language model of a worker. One that is not there is asked again by each conversation, where
-    another model answers meanwhile.
+    """Return the language model of a worker.
+
+    When the worker is unreachable and a fallback answers meanwhile, each conversation tries it again.
 
     Raises:
         ConfigError: it has an engine of another kind, or the deployment's workers are not started.
-        EngineError: it is not there, and nothing stands behind it.
+        EngineError: it is unreachable, and there is no fallback.
     """
     hosted: HostedLlm
     if isinstance(row, Worker):

@@ -2,7 +2,7 @@
 
     head -> perception -> turns -> dialogue -> speech -> playout -> tail
 
-``Stages`` is the picture of a pipeline. The cascade, full duplex and a realtime service fill its places with
+``Stages`` is the outline of a pipeline. The cascade, full duplex and a realtime service fill it with
 different stages, made from the same parts (``pipelines.stages``); ``build`` makes the pipeline of any of
 them. A typed turn fills few places: ``build_turn`` makes its pipeline, which has no transport and no call.
 """
@@ -22,7 +22,7 @@ from pipelines.lifetime import OVER_LIMIT, call_worker, greet, introduce
 from pipelines.turn_records import TurnRecords
 from processors.turns.turn_events import publish_arrival, publish_bot_turns
 
-# Tasks that run along with a pipeline: made when it does, so that nothing is left over where a build fails.
+# Tasks that run along with a pipeline. They are created when it runs, so that a failed build leaves none.
 Background = Sequence[Callable[[], Coroutine[Any, Any, None]]]
 
 
@@ -32,13 +32,13 @@ class Stages:
 
     Attributes:
         head: media in, echo control, voice activity.
-        perception: words, and what else is perceived, in event-time order.
-        turns: whose turn it is.
+        perception: words, and other perceived features, in event-time order.
+        turns: begin and end of the caller's turns.
         dialogue: from a turn to the words of its answer.
         speech: the voice.
-        playout: what is heard, and media out.
+        playout: tracking of playback, and media out.
         tail: the bot's turns.
-        unseen: stages whose frames are shown to no client: they are guesses, or are pushed again.
+        unseen: stages whose frames are shown to no client, because they are guesses or are pushed again.
     """
 
     head: Sequence[FrameProcessor] = ()
@@ -75,17 +75,17 @@ def build(
     take_typed: Callable[[str], float] | None = None,
     greets: bool = True,
 ) -> PipelineWorker:
-    """Return the pipeline of one call, with what every call has around it.
+    """Return the pipeline of one call, with the parts that every call has around it.
 
     Args:
-        engines: of the process.
-        transport: Pipecat's or ours.
-        call: whose pipeline.
-        stages: see the class.
-        output_rate_hz: of the bot's audio; None: that of the deployment's voice.
+        engines: engines of the process.
+        transport: transport of the call, Pipecat's or ours.
+        call: the call.
+        stages: stages of its pipeline.
+        output_rate_hz: rate of the bot's audio; None for that of the deployment's voice.
         refuses_text: see ``call_worker``.
-        take_typed: counts a text; None: the session does.
-        greets: the bot begins with the deployment's greeting; otherwise a stage sees to that.
+        take_typed: counts a text; None when the session does.
+        greets: the bot begins with the deployment's greeting; otherwise a stage greets.
     """
     usage, client = engines.answering.usage, call.client
     worker = call_worker(

@@ -1,7 +1,7 @@
-"""One call: one transport of a session, from picking up to hanging up.
+"""Description and live parts of one call: one transport of a session, from picking up to hanging up.
 
-``Call`` is its description, which does not change. ``LiveCall`` has what a transport and a telephone know of
-it before there is a pipeline: the stream of what happens, what is heard, who holds the floor.
+``Call`` is its description, which does not change. ``LiveCall`` holds the parts that exist before its
+pipeline: the event stream, the playout record, the holder of the floor.
 """
 
 import asyncio
@@ -26,25 +26,25 @@ from transports.registry import TRANSPORTS, Capabilities
 from transports.unit_ears import UnitEntry
 from turn_taking.voicemail import VoicemailSettings
 
-# Stays in the model's context, and is true for as long as it does. The only instruction that may stand there.
+# This stays in the model's context, and remains true. No other instruction may stay there.
 OPENING = "When this conversation began the person on the line had said nothing, and you were to speak first."
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """How a client of a socket wants a conversation to be; the default is that of a person's call.
+    """Requirements of a socket's client for its conversation; the defaults are those of a human caller.
 
     Attributes:
         greets: the bot speaks first.
-        prompts: a caller who says nothing is spoken to.
-        tells_units: a speech model's units are told one by one.
-        reads_rtvi: RTVI's messages about the bot reach somebody; what the caller said is told in any case.
-        wish: what it has asked for so far.
-        is_wished: set when that is all that the conversation waits for.
-        on_placed: told that an engine is there, before it is prepared; must not block.
-        entry: where a speech model hears what the transport hears, before the pipeline does.
-        mouth: has the units of a speech model in front of the pipeline.
-        hums: hears what the bot says while the caller speaks.
+        prompts: a silent caller is prompted.
+        tells_units: the client receives a speech model's units one by one.
+        reads_rtvi: the client reads RTVI's messages about the bot; the caller's words are sent in any case.
+        wish: returns the settings that the client has requested so far.
+        is_wished: set when they are complete; the conversation waits for it.
+        on_placed: called when an engine is assigned, before it is prepared; must not block.
+        entry: entry by which a speech model receives the transport's audio ahead of the pipeline.
+        mouth: receives the units of a speech model ahead of the pipeline.
+        hums: the client receives backchannels, which the bot speaks during the caller's turn.
         run_tool: has the client run one of its tools; None where it has none.
     """
 
@@ -62,26 +62,26 @@ class Client:
 
 
 def told_to(wish: Wish, system_prompt: str) -> str:
-    """Return the deployment's prompt and after it what the client adds, which its rules have let pass."""
+    """Return the deployment's prompt, followed by the client's additions that its rules have permitted."""
     return prompt_of(system_prompt, wish.instructions, wish.notes)
 
 
 class LiveCall:
-    """The parts of a call that are there before its pipeline, and what leaves as packets.
+    """Parts of a call that exist before its pipeline, and the reports of packets that leave.
 
     Args:
-        clock: of the session.
-        settings: what counts as heard.
-        follows_packets: the transport tells ``on_packet`` what leaves.
-        peer_quiet_ms: how long the peer has given no sign of life.
-        rate_hz: of the packets, where the transport has a rate of its own; 0: that of the pipeline.
+        clock: clock of the session.
+        settings: rules of when audio counts as heard.
+        follows_packets: the transport reports packets through ``on_packet``.
+        peer_quiet_ms: returns for how long the peer has given no sign of life.
+        rate_hz: rate of the packets, where the transport has a rate of its own; 0 for that of the pipeline.
 
     Attributes:
-        events: what happens in the call.
-        playout: what is heard.
+        events: event stream of the call.
+        playout: record of the audio that is heard.
         turns: marks of every turn.
-        floor: whether the bot holds the floor.
-        input: where frames from outside enter the pipeline, while it runs.
+        floor: tracks whether the bot holds the floor.
+        input: entry of frames from outside into the pipeline, while it runs.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class LiveCall:
             follower(pcm, at_us)
 
     def close(self) -> None:
-        """Drop the references to a pipeline that has ended. What was recorded stays."""
+        """Drop the references to a pipeline that has ended. Records stay."""
         self._followers.clear()
         self.input.close()
         self.events.close()
@@ -137,19 +137,19 @@ class Call:
     Attributes:
         conversation: the session that the call is a part of.
         row: name of its transport's row in ``transports.registry``.
-        live: its parts that are there before its pipeline.
-        client: how the client of a socket wants the conversation to be.
+        live: its parts that exist before its pipeline.
+        client: requirements of a socket's client for the conversation.
         rules: what the client may change.
-        recorded_as: name of the transport in the session's records; empty: that of the row.
-        rtvi: whether the other side speaks RTVI (a browser page, another program).
+        recorded_as: name of the transport in the session's records; empty for that of the row.
+        rtvi: the other side speaks RTVI (a browser page, another program).
         handles_sigint: Ctrl-C ends it.
-        finished: set to end it in good order, after what is being said.
-        peer_cancels_echo: whether the other side's echo canceller is on; None when it does not say.
-        ends_on_goodbye: a caller who takes leave has ended the call, where the deployment says so.
-        answers: what the call says to a turn by itself, in place of the model; None: nothing.
-        tools: that the call itself has, in addition to the deployment's and the client's.
-        voicemail: settings for a machine that answers; None: who answers is not asked.
-        call_id: unique.
+        finished: set to end it in good order, after the current speech.
+        peer_cancels_echo: True when the other side's echo canceller is on; None when it does not report that.
+        ends_on_goodbye: a farewell of the caller ends the call, where the deployment enables that.
+        answers: returns the call's own answer to a turn, in place of the model's; None for none.
+        tools: tools of the call itself, in addition to the deployment's and the client's.
+        voicemail: settings for an answering machine; None when the answering party is not checked.
+        call_id: unique id.
     """
 
     conversation: Conversation
@@ -176,7 +176,7 @@ class Call:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Return what the transport can do."""
+        """Capabilities of the transport."""
         return TRANSPORTS.row(self.row).capabilities
 
     @property

@@ -1,8 +1,8 @@
-"""Writes into the session what happens in a call.
+"""Record the events of a call in its session.
 
-That it began and ended, and what was heard of each reply: while it played, when it was over, and what its
-client says of it later. None of that is waited for; what must be durable before it takes effect is held back
-by the commit gate. Order within the session is kept by the conversation.
+Records are: begin and end of the call, and the heard part of each reply: during playback, at its end, and as
+its client corrects it later. None of the writes is awaited; records that must be durable before they take
+effect are held back by the commit gate. The conversation keeps the order within the session.
 """
 
 import uuid
@@ -22,19 +22,19 @@ from core.timeline import HeardMark, HeardReply
 from pipelines.call import Call
 from session_store.events import Draft, Kind
 
-# Replies of which is known what their client said of them.
+# Number of replies for which corrections of their client are remembered.
 MOST_CORRECTED = 16
 
 
 class CallRecords:
-    """The records of one call, from here on."""
+    """Records of one call, from here on."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._more: dict[str, object] = {}
-        # A reply was heard since the bot's last turn.
+        # True when a reply was heard since the bot's last turn.
         self._was_heard = False
-        # Keys of what clients said of their replies.
+        # Keys of the clients' corrections, by reply.
         self._corrected: Newest[str, str] = Newest(MOST_CORRECTED)
         events = call.events
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
@@ -55,7 +55,7 @@ class CallRecords:
         self._more = {"answered_by": event.by}
 
     def _on_reply_progressed(self, event: ReplyProgressed) -> None:
-        """Record another clause: what counts if this process dies before the end of the reply."""
+        """Record another clause: it counts if this process dies before the end of the reply."""
         reply = event.heard
         if reply.in_context:
             self._write(Kind.HEARD, reply.reply_id, reply.at_us, text=reply.text, **_position(reply.mark))
@@ -70,7 +70,7 @@ class CallRecords:
         reply = event.heard
         if reply.in_context:
             key = f"reply.{reply.reply_id}"
-            # Of what was written of the reply before, an earlier correction included.
+            # Key of the previous record of the reply, an earlier correction included.
             before = self._corrected[reply.reply_id] if reply.reply_id in self._corrected else key
             key = self._corrected[reply.reply_id] = f"{key}.claimed.{reply.mark.audio_ms}"
             self._write_reply(reply, key, supersedes=[before])
@@ -80,7 +80,7 @@ class CallRecords:
 
     def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
         if event.text and not self._was_heard:
-            # Not for the voice (a client that reads): nothing of it was played, all of it was shown.
+            # Not for the voice (a client that reads): all of the text was shown, and none of it played.
             self._write_shown(event.text, truncated=event.interrupted)
         self._was_heard = False
 
@@ -109,7 +109,7 @@ class CallRecords:
         conversation = self._call.conversation
         arrival_us = conversation.clock.now_us()
         payload = {**payload, "reply_id": reply_id, **self._call.rules.mark}
-        # The ear is a little behind what is known here; an event is not later than its arrival.
+        # Playback at the ear is slightly later than the reports; an event is not later than its arrival.
         draft = Draft(kind, payload, min(event_us, arrival_us), arrival_us, "bot")
         conversation.record(replace(draft, key=key) if key else draft)
 

@@ -1,9 +1,9 @@
-"""The cascade: ears, turns, thought, voice, in the order the data meets them.
+"""The cascade pipeline: recogniser, turns, language model and voice, in the order of the data.
 
 ``run_conversation`` builds one call's pipeline from the shared engines, runs it until the caller is gone and
-returns. It owns everything of the call: Pipecat's worker owns the tasks, and whatever ends it (hang-up,
-cancellation, idleness, a session that another process took over) ends them. The call is one transport of a
-session, which was there before it and stays behind it.
+returns. It owns everything of the call. Pipecat's worker owns the tasks, and every end of the pipeline
+(hang-up, cancellation, idleness, a session that another process took over) ends them. The call is one
+transport of a session, which exists before and after it.
 
     transport.input -> (echo control) -> VAD -> STT -> (audio stops) -> (perceived) -> user turns -> (waits)
         -> (committed) -> (guessed) guarded LLM -> TTS -> transport.output -> (heard) -> bot turns
@@ -41,7 +41,7 @@ async def run_conversation(engines: Engines, transport: BaseTransport, call: Cal
     idle = idle_keeper(engines, call)
     async with offered_tools(engines.answering, call) as tools:
         worker, background = await _open(engines, transport, call, tools)
-        # What a crash left half done may take a slow server's time; no greeting waits for it.
+        # Recovery of tool calls that a crash cut off may take a slow server's time; no greeting waits for it.
         parallel = [*(start() for start in background), tools.recover()]
         await hold(engines, worker, transport, call, idle, beside=parallel)
 
@@ -49,7 +49,7 @@ async def run_conversation(engines: Engines, transport: BaseTransport, call: Cal
 async def _open(
     engines: Engines, transport: BaseTransport, call: Call, tools: DurableTools
 ) -> tuple[PipelineWorker, Background]:
-    """Open what the pipeline of one call needs of its own, and build it."""
+    """Open the resources that the pipeline of one call needs for itself, and build it."""
     with closed_on_failure() as opened:
         screening = await open_screening(engines, call)
         opened.append(stop_words := await engines.build_stop_words())
@@ -69,8 +69,9 @@ async def _build(
     *,
     tools: DurableTools,
 ) -> tuple[PipelineWorker, Background]:
-    """Return the pipeline of one call, and its tasks. Loads no model; what a cloud service builds is built in
-    a thread.
+    """Return the pipeline of one call, and its tasks.
+
+    Loads no model; a cloud service builds its parts in a thread.
     """
     context, events = LLMContext(), call.events
     front, stt, thinking, tts = await asyncio.gather(
@@ -102,7 +103,7 @@ async def _build(
         speech=[thought, tts, *screening.gate],
         playout=[entry, transport.output(), exit_],
         tail=[HeardAssistantAggregator(context, turns.user)],
-        # What they push is a guess, or comes again from the tail.
+        # Their frames are guesses, or come again from the tail.
         unseen=[dialogue.speculation.head, *thinking],
     )
     worker = build(engines, transport, call, stages, greets=not screening.is_on)

@@ -1,4 +1,4 @@
-"""A typed turn of a session: the answer streams as it is made, and is committed before it is called done.
+"""Typed turns of a session: the answer streams as it is made, and is committed before it is reported as done.
 
 One turn is one short pipeline (``pipelines.builder``): the session's view, what answers, and a collector.
 Nothing lives between two turns but the session itself, so a turn may come to any process, before or behind a
@@ -6,10 +6,10 @@ voice call, and a server that died in the middle has nothing to restore. The per
 before the model is asked; the answer is committed as far as it was handed out, also when the reader goes away
 in the middle.
 
-The same key asks once: a turn that was committed is not committed again; when its answer is in the session
-too, that answer is given instead of a new one, also when a summary covers both. A turn whose answer was cut
-off is asked again as it was said: over the view of that moment, without the piece of an answer and without
-what was said later. The new answer supersedes the piece and stands in its turn. A key that belongs to other
+The same key asks once. A committed turn is not committed again. When the session has its answer too, that
+answer is returned instead of a new one. This also holds when a summary covers both. A turn whose answer was
+cut off is asked again as at its time. The view is that of the moment, without the partial answer and without
+later turns. The new answer supersedes the partial one and stands in its turn. A key that belongs to other
 words is refused.
 """
 
@@ -46,7 +46,7 @@ from session_store.events import Draft, Event, Kind
 from session_store.store import SessionReader
 
 TRANSPORT = "text"
-# Pipecat waits up to 20 s for a processor that does not let its cancellation through.
+# Pipecat waits up to 20 s for a processor that does not pass on its cancellation.
 CLOSE_S = 3.0
 # Events in one read, where a turn that a summary covers is asked again.
 READ_EVENTS = 1_000
@@ -54,27 +54,27 @@ READ_EVENTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The person's turn is durable."""
+    """Report that the caller's turn is durable."""
 
     turn: Event
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """More of the answer."""
+    """Next piece of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer is complete and durable."""
+    """Report that the answer is complete and durable."""
 
     turn: Event
 
 
 class _Collector(FrameProcessor):
-    """Hands the answer to a queue; None at its end.
+    """Collector of the answer into a queue; None at its end.
 
     The queue is not bounded: it holds one answer of one turn, which the models bound.
     """
@@ -90,7 +90,7 @@ class _Collector(FrameProcessor):
         if isinstance(frame, LLMTextFrame):
             self.pieces.put_nowait(frame.text)
         elif isinstance(frame, FunctionCallsStartedFrame):
-            # The answer comes behind the tools' results, in a response of its own.
+            # The answer follows the tools' results, in a response of its own.
             self._called = True
         elif isinstance(frame, LLMFullResponseEndFrame):
             if not self._called:
@@ -113,35 +113,35 @@ async def ask(
     memory: Memory | None = None,
     rules: ClientRules | None = None,
 ) -> AsyncGenerator[Asked | Piece | Answered, None]:
-    """One typed turn. Close the generator when the reader goes away.
+    """Ask one typed turn and stream its answer. Close the generator when the reader goes away.
 
-    What was handed out is in the queue of the session before anything else is ended: the pipeline takes its
-    time for that, and whoever cancels may lose patience.
+    On cancellation, the delivered text is queued for the session before anything else is ended. The pipeline
+    needs time to end, and the caller of this generator may not wait for it.
 
     Args:
         conversation: the session.
-        answering: what answers.
-        text: what the person typed.
+        answering: the language models and tools.
+        text: text that the caller typed.
         key: the same key asks once.
-        store: of the session, for turns that come again when a summary covers them already; without it they
-            are asked anew.
+        store: store of the session, for repeated turns that a summary covers already; without it they are
+            asked anew.
         answer_timeout_s: longest wait for the end of the answer.
-        transport: how the words came, for the session.
-        supersedes: keys of earlier turns that these words take the place of.
-        instruction: what the client adds to the deployment's prompt, where its rules permit it.
-        memory: what the model has read of the conversation so far.
-        rules: of the client; None: those of an anonymous one, whose turns are not counted.
+        transport: name of the transport of the words, for the session.
+        supersedes: keys of earlier turns that this turn replaces.
+        instruction: text that the client adds to the deployment's prompt, where its rules permit it.
+        memory: memory that the model has of the conversation so far.
+        rules: rules of the client; None for those of an anonymous one, whose turns are not counted.
 
     Raises:
         ShareError: the client has used up its turns; nothing was committed.
         KeyReusedError: the key belongs to other words.
-        StoreError: the session is no longer ours, or its store is away; CapacityError: too much waits for it,
-            or was typed into it (ShareError).
-        EngineError: nothing answered.
+        StoreError: another process holds the session, or its store is unreachable.
+        CapacityError: too much waits for the store, or was typed into the session (ShareError).
+        EngineError: no answer was made.
     """
     rules = rules or answering.rules()
     with ExitStack() as unasked:
-        # Before the commit: what is refused has changed nothing, and may be sent again.
+        # Before the commit: a refused turn has changed nothing, and may be sent again.
         unasked.enter_context(answering.usage.take(rules.counted))
         wait_s = conversation.take_typed(text)
         if wait_s:
@@ -150,14 +150,14 @@ async def ask(
         turn = await conversation.in_time(
             conversation.user_turn(text, transport=transport, key=key, supersedes=supersedes)
         )
-        # A turn after all that was known is new, and has no answer yet.
+        # A turn after all known events is new, and has no answer yet.
         replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
         yield Asked(turn)
         if replies and not replies[-1].payload.get("truncated"):
             yield Piece(str(replies[-1].payload.get("text", "")))
             yield Answered(replies[-1])
             return
-        # From here on the model is asked: the turn stays counted, whatever comes of it.
+        # From here on the model is asked: the turn stays counted, also when no answer comes.
         unasked.pop_all()
     said: list[str] = []
     whole = False
@@ -195,7 +195,7 @@ def _bot_turn(
     *,
     truncated: bool,
 ) -> Draft:
-    """An answer, or as much of it as was handed out; in place of those that were cut off before."""
+    """Return the event of an answer, or of its delivered part; it supersedes earlier partial answers."""
     reply_id = _reply_id(turn, len(replies))
     payload: dict[str, object] = {
         "reply_id": reply_id,
@@ -212,12 +212,12 @@ def _bot_turn(
 
 
 def _reply_id(turn: Event, before: int) -> str:
-    """Of an attempt to answer, behind so many; the key of its event too."""
+    """Return the id of an attempt to answer after ``before`` others; it is the key of its event too."""
     return f"reply.{turn.key}.{before + 1}" if before else f"reply.{turn.key}"
 
 
 async def _replies_to(conversation: Conversation, store: SessionReader | None, turn: Event) -> list[Event]:
-    """What a turn was answered so far: pieces that were cut off, and at the end perhaps a whole answer."""
+    """Return the replies to a turn so far: partial ones, and possibly a whole answer at the end."""
     known = {event.key: event for event in conversation.events if event.kind is Kind.BOT_TURN}
     replies: list[Event] = []
     while True:
@@ -231,7 +231,7 @@ async def _replies_to(conversation: Conversation, store: SessionReader | None, t
 
 
 def _is_known(conversation: Conversation, turn: Event) -> bool:
-    """Whether a turn is among the events that the view is made of; then so is what came behind it."""
+    """Return whether a turn is among the events of the view; then all later ones are too."""
     return any(event.seq == turn.seq for event in conversation.events)
 
 
@@ -239,7 +239,7 @@ def _is_known(conversation: Conversation, turn: Event) -> bool:
 async def _remembering(
     conversation: Conversation, store: SessionReader | None, turn: Event
 ) -> AsyncIterator[None]:
-    """While a turn that a summary covers is answered, the events of its time are known again."""
+    """Restore the events of a turn's time while it is answered, when a summary covers them."""
     if store is None or _is_known(conversation, turn):
         yield
         return
@@ -258,7 +258,7 @@ async def _remembering(
 
 
 class _Failures(FrameProcessor):
-    """In front of what answers: notes that the service itself failed, before its response ends.
+    """Observer ahead of the language model: records that the service itself failed, before its response ends.
 
     An error of a guarded service comes as the guard's: its fallback answers.
     """
@@ -275,7 +275,7 @@ class _Failures(FrameProcessor):
 
 
 def context_of(conversation: Conversation, turn: Event) -> LLMContext:
-    """What the model is asked with for a turn."""
+    """Return the context with which the model is asked about a turn."""
     messages = conversation.view(turn=turn.seq).messages
     return LLMContext(messages=cast(list[LLMContextMessage], list(messages)))
 
@@ -290,7 +290,7 @@ async def _thinking(
     memory: Memory | None,
     rules: ClientRules,
 ) -> AsyncIterator[_Collector]:
-    """What answers, at work on one turn while the block runs.
+    """Run the language model on one turn while the block runs; yield the collector of its answer.
 
     Raises:
         EngineError: a tool call that a crash cut off is not settled by the deadline.
@@ -318,10 +318,10 @@ async def _thinking(
 
 
 async def _next_piece(conversation: Conversation, collector: _Collector, deadline_s: float) -> str | None:
-    """More of the answer, None at its end.
+    """Return the next piece of the answer, None at its end.
 
     Raises:
-        StoreError: the session is no longer ours.
+        StoreError: another process holds the session.
         TimeoutError: the deadline has passed.
     """
     left_s = max(0.0, deadline_s - asyncio.get_running_loop().time())
@@ -341,7 +341,7 @@ async def _next_piece(conversation: Conversation, collector: _Collector, deadlin
 
 @asynccontextmanager
 async def running(stages: Stages) -> AsyncIterator[PipelineWorker]:
-    """A pipeline that runs while the block does."""
+    """Run a pipeline while the block runs; yield its worker."""
     worker = build_turn(stages)
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(worker)
@@ -362,7 +362,7 @@ async def running(stages: Stages) -> AsyncIterator[PipelineWorker]:
                 task.cancel()
                 await asyncio.wait({task}, timeout=CLOSE_S)
         finally:
-            # Whoever cancels this for the second time leaves no pipeline behind that nobody ends.
+            # A second cancellation must not leave a pipeline running.
             task.cancel()
         if task.done():
             await release_pipeline(runner, worker)

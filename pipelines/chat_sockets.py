@@ -1,16 +1,16 @@
 """Conversations over the MiniCPM-o server's turn-based sockets: ``/ws/chat`` and ``/ws/streaming``.
 
-A request is a whole conversation as its client shows it. What of it the session has is not written again,
-what is new is brought along as turns, and where the two part the session follows (``session_store.history``).
-Recordings are understood by the deployment's recogniser; the last message is a typed turn
-(``pipelines.chat``) and the answer is committed before it is called done. In sound it is made clause by
-clause by the deployment's voice. A causal model reads the question before it is asked to answer it, and what
-it read of the conversation stays read (``Answering.memory``): the token counts are its own, and null where a
-model does not say.
+A request is a whole conversation as its client shows it. Turns that the session already has are not written
+again, and new ones are added as turns. Where the two differ, the session follows the client
+(``session_store.history``). Recordings are transcribed by the deployment's recogniser. The last message is a
+typed turn (``pipelines.chat``), and the answer is committed before it is reported as done. The deployment's
+voice speaks it clause by clause. A causal model reads the question before it is asked to answer it, and keeps
+what it read of the conversation (``Answering.memory``). The token counts are the model's own, and null where
+a model does not report them.
 
-``stop`` and a client that leaves end what is being made at once; the session has what was handed out. What
-fails is told; a conversation goes on behind it where it can. Owns the client's reader and the task of what is
-being made, which ends before the next is begun.
+``stop`` and a client that leaves end the present work at once; the session has the delivered part. Failures
+are reported to the client, and the conversation goes on after one where it can. Owns the client's reader and
+the task of the present work, which ends before the next one begins.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ from transports.websocket.session import Peer
 
 TRANSPORT = "chat"
 READ_EVENTS = 1_000
-# Words of recordings that a client sends with every request; the one not used for longest is forgotten.
+# Words of recordings that a client sends with every request; the least recently used are forgotten.
 KNOWN_RECORDINGS = 256
 FLOAT_BYTES = 4
 IGNORED = "instructions of a client without the grant for them are ignored; the conversation goes on"
@@ -69,22 +69,22 @@ T = TypeVar("T")
 
 
 class _HaltedError(Exception):
-    """The client wants no more of it, or has left."""
+    """Raised when the client stops the work, or has left."""
 
 
 class _StoppingError(Exception):
-    """The server stops."""
+    """Raised when the server stops."""
 
 
 @dataclass(slots=True)
 class _Question:
-    """A turn that is committed and to be answered.
+    """Committed turn that is to be answered.
 
     Attributes:
         given: the request.
-        answer: of ``ask``, behind ``Asked``.
-        cached_tokens: of the question, in the model's cache; None where the model does not say.
-        read_tokens: of the question, read anew; the same.
+        answer: generator of ``ask``, after ``Asked``.
+        cached_tokens: tokens of the question in the model's cache; None where the model does not report them.
+        read_tokens: tokens of the question that were read anew; None likewise.
     """
 
     given: Given
@@ -95,13 +95,13 @@ class _Question:
 
 @dataclass(slots=True)
 class _Made:
-    """What there is of an answer.
+    """Parts of an answer made so far.
 
     Attributes:
-        text: handed out, or kept for the end.
-        audio: kept for the end.
-        voice_error: why there is no more sound.
-        generated_tokens: of a complete answer, where the model says.
+        text: text that was delivered, or is kept for the end.
+        audio: audio that is kept for the end.
+        voice_error: reason for which there is no more audio.
+        generated_tokens: tokens of a complete answer, where the model reports them.
     """
 
     text: str = ""
@@ -111,7 +111,7 @@ class _Made:
 
 
 class _Talk:
-    """One conversation of one client."""
+    """Conversation of one client."""
 
     def __init__(
         self,
@@ -130,23 +130,24 @@ class _Talk:
         self._memory = memory
         self._settings = tuned(ChatSocketTuning, engines.deployment.sockets)
         self._rules = rules
-        # Of this client, for as long as it is here: the next one of the session begins with the deployment's.
+        # Instruction of this client while it is connected; the session's next client begins with the
+        # deployment's.
         self._instruction: str | None = None
         self._recordings: Newest[str, str] = Newest(KNOWN_RECORDINGS)
 
     @property
     def is_lost(self) -> bool:
-        """Whether the session is no longer this process's."""
+        """True when another process holds the session."""
         return self._conversation.lost.is_set()
 
-    # A question.
+    # Questions.
 
     async def begin(self, request: ChatRequest) -> _Question:
         """Commit a turn, and have the model read it.
 
         Raises:
-            Refusal: it is none that can be answered here.
-            AgentError: something failed.
+            Refusal: the turn cannot be answered here.
+            AgentError: a step failed.
         """
         asked = given(request)
         *shown, last = await self._understood(asked)
@@ -192,11 +193,11 @@ class _Talk:
         return question
 
     async def _understood(self, asked: Given) -> list[Said]:
-        """The dialogue in words.
+        """Return the dialogue in words.
 
         Raises:
-            Refusal: a recording that is none, or nothing to answer.
-            EngineError: a recording was not understood in time.
+            Refusal: a recording is invalid, or there is nothing to answer.
+            EngineError: a recording was not transcribed in time.
         """
         left_bytes = int(self._settings.most_audio_s * AUDIO_RATE_HZ) * FLOAT_BYTES
         said: list[Said] = []
@@ -219,7 +220,7 @@ class _Talk:
         if not said[-1].text:
             where = asked.parts[-1].where
             raise Refusal(f"{where}: nothing was said, or understood", code="invalid_payload", param=where)
-        # An earlier recording without words is no turn.
+        # An earlier recording without words is not a turn.
         return [each for each in said if each.text]
 
     async def _words(self, where: str, data: str) -> str:
@@ -267,7 +268,7 @@ class _Talk:
                 return events
 
     def _instruct(self, wished: str | None) -> None:
-        """Add what the client says to the prompt, where it may; it stays until the client says more."""
+        """Use the client's addition to the prompt, where it may instruct, until the client sends another."""
         if wished is None:
             return
         if not self._rules.may_instruct:
@@ -278,14 +279,14 @@ class _Talk:
         self._instruction = wished
 
     def unused(self, question: _Question) -> list[str]:
-        """Return what of a question has no effect here, for its client."""
+        """Return the parts of a question that have no effect here, as a list for its client."""
         unused = list(question.given.unused)
         if question.given.instruction is not None and not self._rules.may_instruct:
             unused.append("messages: those of the system; the prompt is the deployment's")
         return unused
 
     def _brought(self, parted: Parting) -> list[Draft]:
-        """Turns that the client brings along; the first takes the place of what counts no more."""
+        """Return the turns that the client adds; the first supersedes those that no longer count."""
         drafts: list[Draft] = []
         for said in parted.new:
             payload: dict[str, Any] = {"text": said.text, "transport": TRANSPORT, "brought": True}
@@ -311,13 +312,13 @@ class _Talk:
             ) from None
         question.cached_tokens, question.read_tokens = read.cached_tokens, read.input_tokens
 
-    # Its answer.
+    # Answers.
 
     async def answer(self, question: _Question, made: _Made, *, speaks: bool) -> None:
-        """Have it made, and hand it out as it is.
+        """Make the answer, and deliver it piece by piece.
 
         Raises:
-            AgentError: nobody answers, or no more.
+            AgentError: no answer was made, or it broke off.
         """
         spoken = self._spoken() if speaks else None
         speaking = None
@@ -359,15 +360,15 @@ class _Talk:
                     else:
                         made.audio.append(piece)
         except EngineError as failed:
-            # The words are there all the same.
+            # The words are complete even without the voice.
             made.voice_error = str(failed)
 
     async def unless_halted(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it, unless the client stops it or leaves; then it is ended first.
+        """Run the work, unless the client stops it or leaves; the work has ended before this returns.
 
         Raises:
-            _HaltedError: it was.
-            Whatever the work does.
+            _HaltedError: the client stopped it or left.
+            Exception: any error of the work.
         """
         socket = self._socket
         working = asyncio.create_task(work, name="chat.work")
@@ -380,7 +381,7 @@ class _Talk:
             for halt in halts:
                 halt.cancel()
             if not working.done():
-                # Once, and then waited for: it commits what was handed out, and ends its pipeline.
+                # Cancelled once and awaited: it commits the delivered text, and ends its pipeline.
                 working.cancel()
                 await asyncio.wait({working})
         if working.cancelled():
@@ -388,7 +389,7 @@ class _Talk:
         return working.result()
 
     def done(self, question: _Question, made: _Made, *, speaks: bool, was_stopped: bool) -> Message:
-        """The last message of an answer."""
+        """Return the last message of an answer."""
         message: Message = {
             "type": "done",
             "text": made.text.strip(),
@@ -405,10 +406,10 @@ class _Talk:
         return message
 
     async def told(self, question: _Question, *, speaks: bool) -> Message:
-        """Answer a question; what is left to say behind the answer.
+        """Answer a question; return the last message, which follows the answer.
 
         Raises:
-            AgentError: nobody answers, or no more.
+            AgentError: no answer was made, or it broke off.
         """
         made = _Made()
         was_stopped = False
@@ -419,7 +420,7 @@ class _Talk:
         finally:
             await question.answer.aclose()
         if was_stopped:
-            # What was handed out is recorded; a client that is told reads it back at once.
+            # The delivered text is queued; a client that receives this message may read it back at once.
             with suppress(StoreUnavailableError):
                 await self._conversation.in_time(self._conversation.flushed())
         return self.done(question, made, speaks=speaks, was_stopped=was_stopped)
@@ -440,18 +441,18 @@ async def hold_chat(
     """Hold one conversation.
 
     Args:
-        engines: of the process.
-        conversations: of the process.
+        engines: engines of the process.
+        conversations: sessions of the process.
         peer: the client's socket, accepted.
-        protocol: that it speaks.
+        protocol: protocol of the client.
         session_id: the session that goes on; None for a new one.
-        owner: of a new one.
-        rules: of the client; None: those of an anonymous one.
-        facts: more of the first message that the client is sent.
-        on_first_word: called when the client has asked the first thing; must not block.
+        owner: owner of a new session.
+        rules: rules of the client; None for those of an anonymous one.
+        facts: additional fields of the first message to the client.
+        on_first_word: called when the client's first request has come; must not block.
 
     Raises:
-        Exception: what nobody foresaw; the client was told.
+        Exception: an unexpected error; the client was notified.
     """
     settings = tuned(ChatSocketTuning, engines.deployment.sockets)
     read: Any = chat_request if protocol == "chat" else streaming_message
@@ -496,14 +497,14 @@ async def hold_chat(
 
 
 async def _end_when_lost(conversation: Conversation, socket: MessageSocket[Any]) -> None:
-    """End a client whose session another call took, or that was deleted, also while it asks nothing."""
+    """End a client, even an idle one, when another call takes its session or the session is deleted."""
     await conversation.lost.wait()
     await socket.send(error(str(conversation.loss), "session_lost"))
     socket.give_up(1011, "session_lost")
 
 
 async def _end_when_expired(rules: ClientRules | None, socket: MessageSocket[Any]) -> None:
-    """End a client when its grants do, also while it asks nothing."""
+    """End a client, even an idle one, when its grants end."""
     identity = ANONYMOUS if rules is None else rules.identity
     expires_s = identity.grants.expires_s
     if expires_s is None or identity.is_operator:
@@ -517,7 +518,7 @@ async def _end_when_expired(rules: ClientRules | None, socket: MessageSocket[Any
 async def _chat(
     talk: _Talk, socket: MessageSocket[ChatRequest], engines: Engines, facts: Mapping[str, str]
 ) -> tuple[int, str]:
-    """One request, one answer. Returns code and reason of the close frame."""
+    """Answer one request. Returns code and reason of the close frame."""
     settings = tuned(ChatSocketTuning, engines.deployment.sockets)
     try:
         request = await socket.next(settings.open_s)
@@ -542,10 +543,10 @@ async def _chat(
 async def _stream(
     talk: _Talk, socket: MessageSocket[StreamingMessage], engines: Engines, facts: Mapping[str, str]
 ) -> tuple[int, str]:
-    """Questions and answers in turns. Returns code and reason of the close frame."""
+    """Answer questions in turns. Returns code and reason of the close frame."""
     settings = tuned(ChatSocketTuning, engines.deployment.sockets)
     began_s = asyncio.get_running_loop().time()
-    # Language models run in this process: nobody waits for one of a pool.
+    # Language models run in this process: there is no queue for one of a pool.
     await socket.send({"type": "queue_done", "session_id": talk.session_id, **facts})
     question: _Question | None = None
     try:
@@ -582,11 +583,11 @@ async def _stream(
 async def _next(
     socket: MessageSocket[StreamingMessage], within_s: float, stopping: asyncio.Event | None
 ) -> StreamingMessage | None:
-    """The next message; None when there will be no more.
+    """Return the next message; None when there will be no more.
 
     Raises:
-        TimeoutError: there was none.
-        _StoppingError: the server stops, and there was none yet.
+        TimeoutError: none came within ``within_s``.
+        _StoppingError: the server stops before a message came.
     """
     if stopping is None:
         return await socket.next(within_s)
@@ -608,7 +609,7 @@ async def _next_step(
     message: StreamingMessage,
     question: _Question | None,
 ) -> _Question | None:
-    """Do what a message asks for; the question that waits for its answer then."""
+    """Handle a message; return the question that waits for its answer afterwards, or None."""
     match message:
         case Prefill():
             await _dropped(question)
@@ -654,7 +655,7 @@ def _note(conversation: Conversation, kind: Kind, call_id: str) -> None:
 
 
 def close_of(failed: AgentError) -> tuple[int, str]:
-    """Code and reason of the close frame behind a failure that was told."""
+    """Return code and reason of the close frame after a failure that was reported to the client."""
     if isinstance(failed, Refusal):
         return 1003, failed.code
     if isinstance(failed, CapacityError):

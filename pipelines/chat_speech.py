@@ -1,9 +1,9 @@
-"""The answer to a typed turn in sound: clause by clause, as fast as the voice is, for a client that plays it.
+"""Speech of the answer to a typed turn: clause by clause, as fast as the voice is, for the client to play.
 
-Text goes in as the model writes it, pieces of audio come out in order; the next clause is begun when the one
-before is out. An embedded voice works in the threads that all of the process share and never waits there for
-a client: a clause is short and is taken into memory whole. A service of Pipecat's works in a pipeline of its
-own and cuts the text as it does in a call. Closed in the middle, either stops within a piece.
+Text goes in as the model writes it, and pieces of audio come out in order; a clause is begun when the
+previous one has been delivered. An embedded voice works in threads that the whole process shares, and never
+waits there for a client. A clause is short and is taken into memory whole. A service of Pipecat works in a
+pipeline of its own and cuts the text as it does in a call. Closed in the middle, either stops within a piece.
 """
 
 import asyncio
@@ -36,25 +36,25 @@ from pipelines.chat import running
 from processors.speech.engine_tts import Crossing, Ended, EngineTtsSettings
 from protocols.chat_ws import VOICE_RATE_HZ
 
-# Resampled on the loop, in 2.5 ms; more goes to a thread.
+# Longest audio that is resampled on the loop, in 2.5 ms; longer audio goes to a thread.
 SMALL_MS = 250
-# A message has at least so much, the last of a clause excepted.
+# Least length of a message, except the last of a clause.
 PIECE_MS = 400
 
 
 class Spoken(Protocol):
-    """One answer on its way to sound."""
+    """Speech of one answer, made while its text is written."""
 
     def write(self, text: str) -> None:
-        """More of the answer."""
+        """Add text of the answer."""
         ...
 
     def end(self) -> None:
-        """There is no more of it."""
+        """End the text of the answer."""
         ...
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Float32 at ``VOICE_RATE_HZ``, little-endian, until the end.
+        """Yield float32 at ``VOICE_RATE_HZ``, little-endian, until the end.
 
         Raises:
             EngineError: the voice failed.
@@ -63,12 +63,12 @@ class Spoken(Protocol):
 
 
 class SpokenAnswer:
-    """By an embedded voice; see ``Spoken``.
+    """``Spoken`` by an embedded voice.
 
     Args:
-        voice: embedded.
-        executor: of synthesis.
-        options: where clauses end, and how long the voice may take for the next piece.
+        voice: an embedded voice.
+        executor: threads of synthesis.
+        options: rules for the ends of clauses, and the longest wait for the voice's next piece.
     """
 
     def __init__(self, voice: TextToSpeech, executor: Executor, options: EngineTtsSettings) -> None:
@@ -76,24 +76,24 @@ class SpokenAnswer:
         self._executor = executor
         self._options = options
         self._splitter = ClauseSplitter(options.clauses)
-        # Bounded by the answer, whose length the model bounds. None: it is complete.
+        # Bounded by the answer, whose length the model bounds. None marks its end.
         self._clauses: asyncio.Queue[str | None] = asyncio.Queue()
         self._resampler = Resampler(voice.rate_hz, VOICE_RATE_HZ)
 
     def write(self, text: str) -> None:
-        """See ``Spoken``."""
+        """Queue the clauses that the text completes (``Spoken``)."""
         for clause in self._splitter.push(text):
             self._clauses.put_nowait(clause)
 
     def end(self) -> None:
-        """See ``Spoken``."""
+        """Queue the rest of the text as the last clause (``Spoken``)."""
         rest = self._splitter.flush()
         if rest.strip():
             self._clauses.put_nowait(rest)
         self._clauses.put_nowait(None)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """See ``Spoken``."""
+        """Yield the audio of each clause in turn, at least ``PIECE_MS`` at a time (``Spoken``)."""
         while (clause := await self._clauses.get()) is not None:
             async with aclosing(self._spoken(clause.strip())) as pcm:
                 async for each in pcm:
@@ -136,7 +136,7 @@ class SpokenAnswer:
 
 
 class _Heard(FrameProcessor):
-    """Behind a service: its audio, in order; None at the end, an error where it failed."""
+    """Collector after a service: its audio, in order; None at the end, an error where it failed."""
 
     def __init__(self) -> None:
         super().__init__(enable_direct_mode=True)
@@ -162,13 +162,13 @@ class _Heard(FrameProcessor):
         await self.push_frame(frame, direction)
 
     def _end(self) -> None:
-        # The text may be over before its sound begins.
+        # The text may be over before its speech begins.
         if self._is_all and self._has_spoken and self._speaking <= 0:
             self.audio.put_nowait(None)
 
 
 class _Errors(FrameProcessor):
-    """In front of a service: its errors end the answer."""
+    """Observer ahead of a service: its errors end the answer."""
 
     def __init__(self, heard: _Heard, name: str) -> None:
         super().__init__(enable_direct_mode=True)
@@ -183,36 +183,36 @@ class _Errors(FrameProcessor):
 
 
 class ServiceAnswer:
-    """By a service of Pipecat's; see ``Spoken``.
+    """``Spoken`` by a service of Pipecat.
 
     Args:
-        build: the service, for this answer alone.
-        name: of it, for errors.
-        quiet_s: longest wait for more sound once there is text.
+        build: builds the service, for this answer alone.
+        name: name of the service, for errors.
+        quiet_s: longest wait for more audio once there is text.
     """
 
     def __init__(self, build: Callable[[], Awaitable[FrameProcessor]], name: str, *, quiet_s: float) -> None:
         self._build = build
         self._name = name
         self._quiet_s = quiet_s
-        # Bounded by the answer. None: it is complete.
+        # Bounded by the answer. None marks its end.
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
         self._has_text = asyncio.Event()
         self._resampler: Resampler | None = None
 
     def write(self, text: str) -> None:
-        """See ``Spoken``."""
+        """Queue text for the service (``Spoken``)."""
         self._texts.put_nowait(text)
         if text.strip():
             self._has_text.set()
 
     def end(self) -> None:
-        """See ``Spoken``."""
+        """End the text (``Spoken``)."""
         self._texts.put_nowait(None)
         self._has_text.set()
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """See ``Spoken``."""
+        """Build the service at the first text; yield its audio until the end (``Spoken``)."""
         await self._has_text.wait()
         heard = _Heard()
         service = await self._build()
@@ -238,7 +238,7 @@ class ServiceAnswer:
         await worker.queue_frame(LLMFullResponseEndFrame())
 
     async def _next(self, heard: _Heard, writing: "asyncio.Task[None]") -> tuple[bytes, int] | None:
-        """More sound; None at its end. As long as the model writes, the voice may wait for it."""
+        """Return the next piece of audio; None at its end. The voice may wait while the model writes."""
         while True:
             try:
                 async with asyncio.timeout(self._quiet_s):

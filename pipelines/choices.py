@@ -1,4 +1,4 @@
-"""A name and settings in a deployment to a checked row of a registry."""
+"""Resolution of a name and settings in a deployment to a checked row of a registry."""
 
 import typing
 from collections.abc import Mapping
@@ -17,14 +17,13 @@ from processors.service_rows import ServiceRow
 def engine_settings(
     engines: Registry[Any], choice: Choice, given: Mapping[str, Any], *, where: str
 ) -> BaseModel:
-    """The settings of an embedded engine, checked.
+    """Return the checked settings of an embedded engine.
 
     Args:
-        engines: the stage's registry.
-        choice: of the deployment.
-        given: values of the deployment itself, for those fields that the engine has and the choice leaves
-            out.
-        where: the place in the deployment, for messages.
+        engines: registry of the stage.
+        choice: choice of the deployment.
+        given: values of the deployment itself, for fields that the engine has and the choice omits.
+        where: place in the deployment, for messages.
 
     Raises:
         ConfigError: an unknown name or field, a wrong value, a missing file or package.
@@ -35,7 +34,7 @@ def engine_settings(
 
 
 def service_row(services: Registry[ServiceRow[Any]], choice: Choice, *, where: str) -> ServiceRow[Any]:
-    """A service's row with its settings, checked.
+    """Return a service's row with its checked settings.
 
     Raises:
         ConfigError: an unknown name or field, a wrong value, a missing key or package.
@@ -47,7 +46,7 @@ def service_row(services: Registry[ServiceRow[Any]], choice: Choice, *, where: s
 
 
 def _is_service(engines: Registry[Any], name: str) -> bool:
-    """Return whether a module of the deployment's own has a service row there, and no engine."""
+    """Return whether a module of the deployment's own has a service row under this name, and no engine."""
     if not is_target(name):
         return False
     factory = engines.factory(name)
@@ -63,11 +62,12 @@ def engine_or_service(
     where: str,
     others: tuple[str, ...] = (),
 ) -> BaseModel | ServiceRow[Any]:
-    """The settings of an embedded engine, or the row of a service, whichever the name means; ``others`` are
-    names that would have been right as well.
+    """Return the settings of an embedded engine, or the row of a service, as the name requires.
+
+    ``others`` are further names that are valid there; the message for an unknown name lists them.
 
     Raises:
-        ConfigError: see the two above; an unknown name lists both kinds.
+        ConfigError: as ``engine_settings`` and ``service_row``; an unknown name lists both kinds.
     """
     if choice.name in engines and not _is_service(engines, choice.name):
         return engine_settings(engines, choice, given, where=where)

@@ -1,8 +1,8 @@
-"""Tools that the client of a socket runs: the model calls, the client is told, its answer is the result.
+"""Tools that the client of a socket runs: the model calls one, and the client's answer is the result.
 
-A call is committed like any other before the client hears of it, and its result behind it. A client that does
-not answer in time, or is gone, leaves a call of which nobody knows whether it took effect: the model is told
-that, and a crash in between leaves the same.
+A call is committed like any other before the client is notified, and its result after it. When a client does
+not answer in time, or is gone, it is unknown whether the call took effect. The model is told so, and a crash
+in between leaves the same state.
 """
 
 import json
@@ -17,16 +17,16 @@ from pipelines.call import Call, Client
 from processors.dialogue.durable_tools import DurableTools
 from protocols.surface import ClientTool, Refusal, json_object
 
-# A person may be asked in between.
+# The client may have to ask its user in between.
 ANSWER_S = 60.0
 
 
 class RunByClient:
-    """See ``models.tools.Tool``.
+    """Tool that a client runs (``models.tools.Tool``).
 
     Args:
-        tool: as the client describes it.
-        client: that runs it.
+        tool: the client's description of it.
+        client: client that runs it.
     """
 
     idempotent = False
@@ -38,21 +38,21 @@ class RunByClient:
 
     @property
     def name(self) -> str:
-        """See ``Tool``."""
+        """Name under which the model calls it (``Tool``)."""
         return self._tool.name
 
     @property
     def description(self) -> str:
-        """See ``Tool``."""
+        """The client's description, for the model (``Tool``)."""
         return self._tool.description
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """See ``Tool``."""
+        """JSON schema of the arguments (``Tool``)."""
         return self._tool.parameters
 
     async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
-        """See ``Tool``."""
+        """Have the client run it (``Tool``). Raises EffectUnknownError when no answer comes."""
         if self._client.run_tool is None:
             raise EffectUnknownError("the client is gone", engine=self.name)
         output = await self._client.run_tool(key, self.name, json.dumps(arguments), self.timeout_s)
@@ -64,13 +64,13 @@ class RunByClient:
 
 
 def client_tools(client: Client) -> Sequence[Tool]:
-    """Those that a client has wished for."""
+    """Return the tools that a client has declared."""
     return [RunByClient(tool, client) for tool in client.wish().tools or ()]
 
 
 @asynccontextmanager
 async def offered_tools(answering: Answering, call: Call) -> AsyncIterator[DurableTools]:
-    """The tools of a call's session, those of its client among them for as long as it is there.
+    """Hold the tools of a call's session, including those of its client while it is connected.
 
     ``Call.rules`` decides which of the deployment's own are offered; it is read again with ``ToolsRenewed``.
     """

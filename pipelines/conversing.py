@@ -1,9 +1,9 @@
-"""One conversation, whoever it is with: from what the gateway accepted to its end.
+"""Dispatch of one conversation: from the arguments that the gateway accepted to its end.
 
-In: the arguments of a conversation, as the gateway (or a runner that is not ours) has them: a browser, a
-socket of some protocol, a telephone call. Decides which session goes on, which pipeline holds it, and over
-which transport. Each returns when its conversation is over, and raises what ended it otherwise; the gateway
-owns the task and hangs the peer up.
+Input: the arguments of a conversation, from the gateway or a foreign runner: a browser, a socket of some
+protocol, a telephone call. Decides which session goes on, which pipeline holds it, and over which transport.
+Each function returns when its conversation is over, or raises the error that ended it. The gateway owns the
+task and hangs the peer up.
 """
 
 import asyncio
@@ -56,15 +56,15 @@ async def converse(
     phones: PhoneSessions | None = None,
     on_call: Callable[[Call], None] | None = None,
 ) -> None:
-    """Hold one conversation over whatever transport the arguments bring.
+    """Hold one conversation over the transport that the arguments bring.
 
     The session that ``body`` names goes on; without a name it is a new one. Its ``mode`` is the caller's
-    choice, where it makes one. ``phones`` knows which session a telephone call is a part of;
-    ``on_call`` is told each of those.
+    choice, where it makes one. ``phones`` finds the session of a telephone call; ``on_call`` is called with
+    each of those calls.
 
     Raises:
         UnknownSessionError: there is no such session.
-        ConfigError: the arguments are of a transport that is not known, or lacks a package.
+        ConfigError: the arguments belong to an unknown transport, or one that lacks a package.
     """
     if isinstance(runner_args, BrowserArguments) and not await wait_as_browser(
         runner_args.line,
@@ -92,7 +92,7 @@ async def converse(
     async with conversations.open(
         body.get("session"), owner=identity.session_owner, for_call=True
     ) as conversation:
-        # A runner that is not ours passes on whatever a client sent.
+        # A foreign runner passes on any values that a client sent.
         told = body.get("echo_cancellation")
         wanted = body.get("mode")
         chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
@@ -150,9 +150,9 @@ async def converse_by_socket(
             facts = _facts_of(body)
             await hold_surface(engines, conversation, session, mode=arguments.mode, rules=rules, facts=facts)
             task = asyncio.current_task()
-            # A pipeline that is cancelled ends, and does not hand that on.
+            # A cancelled pipeline ends without passing the cancellation on.
             if task is None or not task.cancelling():
-                # A session that another process took, or somebody deleted, ends its call in good order.
+                # A session that another process took, or that was deleted, ends its call in good order.
                 reason, message = reason_of(conversation.loss)
     except Exception as error:
         reason, message = reason_of(error)
@@ -180,7 +180,7 @@ async def converse_by_chat(engines: Engines, conversations: Conversations, argum
 
 
 def _facts_of(body: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a client is sent with its first message."""
+    """Return the additional fields of the first message to a client."""
     return {"next_token": body["next_token"]} if "next_token" in body else {}
 
 
@@ -227,7 +227,7 @@ async def converse_by_phone(
 
 
 def pipeline_of(mode: str) -> Pipeline:
-    """What holds a call of this mode."""
+    """Return the function that holds a call of this mode."""
     return run_duplex if mode == DUPLEX else run_conversation
 
 

@@ -1,19 +1,18 @@
-"""Full duplex: an engine that is ticked on a clock, in place of the cascade's turns, thought and voice.
+"""Full-duplex pipeline: an engine that runs on a clock replaces the cascade's turns, model and voice.
 
 ``run_duplex`` builds one call's pipeline around the deployment's omni engine, runs it until the caller is
-gone and returns. What a call shares with a cascade is shared: the session behind the commit gate,
-perception, echo control, the playout clock, idle prompts, records. The recogniser listens beside the engine,
-because a speech model does not write down what its caller says.
+gone and returns. It shares with a cascade the session and its commit gate, perception, echo control, the
+playout clock, idle prompts and records. The recogniser runs in parallel with the engine, because a speech
+model does not transcribe its caller.
 
     transport.input -> (echo control) -> VAD -> STT -> perception -> turns -> waits -> gate
         -> (guessed) guarded LLM -> voice -> engine -> transport.output -> (heard) -> bot turns
 
-The two-tier engine decides in its own small tier, and everything between the turns and the engine is its
-large one: any model and any voice of the registry, with tools, guesses, phrases that cover a silence and
-apologies.
-A service of the provider's in place of an engine has a pipeline of its own (``pipelines.realtime``).
-Beside another engine the same small tier says where a turn ends and when the bot is to be silent
-(``processors.duplex.beside``), questions end at the engine, and the voice only greets, prompts and
+The two-tier engine decides in its own small tier. Everything between the turns and the engine is its large
+tier: any model and any voice of the registry, with tools, guesses, phrases that cover a silence and
+apologies. A provider's service in place of an engine has a pipeline of its own (``pipelines.realtime``). For
+another engine the same small tier detects the end of a turn and when the bot must be silent
+(``processors.duplex.beside``). Questions then end at the engine, and the voice only greets, prompts and
 apologises.
 """
 
@@ -56,7 +55,7 @@ async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> 
     """Hold one full-duplex conversation over ``transport`` until it ends.
 
     Raises:
-        ConfigError: the engines were loaded without duplex; the call wants to know who answered it.
+        ConfigError: the engines were loaded without duplex, or the call asks for voicemail detection.
     """
     if call.voicemail is not None:
         raise ConfigError(
@@ -91,7 +90,7 @@ async def _build(
     """Return the pipeline of one call, and its tasks. Loads no model."""
     context, events, decides_itself = LLMContext(), call.events, is_two_tier(engines)
     front, stt, tts, thinking = await asyncio.gather(
-        # A word is best heard in one signal: what echo control passes on switches between two.
+        # A stop word is best detected in one signal: the output of echo control switches between two.
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
         engines.build_stt(),
         engines.build_tts(),
@@ -128,7 +127,7 @@ async def _build(
         speech=[thought, tts, omni],
         playout=[entry, transport.output(), exit_],
         tail=[HeardAssistantAggregator(context, None)],
-        # What they push is a guess, or is said by the engine when its time has come.
+        # Their frames are guesses, or the engine speaks them at a later time.
         unseen=[speculation.head, *thinking, *([tts] if decides_itself else [])],
     )
     return build(engines, transport, call, stages), background

@@ -1,10 +1,10 @@
-"""Echo control of one call: whether it has any, and its parts.
+"""Echo control of one call: the decision whether it is used, and its parts.
 
-``wants_echo_control`` decides, by the capabilities of the transport. A client that cancels the echo by itself
-(a browser) is taken to do so unless it says that it does not, because browsers do unless a page forbids it,
-and two cancellers in a row hurt the caller's voice. Where there is no room in which a loudspeaker could be
-heard (a file, an evaluation) there is nothing to cancel. Everything else (this machine's devices, a
-telephone) gets echo control.
+``wants_echo_control`` decides by the capabilities of the transport. A client that cancels the echo by itself
+(a browser) is assumed to do so unless it reports otherwise. Browsers do unless a page forbids it, and two
+cancellers in a row damage the caller's voice. Where no microphone can pick up a loudspeaker (a file, an
+evaluation) there is nothing to cancel. All other transports (this machine's devices, a telephone) get echo
+control.
 
 ``open_front_end`` builds the processor that stands behind the microphone and gives it what is played: from a
 device with the moment at which it took its audio, or as the packets leave. With it comes what tells the
@@ -35,9 +35,9 @@ def wants_echo_control(mode: EchoMode, transport: Capabilities, *, peer_cancels:
     """Return whether a call gets echo control.
 
     Args:
-        mode: of the deployment.
-        transport: capabilities of what the call came over.
-        peer_cancels: what a client says of its own echo cancellation; None when it says nothing.
+        mode: mode of the deployment.
+        transport: capabilities of the call's transport.
+        peer_cancels: the client's report of its own echo cancellation; None without one.
     """
     if mode != "auto":
         return mode == "on"
@@ -47,13 +47,14 @@ def wants_echo_control(mode: EchoMode, transport: Capabilities, *, peer_cancels:
 
 @dataclass(frozen=True, slots=True)
 class FrontEnd:
-    """Echo control and voice activity of one call, and what tells the bot's own voice.
+    """Echo control and voice activity of one call, and the tests for the bot's own voice.
 
     Attributes:
-        hosted: the caller's part of the process with echo control and voice activity; None: in threads.
-        echo: for directly after the microphone; empty without echo control.
-        self_voice: whether a voice is the bot's own, by its level; None without echo control.
-        are_own: whether words are those that the bot said a moment ago; None without echo control.
+        hosted: the caller's part of the process with echo control and voice activity; None when they run in
+            threads.
+        echo: processors directly after the microphone; empty without echo control.
+        self_voice: tests by its level whether a voice is the bot's own; None without echo control.
+        are_own: returns whether words are those that the bot spoke recently; None without echo control.
     """
 
     hosted: HostedFrontEnd | None
@@ -70,13 +71,13 @@ async def open_front_end(
     *,
     on_cancelled: Callable[[bytes], None] | None = None,
 ) -> FrontEnd:
-    """Return what stands in front of the ears of a call.
+    """Return the front end of a call: the parts between its microphone and its recogniser.
 
     Args:
-        engines: of the process.
-        transport: tells what is played, or not.
-        call: whose ears.
-        hosted: the caller's part of the process for it, where there is one.
+        engines: engines of the process.
+        transport: transport of the call, which may report when its device took audio.
+        call: the call.
+        hosted: the caller's part of the front end's process, where there is one.
         on_cancelled: see ``EchoProcessor``.
     """
     hearing, engine, executor = engines.deployment.hearing, engines.echo, engines.executors.echo
@@ -91,15 +92,15 @@ async def open_front_end(
     else:
         hosted, loop = None, asyncio.get_running_loop()
         try:
-            # Filters and two native modules: some milliseconds.
+            # Filters and two native modules take some milliseconds.
             control = await loop.run_in_executor(executor, EchoControl, engine, settings)
         except EngineError as error:
             logger.warning(f"this call has no echo control: {error}")
             return FrontEnd(None)
     voice, words, clock = SelfVoice(), OwnWords(), call.conversation.clock
     call.events.subscribe(WordsSpoken, lambda event: words.said(event.text, clock.now_us() // 1000))
-    # On the loop's clock and not the session's, which is the wall's: audio is placed to the sample, and a
-    # device's thread can read the loop's.
+    # On the loop's clock, not the session's wall clock: audio is placed to the sample, and a device's thread
+    # can read the loop's clock.
     processor = EchoProcessor(control, executor=executor, self_voice=voice, on_cancelled=on_cancelled)
     playout = call.live.playout
     call.live.follow_packets(lambda pcm, at_us: processor.played(pcm, playout.rate_hz, at_us))
@@ -118,7 +119,7 @@ async def _open_echo(hosted: HostedFrontEnd, settings: EchoControlSettings) -> b
 
 
 def _expecting(transport: object) -> EchoControlSettings:
-    """Return where the echo is looked for first: where the device says that its sound is."""
+    """Return settings that search for the echo first at the latency that the device reports."""
     settings = EchoControlSettings()
     if not isinstance(transport, StatesLatency):
         return settings

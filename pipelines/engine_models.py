@@ -1,4 +1,4 @@
-"""The settings of the engines that a deployment names, with their defaults: for people who look them up."""
+"""Settings of the engines that a deployment names, with their defaults, for users who look them up."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from processors.perception.services import STT_SERVICES
 from processors.service_rows import ServiceRow
 from processors.speech.services import TTS_SERVICES
 
-# Place in a deployment to the registries that its names are looked up in, embedded engines first.
+# Place in a deployment to the registries in which its names are looked up, embedded engines first.
 REGISTRIES: Mapping[str, tuple[Registry[Any], ...]] = MappingProxyType(
     {
         "hearing.echo": (ECHO,),
@@ -47,11 +47,11 @@ REGISTRIES: Mapping[str, tuple[Registry[Any], ...]] = MappingProxyType(
 
 
 def effective_settings(deployment: Deployment, place: str, choice: Choice) -> BaseModel | str:
-    """Return the settings of a named engine with their defaults, or what keeps them from being known.
+    """Return the settings of a named engine with their defaults, or the reason for which they are unknown.
 
     Args:
-        deployment: that names it.
-        place: path of the choice; of one in a list with its number.
+        deployment: deployment that names the engine.
+        place: path of the choice; that of a list item includes its number.
         choice: name and settings.
     """
     try:

@@ -1,4 +1,4 @@
-"""The engines of one process: chosen by the deployment, loaded once, shared by every call.
+"""Engines of one process: chosen by the deployment, loaded once, shared by every call.
 
 ``load`` checks the deployment (``engine_plan``), reads weights in threads and starts the child processes of
 recognisers that would hold the interpreter (``engine_loading``); nothing embedded is loaded per call.
@@ -68,28 +68,29 @@ from serving.pool.streams import PoolSttSettings
 
 # Pipecat's own default; cloud voices send it without resampling.
 CLOUD_VOICE_RATE_HZ = 24_000
-# Rates that a browser call carries as they are; another is resampled once, behind the voice.
+# Rates that a browser call carries as they are; another is resampled once, after the voice.
 OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
-# What the recogniser hears at the start of a server: as long as a short question, of common words.
+# Phrase with which the recogniser is measured when a server starts: as long as a short question, of common
+# words.
 MEASURED_PHRASE = "hello, i would like to know when you are open"
 MEASURE_S = 1.0
-# A caller's piece takes milliseconds. It goes behind the loop that paces audio, and in front of recognisers.
+# A caller's piece takes milliseconds. Its priority is below the loop that paces audio, and above recognisers.
 FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0, late_timeout_s=2.0, hung_ms=500)
 
 
 class Engines:
-    """What all calls of a process share. Made by ``load``; an async context manager that closes it.
+    """Engines that all calls of a process share; an async context manager. Created by ``load``.
 
     Attributes:
-        deployment: what was asked for.
+        deployment: the deployment, with the recogniser in use.
         vad: voice activity.
         turn: turn completeness, or None when switched off.
         echo: echo canceller, or None when no call uses one.
         executors: threads for these and for synthesis.
         output_rate_hz: rate of the bot's audio.
-        latencies: of perception's streams, as the calls so far have learnt them.
+        latencies: latencies of perception's streams, as learnt from the calls so far.
         answers: ``AnswerHeard`` of all calls.
-        shutdown: how far the end of the process has come.
+        shutdown: progress of the process's shutdown.
     """
 
     def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
@@ -109,11 +110,11 @@ class Engines:
 
     @classmethod
     async def load(cls, deployment: Deployment, *, duplex: bool = False) -> "Engines":
-        """Check the deployment and load its engines, side by side. When one fails, the others are closed.
+        """Check the deployment and load its engines concurrently. When one fails, the others are closed.
 
         Args:
-            deployment: what is asked for.
-            duplex: whether full-duplex calls are wanted.
+            deployment: the deployment.
+            duplex: full-duplex calls are required.
 
         Raises:
             ConfigError: see ``plan``.
@@ -140,7 +141,7 @@ class Engines:
                 isinstance(each, POOLED)
                 for each in (stt, planned.tts, *(chosen for _, chosen in planned.omni))
             ):
-                # A full-duplex call may begin while its workers load: who wants one waits.
+                # A full-duplex call may begin while its workers load: a call that needs one waits.
                 workers = await opened.enter_async_context(Pool(deployment.workers))
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -186,7 +187,7 @@ class Engines:
                         if not isinstance(settings, TwoTierSettings | PoolOmniSettings)
                     ]
             except ExceptionGroup as errors:
-                # One cause is enough for the person who has to mend it.
+                # One cause is enough for the user who has to correct it.
                 raise errors.exceptions[0] from errors
             tts, phrases, hosted_voices = voice.result()
             if hosted_ears is not None:
@@ -195,12 +196,12 @@ class Engines:
             for each in hosted_voices:
                 opened.callback(each.close)
             check_rates(vad.result(), echo.result())
-            # A clause that a worker speaks takes a thread here, and no processor.
+            # A clause that a worker speaks takes a thread here, and no processor time.
             clauses = max([SPEECH_THREADS, *(each.limits.clauses for each in hosted_voices)])
             executors = Executors(speech=ThreadPoolExecutor(clauses, thread_name_prefix="speech"))
             hosts = iter([task.result() for task in omni])
 
-            # The ears of a two-tier engine are the process's own.
+            # A two-tier engine uses the process's own voice activity and turn completeness.
             own = partial(TwoTierHost, vad=vad.result(), turn=turn.result(), executor=executors.turn)
             loaded = Loaded(
                 vad.result(),
@@ -222,23 +223,23 @@ class Engines:
             engines = cls(deployment, loaded, executors)
             if phrases is not None:
                 engines.executors.speech.submit(warm, phrases)
-            # Theirs to close from here on.
+            # The new object closes them from here on.
             opened.pop_all()
             return engines
 
     def stand_by(self) -> None:
-        """Load the processes that take over when one of a recogniser or front end dies.
+        """Load the spare processes that take over when one of the recogniser or the front end dies.
 
-        For a server, which is there for long. Call it after ``host_front_end``.
+        For a server, which runs for long. Call it after ``host_front_end``.
         """
         for engine in (self._loaded.stt, self._front_end):
             if isinstance(engine, EnginePool):
                 engine.start_spares()
 
     async def measure_hearing(self) -> None:
-        """Have the recogniser hear a phrase of the embedded voice, so that its pace on this machine is known.
+        """Measure the recogniser's pace on this machine with a phrase of the embedded voice.
 
-        Takes ``MEASURE_S`` at most, for each of the two. What fails here fails in a call as well, and is
+        Takes ``MEASURE_S`` at most, for each of the two. A failure here also occurs in a call, and is
         reported there.
         """
         stt, voice = self._loaded.stt, self.voice
@@ -259,16 +260,17 @@ class Engines:
                     stream.close()
 
     def hearing(self) -> EarsReport | None:
-        """Return what the embedded recognisers report of their pace; None where there are none."""
+        """Return the embedded recognisers' report of their pace; None where there are none."""
         stt = self._loaded.stt
         if not isinstance(stt, EnginePool):
             return None
         return EarsReport(len(stt.processes), stt.real_time_factor, stt.utterances)
 
     def hears(self, mode: object) -> bool:
-        """Return whether a call of this mode has the deployment's recogniser hear its caller.
+        """Return whether the deployment's recogniser transcribes the caller in a call of this mode.
 
-        All have, in full duplex for the words that are kept and shown; but a realtime service sends its own.
+        It does in every mode, in full duplex for the words that are stored and shown. A realtime service
+        transcribes its caller itself.
         """
         return mode != DUPLEX or self.realtime is None
 
@@ -276,7 +278,7 @@ class Engines:
         """Return the stages that cannot work at this moment, one sentence for each; empty when all can.
 
         Echo control and voice activity are never among them: threads take over from their process. A call
-        without a stop-word listener understands stop words by its recogniser.
+        without a stop-word listener detects stop words by its recogniser.
         """
         stt = self._loaded.stt
         if isinstance(stt, EnginePool) and not stt.is_ready:
@@ -286,7 +288,7 @@ class Engines:
     def host_front_end(self) -> None:
         """Start the process with echo control and voice activity.
 
-        Calls have theirs in threads of this one until it is ready, and all of them where it does not start.
+        Calls run both in threads of this process until it is ready, and all calls do when it does not start.
         """
         settings = self._loaded.front_end
         hearing = self.deployment.hearing
@@ -309,63 +311,63 @@ class Engines:
             logger.warning(f"echo control and voice activity run in threads of this process: {error}")
 
     def open_front_end(self) -> HostedFrontEnd | None:
-        """A caller's part of that process, in threads until it is ready; None where there is none."""
+        """Return a caller's part of that process, which uses threads until it is ready; None without one."""
         pool, settings = self._front_end, self._loaded.front_end
         if pool is None or settings is None:
             return None
-        # A caller with echo control asks for both at once, in front of voice activity's other callers.
+        # A caller with echo control requests both at once, ahead of voice activity's other callers.
         front_end = FrontEnd(self.vad, self.echo, least_db=settings.least_db)
         return HostedFrontEnd(pool, LocalFrontEnd(front_end, self.executors.echo))
 
     def exchange(self, **parts: Any) -> None:
-        """Put others in the place of engines that were loaded: a measurement may do without some."""
+        """Replace loaded engines; a measurement may run without some."""
         self._loaded = replace(self._loaded, **parts)
 
     @property
     def answering(self) -> Answering:
-        """What answers."""
+        """Language model and tools of the process."""
         return self._loaded.answering
 
     @property
     def voice(self) -> TextToSpeech | None:
-        """The embedded voice; None where a service of Pipecat's speaks (``build_tts``)."""
+        """The embedded voice; None where a service of Pipecat speaks (``build_tts``)."""
         return None if isinstance(self._loaded.tts, ServiceRow) else self._loaded.tts
 
     @property
     def ears(self) -> UtteranceEngine[Transcript] | None:
-        """The embedded recogniser; None where a service of Pipecat's listens (``build_stt``)."""
+        """The embedded recogniser; None where a service of Pipecat transcribes (``build_stt``)."""
         return None if isinstance(self._loaded.stt, ServiceRow) else self._loaded.stt
 
     @property
     def omni(self) -> tuple[OmniHost, ...]:
-        """Hosts of full-duplex engines, the one that talks first; empty where none was wanted."""
+        """Hosts of full-duplex engines, the preferred one first; empty where none is required."""
         return self._loaded.omni
 
     @property
     def realtime(self) -> RealtimeRow[Any] | None:
-        """The row of a full-duplex service in place of engines, or None."""
+        """Row of a full-duplex service in place of engines, or None."""
         return self._loaded.realtime
 
     @property
     def pool(self) -> Pool | None:
-        """The workers of the deployment; None where no engine is in them."""
+        """Workers of the deployment; None where no engine is in them."""
         return self._loaded.pool
 
     @property
     def preparation(self) -> Preparation:
-        """How a conversation with a full-duplex engine begins, without its history."""
+        """Beginning of a conversation with a full-duplex engine, without its history."""
         return self._loaded.preparation
 
     @property
     def sees(self) -> bool:
-        """Whether the full-duplex engine looks at the caller's camera."""
+        """True when the full-duplex engine takes pictures of the caller's camera."""
         return bool(self.omni) and self.omni[0].takes_frames
 
     async def build_stt(self, *, audio_passthrough: bool = True) -> FrameProcessor:
-        """The recogniser of one call.
+        """Return the recogniser of one call.
 
         Args:
-            audio_passthrough: whether somebody behind an embedded recogniser hears the audio too.
+            audio_passthrough: an embedded recogniser passes the audio on to processors after it.
         """
         stt = self._loaded.stt
         if isinstance(stt, ServiceRow):
@@ -373,7 +375,7 @@ class Engines:
         return EngineSttService(stt, audio_passthrough=audio_passthrough)
 
     async def build_stop_words(self) -> StopWords | None:
-        """What listens for stop words in one call; None where nobody does."""
+        """Return the listener for stop words in one call; None where stop words are not spotted."""
         commands = self._loaded.commands
         if commands is None:
             return None
@@ -382,7 +384,7 @@ class Engines:
         return stop_words
 
     async def build_looks(self) -> VoiceLooks | None:
-        """What looks at the beginnings of voices in one call; None where nothing does."""
+        """Return the listener for the beginnings of voices in one call; None where there is none."""
         engine = self._loaded.looks
         if engine is None:
             return None
@@ -391,21 +393,21 @@ class Engines:
         return looks
 
     async def build_tts(self) -> FrameProcessor:
-        """The voice of one call."""
+        """Return the voice of one call."""
         tts = self._loaded.tts
         if isinstance(tts, ServiceRow):
             return await asyncio.to_thread(tts.build, self._loaded.answering.shared)
         return EngineTtsService(tts, executor=self.executors.speech)
 
     def kept_speech(self, phrase: str) -> bytes | None:
-        """Audio of a phrase of the bot, 16-bit mono at ``output_rate_hz``; None when it is not kept."""
+        """Return the audio of a phrase of the bot, 16-bit mono at ``output_rate_hz``; None unless cached."""
         phrases = self._loaded.phrases
         if phrases is None or phrases.rate_hz != self.output_rate_hz:
             return None
         return phrases.kept(phrase)
 
     def describe(self) -> dict[str, object]:
-        """Names of what is in use."""
+        """Return the names of the engines in use."""
         chosen = self.deployment
         return {
             "deployment": chosen.name,
@@ -447,7 +449,7 @@ class Engines:
 
 
 def _spoken(voice: TextToSpeech, text: str, rate_hz: int) -> bytes:
-    """16-bit PCM of a text at another rate than the voice's."""
+    """Return 16-bit PCM of a text, at another rate than the voice's."""
     pieces: list[bytes] = []
 
     def take(piece: SpeechPiece) -> bool:

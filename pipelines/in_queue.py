@@ -1,8 +1,9 @@
-"""A caller who waits for a worker: where they stand, shown by a client and said by the voice.
+"""Announcements to a caller who waits for a worker: the position, shown by the client and spoken.
 
-In: the newest place, from whoever places calls. Out: server messages (``queue``) and a phrase, when the place
-has changed and again every ``again_s``, so that nobody takes the line for dead. The call owns its one task.
-That a caller gets no worker at all is told with the end of the call, by others.
+Input: the newest position, from the code that assigns workers. Output: server messages (``queue``) and a
+phrase, when the position has changed and again every ``again_s``, so that the line does not seem dead. The
+call owns its one task. A caller who gets no worker at all is notified with the end of the call, by other
+code.
 """
 
 import asyncio
@@ -18,12 +19,12 @@ from runtime.event_stream import CallEvents
 from serving.pool.pool import NotPlaced
 from serving.scheduler.wants import Place
 
-# A client is told of its place in the queue no more often, and the caller by the voice.
+# Least interval between reports of the position: to a client, and to the caller by the voice.
 QUEUE_TOLD_S, QUEUE_SAID_S = 0.5, 10.0
 
 
 class InQueue:
-    """Where a caller stands who waits for a worker: shown by a client, said by the voice."""
+    """Announcer of a waiting caller's position: shown by a client, spoken by the voice."""
 
     def __init__(self, phrase: str, again_s: float, events: CallEvents) -> None:
         self._phrase, self._again_s = phrase, again_s
@@ -33,31 +34,31 @@ class InQueue:
         self._waits = False
 
     def take(self, news: Place | NotPlaced | None) -> None:
-        """The newest; None: it has a worker."""
+        """Set the newest position; None when the caller has a worker."""
         place = news if isinstance(news, Place) else None
         self._place = place
         if self._waits is not (place is not None):
             self._waits = place is not None
             kind = WaitBegan if self._waits else WaitEnded
             self._events.publish(kind(self._events.now_ms(), Wait.QUEUE))
-        # That it gets none is told with the end of the call.
+        # A caller who gets none is notified with the end of the call.
         if not isinstance(news, NotPlaced):
             self._news.set()
 
     async def run(self, pipeline: PipelineInput) -> None:
-        """Tell until cancelled."""
+        """Announce until cancelled."""
         loop = asyncio.get_running_loop()
         said_position, said_s = 0, -math.inf
         while True:
-            # A position that changed too soon after the last one was said is said later; one that stays is
-            # said again, so that nobody takes the line for dead.
+            # A position that changed too soon after the last announcement is announced later. One that stays
+            # is repeated, so that the line does not seem dead.
             every_s = QUEUE_SAID_S if self._moved(said_position) else self._again_s
             left_s = max(0.0, said_s + every_s - loop.time()) if self._place is not None else None
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._news.wait()
             if self._place is None and not self._news.is_set():
-                # It was refused meanwhile, and why is told by others.
+                # It was refused meanwhile; other code reports the reason.
                 continue
             self._news.clear()
             place = self._place
@@ -68,7 +69,7 @@ class InQueue:
                 "wait_s": wait_s,
             }
             if place is not None:
-                # Whoever knows it may give the place up: DELETE /api/queue/{ticket}.
+                # A client that holds the ticket may leave the queue: DELETE /api/queue/{ticket}.
                 data["ticket_id"] = place.ticket_id
             await pipeline.queue(RTVIServerMessageFrame(data=data))
             if place is None:

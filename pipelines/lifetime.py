@@ -1,4 +1,4 @@
-"""What every call has around its pipeline, whatever answers in it: its beginning, its ends, its record."""
+"""Life cycle of every call around its pipeline: its beginning, the watchers that end it, its records."""
 
 import asyncio
 import time
@@ -30,8 +30,8 @@ from protocols.surface import SHUTDOWN, STOPPING
 from session_store.conversation import Conversation
 from session_store.events import Kind
 
-# Pipecat says five times a second through the whole pipeline that the caller goes on speaking. It is for an
-# idle timer that is not used here (ours reads the turns).
+# Pipecat reports five times a second, through the whole pipeline, that the caller goes on speaking. The
+# reports feed an idle timer that is not used here (ours reads the turns).
 SPEECH_ACTIVITY_S = 1.0
 OVER_LIMIT = "too many questions in a short time, ask again in a minute"
 # Reasons for the end of a call.
@@ -40,7 +40,7 @@ EXPIRED = "grants_expired", "the grants of this client have ended, get another t
 
 
 def idle_keeper(engines: Engines, call: Call) -> IdleKeeper:
-    """The silences of one call."""
+    """Return the monitor of silences in one call."""
     bot = engines.deployment.bot
     # A recording or a script does not fall silent.
     settings = bot.idle if call.capabilities.has_person and call.client.prompts else None
@@ -69,14 +69,14 @@ def call_worker(
     """The pipeline of one call, or of one typed turn.
 
     Args:
-        processors: in order.
-        output_rate_hz: of the bot's audio.
-        unseen: what they push is shown to no client: it is a guess, or is pushed again.
-        rtvi: whether there is a client.
+        processors: processors in order.
+        output_rate_hz: rate of the bot's audio.
+        unseen: processors whose frames are shown to no client, because they are guesses or are pushed again.
+        rtvi: the call has an RTVI client.
         reads_rtvi: see ``Client``. A message is a frame that passes the whole pipeline, several of them for
-            each word of the bot: without a reader the loop is better used.
-        refuses_text: why nothing that a client types is taken; empty where it is.
-        refuses_turn: why nothing is taken now; empty where it is.
+            each word of the bot: without a reader they would waste the loop's time.
+        refuses_text: reason for refusing all text that a client types; empty to accept it.
+        refuses_turn: returns the reason for refusing a turn now; empty to accept it.
         take_typed: see ``CheckedRtvi``.
     """
     checked = None
@@ -97,7 +97,7 @@ def call_worker(
             bot_tts_enabled=reads_rtvi,
             bot_speaking_enabled=reads_rtvi,
             user_llm_enabled=reads_rtvi,
-            # A socket tells the words of a turn before its end by the order of these messages.
+            # A socket reports the words of a turn before its end by the order of these messages.
             user_speaking_enabled=True,
             user_input_enabled=reads_rtvi,
         ),
@@ -106,7 +106,7 @@ def call_worker(
 
 
 def voice_activity(analyzer: VADAnalyzer) -> VADProcessor:
-    """Voice activity in the pipeline of a call."""
+    """Return voice activity as a processor for the pipeline of a call."""
     return VADProcessor(
         vad_analyzer=analyzer, speech_activity_period=SPEECH_ACTIVITY_S, enable_direct_mode=True
     )
@@ -122,19 +122,19 @@ async def hold(
     beside: Sequence[Coroutine[Any, Any, None]] = (),
     last: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Hold one call until it ends, whatever ends it.
+    """Run one call until it ends, for any reason.
 
     Args:
-        engines: of the process.
-        worker: of its pipeline.
-        transport: Pipecat's or ours.
-        call: whose pipeline it is.
-        idle: its silences.
-        beside: what runs while it does.
-        last: what is to be in the session before its end.
+        engines: engines of the process.
+        worker: worker of its pipeline.
+        transport: transport of the call, Pipecat's or ours.
+        call: the call.
+        idle: monitor of its silences.
+        ``beside``: coroutines to run during the call; cancelled at its end.
+        last: awaited before the end of the call is recorded, to complete the session's records.
 
     Raises:
-        PeerError: the transport cannot do its work any more, or never could.
+        PeerError: the transport cannot work any more, or never could.
     """
     runner = WorkerRunner(handle_sigint=call.handles_sigint)
     await runner.add_workers(worker)
@@ -169,16 +169,16 @@ async def hold(
 
 
 def _is_of_transport(error: ErrorFrame, transport: BaseTransport) -> bool:
-    """Return whether the transport is gone.
+    """Return whether the error means that the transport is gone.
 
-    Without it a call hears nothing and is not heard: a room that cannot be joined, say.
+    A call without its transport receives and sends no audio: a room that cannot be joined, for example.
     """
     failed = error.processor
     return failed in (transport.input(), transport.output()) and failed is not None and not failed.is_usable
 
 
 async def _run_beside(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run until the conversation is over, beside what watches it, which ends with it."""
+    """Run until the conversation is over, with its watchers, which end with it."""
     async with asyncio.TaskGroup() as tasks:
         watching = [tasks.create_task(each, name="conversation.watch") for each in beside]
         try:
@@ -194,8 +194,9 @@ def _enders(
     worker: PipelineWorker,
     call: Call,
 ) -> list[Coroutine[Any, Any, None]]:
-    """Return what ends a call: silence, a session that is gone, grants that end, a server that stops, and
-    ``finished``.
+    """Return the watchers of a call and the task of its input.
+
+    A call ends on silence, a lost session, expired grants, a server that stops, and ``finished``.
     """
     watching = [
         idle.run(worker.queue_frame),
@@ -221,7 +222,7 @@ async def _leave_when_closing(engines: Engines, idle: IdleKeeper, call: Call, wo
 
 
 async def _end_when_lost(call: Call, worker: PipelineWorker) -> None:
-    """Another process claimed the session, or somebody deleted it: nothing that is said here is kept."""
+    """End the call when another process has claimed the session, or it was deleted: nothing more is kept."""
     conversation = call.conversation
     await conversation.lost.wait()
     logger.warning(f"the session is gone from here: {conversation.loss}")
@@ -232,7 +233,7 @@ async def _end_when_lost(call: Call, worker: PipelineWorker) -> None:
 
 
 async def _end_when_expired(call: Call, worker: PipelineWorker) -> None:
-    """End the call when the grants of its client end, after what is being said."""
+    """End the call when the grants of its client end, after the current speech."""
     identity = call.rules.identity
     expires_s = identity.grants.expires_s
     if expires_s is None or identity.is_operator:
@@ -247,7 +248,7 @@ async def _end_when_expired(call: Call, worker: PipelineWorker) -> None:
 
 
 def history_of(conversation: Conversation) -> tuple[tuple[str, str], ...]:
-    """What was said so far, as the session has it: words as they were heard, older turns in short."""
+    """Return the conversation so far from the session: words as they were heard, older turns as a summary."""
     return tuple(
         (str(message["role"]), str(message.get("content", "")))
         for message in conversation.view().messages
@@ -256,7 +257,7 @@ def history_of(conversation: Conversation) -> tuple[tuple[str, str], ...]:
 
 
 def introduce(worker: PipelineWorker, conversation: Conversation) -> None:
-    """Tell the other side which session this is: with its id it can come back."""
+    """Send the other side the id of its session, with which it can resume the session later."""
 
     @worker.rtvi.event_handler("on_client_ready")
     async def on_ready(_rtvi: Any) -> None:
@@ -265,7 +266,7 @@ def introduce(worker: PipelineWorker, conversation: Conversation) -> None:
 
 
 def greeting_of(call: Call, bot: Bot) -> TTSSpeakFrame | None:
-    """What the caller is told first; None where that is nothing."""
+    """Return the bot's first words to the caller; None when there are none."""
     greeting = bot.greeting_again if call.conversation.events else bot.greeting
     if not greeting or not call.client.greets:
         return None
@@ -279,7 +280,7 @@ def greet(
 ) -> None:
     """Greet once: a peer that reconnects in the middle of the conversation is not greeted again.
 
-    ``greets``: unless another stage does.
+    ``greets`` is False when another stage greets.
     """
     greeting = greeting_of(call, bot)
     greeted = not call.client.greets or not greets

@@ -1,3 +1,3 @@
-"""How a conversation is held, by name."""
+"""Names of the modes in which a conversation is held."""
 
 CASCADE, DUPLEX = "cascade", "duplex"

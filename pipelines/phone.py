@@ -1,12 +1,12 @@
-"""A telephone call: what it has beside the pipeline that every call has.
+"""Telephone calls: the parts that they have in addition to the pipeline of every call.
 
-In: a stream that has begun. Out: one call of the session, held by the cascade or by full duplex, over the
-line's transport: 8 kHz out, raised to the pipeline's rate in, echo control on (a telephone's speaker is
-heard by its microphone, and nobody says whether the line cancels it), what was heard by the stream's clock
-and its marks.
+Input: a stream that has begun. Output: one call of the session, held by the cascade or by full duplex, over
+the line's transport. Audio goes out at 8 kHz and comes in raised to the pipeline's rate. Echo control is on,
+because a telephone's microphone picks up its speaker, and the network does not report whether the line
+cancels it. Playback is reported by the stream's clock and its marks.
 
-A call that this side ends is ended behind its last word: the caller has heard all of it (``PLAYED_OUT_S``
-at most), then Twilio is told by REST, and then the stream is closed.
+When this side ends a call, it first lets the caller hear the last word (``PLAYED_OUT_S`` at most). It then
+hangs up through Twilio's REST interface and closes the stream.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ from transports.twilio.stream import PhoneStream
 from transports.twilio.transport import PhoneTransport, phone_params
 from turn_taking.voicemail import VoicemailSettings
 
-# Variables of the environment: the account, with which calls are begun, passed on and ended by REST; an API
-# key and its secret, in place of the account's auth token.
+# Environment variables: the account, with which REST begins, transfers and ends calls; an API key and its
+# secret, in place of the account's auth token.
 ACCOUNT_SID_ENV = "TWILIO_ACCOUNT_SID"
 API_KEY_ENV = "TWILIO_API_KEY"
 API_SECRET_ENV = "TWILIO_API_SECRET"
 PLAYED_OUT_S = 5.0
-# A connection that stands still is over behind ``line.silent_s`` and so much that the loop may be late.
+# A stalled connection is over after ``line.silent_s`` and this margin for a late loop.
 STALL_MS = 5_000
 
 
@@ -61,19 +61,19 @@ async def hold_phone(
     """Hold one call until it ends.
 
     Args:
-        engines: of the process.
-        stream: of the caller, open.
-        conversation: open.
+        engines: engines of the process.
+        stream: stream of the caller, open.
+        conversation: session of the call, open.
         leaving: set when this call ends and the stream goes on.
         network: name of its row in ``transports.registry``.
         run: the pipeline.
-        facts: of the call.
-        desk: what can be done with it.
-        settings: of telephone calls.
-        on_call: told the call when it begins; must not block.
-        has_open_code: whether keys may be those of a code.
+        facts: facts of the call.
+        desk: operations on the call.
+        settings: settings of telephone calls.
+        on_call: called with the call when it begins; must not block.
+        has_open_code: returns whether keys may be those of a code.
     """
-    # What is not heard of for longer has ended the stream.
+    # A longer silence has ended the stream.
     stall_ms = round(stream.settings.silent_s * 1000) + STALL_MS
     live = LiveCall(
         conversation.clock,
@@ -129,15 +129,15 @@ async def hold_phone(
 
 
 def _voicemail(engines: Engines, facts: PhoneFacts) -> VoicemailSettings | None:
-    """Return what happens when a machine answers a call that we placed."""
+    """Return the settings for a machine that answers a call placed by us; None for all other calls."""
     phone = engines.deployment.phone
     return phone.voicemail if facts.direction == "outbound" and phone is not None else None
 
 
 def open_desk(phone: PhoneRoutesSettings | None) -> PhoneDesk:
-    """What can be done with telephone calls: as much as there is an account for in the environment.
+    """Return the operations on telephone calls that the account in the environment permits.
 
-    Raises ConfigError: there is an account, and no secret of it.
+    Raises ConfigError when there is an account without a secret.
     """
     if phone is None or not (sid := os.environ.get(ACCOUNT_SID_ENV, "")):
         return PhoneDesk(None)
@@ -153,7 +153,7 @@ def open_desk(phone: PhoneRoutesSettings | None) -> PhoneDesk:
 
 
 def _level(engines: Engines, target_dbm0: float | None) -> SpeechLevel | None:
-    """How loud the bot speaks: an embedded voice is known by its greeting, another is found out."""
+    """Return the control of the bot's volume. An embedded voice is measured by its greeting, another live."""
     if target_dbm0 is None:
         return None
     kept = engines.kept_speech(engines.deployment.bot.greeting)
@@ -163,5 +163,5 @@ def _level(engines: Engines, target_dbm0: float | None) -> SpeechLevel | None:
 
 @lru_cache(maxsize=4)
 def _level_of(pcm: bytes, rate_hz: int) -> float | None:
-    """Once for all calls of a process: they have one greeting."""
+    """Return the active level of a phrase. Cached for all calls of a process, which have one greeting."""
     return active_level_dbm0(pcm16_to_float(pcm), rate_hz)

@@ -1,15 +1,15 @@
-"""What may be done with a telephone call from inside of it: keys, a person, the end.
+"""Control of a telephone call from inside of it: keys, transfer to a human, hang-up.
 
-In: the caller's keys and turns, the model's wishes (tools), and what is heard of the bot. Out: keys as
-something that the caller typed; a transfer to a person, with a summary of the session in words; the end of
-the call, behind what the caller is to hear. Decides who may ask for it: the model by its tools; a key
-(``person_key``) and a turn that asks for a person and nothing else; a turn that is a goodbye and nothing
-else.
+Input: the caller's keys and turns, the model's tool calls, and the playback of the bot's replies. Outputs:
+keys as text that the caller typed; a transfer to a human, with a spoken summary of the session; the end of
+the call once the last reply was heard. Decides which input may request which output. The model requests keys,
+a transfer or the end by its tools. A key (``person_key``) and a turn that only asks for a human request a
+transfer; a turn that is only a farewell ends the call.
 
-Owns what runs in ``run``, which its caller owns: one wish after the other. A transfer that nobody takes
-leaves the conversation as it was, and is said. The caller gone: the person's telephone stops ringing. Nobody
-is hung up on who speaks: a call that is to end ends ``GRACE_S`` behind the last word, if it is quiet. Full: a
-wish that is made while the same one is carried out is that one.
+The caller of ``run`` owns its task, which handles one request after the other. A transfer that is not taken
+leaves the conversation as it was, and the bot reports it. When the caller is gone, the human's telephone
+stops ringing. The call never ends while the caller speaks: a call that is to end does so ``GRACE_S`` after
+the last word, if it is quiet. A request that repeats one in progress joins it.
 """
 
 import asyncio
@@ -45,22 +45,22 @@ from serving.gateway.caller_settings import CallCodeTuning
 from serving.gateway.phone_settings import PhoneRoutesSettings
 from turn_taking.caller_intents import is_farewell, requests_human
 
-# Keys are one thing until nobody presses one for so long, or "#".
+# Keys form one input until none is pressed for this long, or until "#".
 KEYS_S, MOST_KEYS = 2.0, 32
-# A goodbye that nobody answers ends the call all the same; one that is answered, so long behind the answer.
+# A farewell without an answer ends the call after ``ANSWER_S``; with one, ``GRACE_S`` after the answer.
 ANSWER_S, GRACE_S = 6.0, 1.0
-# The person who takes a call has heard it twice before they are expected to press a key.
+# The human who takes a call has heard the summary twice before they are expected to press a key.
 SUMMARY_S, SUMMARY_TOKENS = 6.0, 100
-# Of a transfer, beside the ringing: the summary, the offer, and the posts.
+# Longest transfer in addition to the ringing: the summary, the offer, and the posts.
 MOST_TRANSFER_S = 120.0
 MOST_REASON_CHARS = 200
-# Of a transfer, beside those of the desk: the caller hung up, and was not being put through.
+# Outcome of a transfer, in addition to those of the desk: the caller hung up, and was not being put through.
 GONE, TAKEN_S = "gone", 2.0
 TRANSFER, HANG_UP, PRESS = "transfer_to_a_person", "hang_up", "press_keys"
 
 
 class Desk(Protocol):
-    """See ``serving.gateway.phone_desk.PhoneDesk``."""
+    """Operations on telephone calls; see ``serving.gateway.phone_desk.PhoneDesk``."""
 
     @property
     def can_call(self) -> bool: ...
@@ -72,12 +72,12 @@ class Desk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PhoneFacts:
-    """Of a call.
+    """Facts of a call.
 
     Attributes:
         call_sid: Twilio's name for it.
-        caller, called: numbers, as Twilio says them.
-        direction: who placed it: "outbound" is us, and who answers may be a machine.
+        caller, called: numbers, as Twilio reports them.
+        direction: "inbound", or "outbound" for a call placed by us, which a machine may answer.
     """
 
     call_sid: str
@@ -87,22 +87,24 @@ class PhoneFacts:
 
 
 class PhoneControl:
-    """Of one call.
+    """Control of one call.
 
     Args:
-        events: of the call. That the caller waits for a person is published, and that they do no more.
-        desk: what carries out wishes.
-        facts: of the call.
-        settings: of telephone calls.
-        summarize: what was said so far, in a sentence or a few; empty where nothing was; raises AgentError.
+        events: events of the call; receives the begin and the end of the caller's wait for a human.
+        desk: carries out requests.
+        facts: facts of the call.
+        settings: settings of telephone calls.
+        summarize: returns a summary of the conversation in a few sentences, empty without any words; raises
+            AgentError.
         gone: set when the caller has hung up.
-        is_talking: whether something of the bot is on, or owed.
-        has_open_code: whether keys may be those of a code (``phone.call_codes``), which somebody reads.
+        is_talking: returns whether the bot speaks or owes a reply.
+        has_open_code: returns whether keys may be those of a code (``phone.call_codes``), which another
+            reader handles.
         say: puts a frame into the pipeline, while the call runs.
 
     Attributes:
-        finished: the call is to end behind what is being said.
-        outcome: of the newest transfer; empty before one.
+        finished: set when the call is to end after the current speech.
+        outcome: outcome of the newest transfer; empty before one.
     """
 
     def __init__(
@@ -149,11 +151,11 @@ class PhoneControl:
 
     @property
     def can_transfer(self) -> bool:
-        """Whether there is a person, and a way to them."""
+        """True when a human and a way to reach them are configured."""
         return self._settings.transfer_to is not None and self._desk.can_call
 
     def tools(self) -> Sequence[Tool]:
-        """What the model may do with the call."""
+        """Return the model's tools for the call."""
         tools: list[Tool] = [
             _PhoneTool(
                 HANG_UP,
@@ -182,23 +184,23 @@ class PhoneControl:
             )
         return tools
 
-    # What happens in the call. Nothing here blocks.
+    # Events of the call. No handler blocks.
 
     def on_key(self, key: str) -> None:
-        """The caller presses one."""
-        # Who presses keys has not left yet.
+        """Take a key that the caller presses."""
+        # A caller who presses keys is not leaving.
         self._is_leaving, self._leave_at_s = False, None
         self._interrupt = self._interrupt or not self._keys
         self._keys = (self._keys + key)[:MOST_KEYS]
         codes = self._settings.call_codes
-        # A "0" of a code that is read slowly asks for nobody.
+        # A "0" of a code that is typed slowly does not ask for a human.
         is_code = codes is not None and self._has_open_code()
         pause_s = tuned(CallCodeTuning, codes).pause_s if is_code else KEYS_S
         self._keys_at_s = self._now_s() + (0 if key == "#" else pause_s)
         self._news.set()
 
     def _on_turn_started(self, _event: TurnStarted) -> None:
-        """The caller begins to speak: nobody ends the call now."""
+        """Note that the caller speaks: the call does not end now."""
         self._is_speaking = True
 
     def _on_turn_ended(self, event: TurnEnded) -> None:
@@ -206,26 +208,26 @@ class PhoneControl:
         self._take_turn(event.text)
 
     def _on_turn_transcribed(self, event: TurnTranscribed) -> None:
-        # The words of a turn may come in the middle of the next one, which says what follows.
+        # The words of a turn may come in the middle of the next one, which decides what follows.
         if not self._is_speaking:
             self._take_turn(event.text)
 
     def _take_turn(self, text: str) -> None:
-        """The caller has said this; nothing, where it was a noise."""
+        """Take the words of a turn; empty for a noise."""
         if text.strip():
             self._is_leaving = self._settings.ends_on_goodbye and is_farewell(text)
         self._leave_at_s = self._now_s() + ANSWER_S if self._is_leaving else None
         self._news.set()
 
     def answer(self, said: str, *, is_again: bool) -> str | None:
-        """What the call answers to a turn by itself: see ``processors.dialogue.commit_gate.Answers``."""
+        """Return the call's own answer to a turn; see ``processors.dialogue.commit_gate.Answers``."""
         if not self.can_transfer or not requests_human(said):
             return None
         if self._facts.direction == "outbound":
-            # Where we rang a menu may offer "an operator": the model may want one.
+            # In a call placed by us a menu may offer "an operator", whom the model may want.
             return None
         if is_again and not self._is_passing_on:
-            # Nobody took the call meanwhile: nothing is asked for anew.
+            # The call was not taken meanwhile: a repeated turn makes no new request.
             return None
         self._wants_person = True
         self._news.set()
@@ -237,10 +239,10 @@ class PhoneControl:
             self._leave_at_s = self._now_s() + GRACE_S
             self._news.set()
 
-    # The one task.
+    # The task.
 
     async def run(self) -> None:
-        """Carry out what is wished, until it is cancelled."""
+        """Carry out requests until cancelled."""
         try:
             while True:
                 await self._until_due()
@@ -261,12 +263,12 @@ class PhoneControl:
                 await asyncio.gather(transfer, return_exceptions=True)
 
     def _leave(self) -> None:
-        """The end is due."""
+        """End the call if it is quiet; otherwise postpone the end."""
         if self._is_speaking:
-            # Their turn says what follows.
+            # Their turn decides what follows.
             self._leave_at_s = None
         elif self._is_talking():
-            # Something is being said, and may be interrupted: an end that is on its way cannot.
+            # Current speech may be interrupted; an end that has begun may not.
             self._leave_at_s = self._now_s() + GRACE_S
         else:
             self._leave_at_s = None
@@ -316,7 +318,7 @@ class PhoneControl:
         return self.outcome
 
     async def _taken_by(self, person: str, words: str) -> str:
-        """How a transfer comes out. A caller who hangs up is waited for by nobody."""
+        """Return the outcome of a transfer; ``GONE`` when the caller hangs up first."""
         if self._gone.is_set():
             return GONE
         shown = self._settings.number or self._facts.called
@@ -325,7 +327,7 @@ class PhoneControl:
         try:
             await asyncio.wait({transfer, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not transfer.done():
-                # Who is put through leaves the stream a moment before that is known to have worked.
+                # A caller who is put through leaves the stream a moment before the success is reported.
                 await asyncio.wait({transfer}, timeout=TAKEN_S)
             return transfer.result() if transfer.done() else GONE
         finally:
@@ -334,10 +336,10 @@ class PhoneControl:
             await asyncio.gather(transfer, gone, return_exceptions=True)
 
     async def _words(self, reason: str) -> str:
-        """What the person hears before they take the call."""
+        """Return the words that the human hears before they take the call."""
         summary, nothing = "", "Nothing was said so far."
         try:
-            # The summary keeps its own time, and takes an extract where it is short.
+            # The summary has a limit of its own, and falls back to an extract.
             async with asyncio.timeout(2 * SUMMARY_S):
                 summary = await self._summarize()
         except (AgentError, TimeoutError) as error:
@@ -380,7 +382,7 @@ class PhoneControl:
     async def _transferred(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         if not self._is_passing_on:
             await self._push(TTSSpeakFrame(self._connecting, append_to_context=True))
-        # How it came out is the answer of this tool.
+        # This tool returns the outcome.
         self._model_tells = True
         try:
             reason = str(arguments.get("reason", ""))[:MOST_REASON_CHARS]
@@ -390,13 +392,13 @@ class PhoneControl:
 
 
 class _PhoneTool:
-    """See ``models.tools.Tool``.
+    """Tool of the call (``models.tools.Tool``).
 
     Args:
-        name: what the model calls it.
-        description: for the model.
-        properties: of its arguments, all of them needed.
-        act: does it.
+        name: name under which the model calls it.
+        description: description for the model.
+        properties: properties of its arguments, all of them required.
+        act: performs it.
         timeout_s: longest run.
     """
 
@@ -421,5 +423,5 @@ class _PhoneTool:
         self._act = act
 
     async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
-        """See ``Tool``."""
+        """Perform it (``Tool``)."""
         return await self._act(arguments)

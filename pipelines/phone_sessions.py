@@ -1,13 +1,12 @@
-"""Which session a telephone call is a part of, while it lasts: the number's own, a new one, another one by a
-code.
+"""Assignment of a telephone call to sessions: the number's own, a new one, or another one by a code.
 
-In: a stream that has begun. Out: one pipeline after the other over the same stream, each a call of one
-session: a caller who presses a code leaves the pipeline of the one and is in that of the other, and hears
-the line go on. Decides who gives way. A code, and a linked or remembered number, take the session over: a
-browser's call of it, or an earlier telephone call, ends as if another process had claimed the session. With
-``second_call: apart`` a second call of a number is a session of its own while the first one is alive.
+Input: a stream that has begun. Output: consecutive pipelines over the same stream, each a call of one
+session. A caller who presses a code leaves the pipeline of one session and joins that of another; the line
+goes on. Decides which call gives way. A code, and a linked or remembered number, take the session over. A
+browser's call of it, or an earlier telephone call, then ends as if another process had claimed the session.
+With ``second_call: apart`` a second call of a number is a session of its own while the first one is alive.
 
-A store that cannot say whose number it is delays nobody: the call is a session of its own.
+A store that cannot look a number up does not delay the call, which then has a session of its own.
 """
 
 import asyncio
@@ -22,20 +21,20 @@ from session_store.conversation import Conversation, Conversations
 from transports.twilio.codes import PressedCodes
 from transports.twilio.stream import PhoneStream
 
-# Twilio sends 50 messages a second, in silence too: a line without any for so long is dead.
+# Twilio sends 50 messages a second, in silence too: a line without any for this long is dead.
 DEAD_MS = 2_000
 TAKEN = "goes on in a telephone call"
 
-# Holds a call of one session until it ends, or until the event says that the line goes on elsewhere.
+# Holds a call of one session until it ends, or until the event is set because the line goes on elsewhere.
 HoldOne = Callable[[Conversation, asyncio.Event], Awaitable[None]]
 
 
 class PhoneSessions:
-    """Of one process.
+    """Sessions of the telephone calls of one process.
 
     Args:
-        conversations: of the process.
-        book: whose number and whose code it is.
+        conversations: sessions of the process.
+        book: directory of numbers and codes.
     """
 
     def __init__(self, conversations: Conversations, book: CallerBook) -> None:
@@ -45,7 +44,7 @@ class PhoneSessions:
 
     @property
     def has_open_code(self) -> bool:
-        """Whether keys may be those of a code."""
+        """True when keys may be those of a code."""
         return self._book.has_open_code
 
     async def hold(self, phone: PhoneCall, stream: PhoneStream, hold_one: HoldOne) -> None:
@@ -53,10 +52,10 @@ class PhoneSessions:
 
         Args:
             phone: the call.
-            stream: of the caller, open.
-            hold_one: in one session.
+            stream: stream of the caller, open.
+            hold_one: holds the call in one session.
         """
-        # Who picks up where we rang is not known: such a call is a session of its own.
+        # It is unknown who answers a call placed by us: such a call is a session of its own.
         is_theirs = phone.direction == "inbound"
         digest = (
             self._book.digest_of(phone.caller, phone.called, verstat=phone.verstat) if is_theirs else None
@@ -73,7 +72,7 @@ class PhoneSessions:
             session_id = await self._hold_one(session_id, digest, stream, codes, hold_one, linked=linked)
             if session_id is None:
                 return
-            # What was said of the session before is not played in this one.
+            # Speech of the previous session is not played in this one.
             stream.clear()
             linked = False
 
@@ -87,7 +86,7 @@ class PhoneSessions:
         *,
         linked: bool,
     ) -> str | None:
-        """Hold the call in one session; which one it goes on with, or None: it is over."""
+        """Hold the call in one session; return the session with which it goes on, or None when it is over."""
         async with self._conversations.open(session_id, for_call=True) as conversation:
             own_id = conversation.session_id
             self._streams[own_id] = stream
@@ -109,7 +108,7 @@ class PhoneSessions:
         return codes.session_id if leaving.is_set() and not stream.gone.is_set() else None
 
     def _keeps(self, session_id: str) -> bool:
-        """Whether a session is that of a call which no other one may take over."""
+        """Return whether a session is that of a call which no other call may take over."""
         callers, stream = self._book.callers, self._streams.get(session_id)
         if callers is None or callers.second_call == "takes_over" or stream is None:
             return False
@@ -123,7 +122,7 @@ class PhoneSessions:
             return None
 
     async def _note(self, digest: str, session_id: str, *, linked: bool) -> None:
-        """At the beginning of a call: a caller who is cut off calls again."""
+        """Link the number to the session when a call begins, as a caller who is cut off calls again."""
         try:
             await self._book.called(digest, session_id, linked=linked)
         except StoreError as error:
@@ -131,10 +130,10 @@ class PhoneSessions:
 
 
 class _Codes:
-    """The codes that one caller presses.
+    """Codes that one caller presses.
 
     Attributes:
-        session_id: that the last one stands for.
+        session_id: session of the last valid code.
     """
 
     def __init__(self, book: CallerBook, stream: PhoneStream) -> None:

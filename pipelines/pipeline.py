@@ -1,4 +1,4 @@
-"""What holds a conversation over a transport: a cascade, full duplex, a realtime service."""
+"""Interface of the functions that hold a conversation: a cascade, full duplex, a realtime service."""
 
 from collections.abc import Awaitable, Callable
 

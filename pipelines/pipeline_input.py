@@ -1,7 +1,7 @@
-"""Where frames from outside of the pipeline of a call enter it: speech, commands, messages for the client.
+"""Entry of frames from outside into the pipeline of a call: speech, commands, messages for the client.
 
-A call has it before its pipeline is there, and after: what comes then is dropped, because it would not be
-heard.
+A call has it before its pipeline exists, and after it has ended. Frames that come at those times are dropped,
+because they would have no effect.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ QueueFrame = Callable[[Frame], Awaitable[None]]
 
 
 class PipelineInput:
-    """The entry of one pipeline. Full: the oldest frame that waits is dropped, and that is logged.
+    """Entry of one pipeline. When it is full, the oldest frame that waits is dropped and logged.
 
     Owns no task: ``run`` is one of the call's.
     """
@@ -29,11 +29,11 @@ class PipelineInput:
         self._news = asyncio.Event()
 
     def open(self, queue_frame: QueueFrame) -> None:
-        """Begin to hand frames on."""
+        """Begin to pass frames on."""
         self._queue_frame = queue_frame
 
     def close(self) -> None:
-        """Hand nothing on any more: the pipeline has ended."""
+        """Stop passing frames on: the pipeline has ended."""
         self._queue_frame = None
         self._waiting.clear()
 
@@ -52,7 +52,7 @@ class PipelineInput:
         self._news.set()
 
     async def run(self) -> None:
-        """Hand on what was left, until cancelled."""
+        """Pass on the frames that were left, until cancelled."""
         while True:
             await self._news.wait()
             self._news.clear()

@@ -1,17 +1,17 @@
-"""Full duplex by a service of Pipecat's: one model that hears, decides and speaks, at its provider.
+"""Full duplex by a service of Pipecat: one model at its provider that recognises, decides and speaks.
 
 ``run_realtime`` builds one call's pipeline around the service that the deployment names, runs it until the
-caller is gone and returns. The service hears all of the call and answers by itself; nothing is held back
-until it is durable, because nothing here decides when it answers. What it says is followed by the playout
-clock, and the caller's turns are made of what it writes down.
+caller is gone and returns. The service receives all of the call's audio and answers by itself. Answers are
+not held back until a turn is durable, because the service decides when it answers. The playout clock follows
+its speech, and the caller's turns consist of its transcripts.
 
     transport.input -> (echo control) -> VAD -> perception -> turns -> voice -> service -> replies
         -> transport.output -> (heard) -> bot turns
 
-The deployment's voice prompts a silent caller and apologises; it stands in front of the service, which lets
-pass what it is no part of. Voice activity is for the idle prompts, for the moment when a turn began, and for
-clients where the service does not say when the caller talks. A service that reports an error is taken to be
-gone: an apology, and the call ends.
+The deployment's voice prompts a silent caller and apologises; it comes before the service, which passes
+unrelated frames on. Voice activity serves the idle prompts, the time at which a turn began, and clients of
+services that do not report the caller's speech. A service that reports an error counts as gone: the bot
+apologises, and the call ends.
 """
 
 import asyncio
@@ -62,12 +62,12 @@ async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -
 
 @dataclass(frozen=True)
 class Built:
-    """One call's pipeline.
+    """Pipeline of one call.
 
     Attributes:
-        worker: of the pipeline.
-        caller: what the caller said, on its way into the session.
-        beside: what runs beside the pipeline.
+        worker: worker of the pipeline.
+        caller: writes the caller's words into the session.
+        ``beside``: coroutines to run in parallel with the pipeline.
     """
 
     worker: PipelineWorker
@@ -82,7 +82,7 @@ async def _build(
     call: Call,
     hosted: HostedFrontEnd | None,
 ) -> Built:
-    """Return the pipeline of one call. Loads no model; what the service builds is built in a thread."""
+    """Return the pipeline of one call. Loads no model; the service builds its parts in a thread."""
     events, start = call.events, beginning_of(engines, row, call)
     front, tts, service = await asyncio.gather(
         open_front_end(engines, transport, call, hosted),
@@ -99,13 +99,13 @@ async def _build(
     stages = Stages(
         head=[transport.input(), *front.echo, voice_activity(vad)],
         perception=[],
-        # Words come from the service: what is perceived of them stands after the turns.
+        # Words come from the service: features of them are perceived after the turns.
         turns=[model.typed, user, perception],
         dialogue=[],
         speech=[thought, tts, model.gate, service, model.replies],
         playout=[entry, transport.output(), exit_],
         tail=[HeardAssistantAggregator(user.context, user)],
-        # What it pushes comes again from the replies.
+        # Its frames come again from the replies.
         unseen=[service],
     )
     takes_text = row.typing is not Typing.NONE

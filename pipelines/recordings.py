@@ -1,10 +1,10 @@
-"""Words of recordings that a client sends whole: through the deployment's recogniser, off the loop.
+"""Transcription of recordings that a client sends whole: by the deployment's recogniser, off the loop.
 
 A recording is one utterance of a stream of its own. An embedded recogniser works in a child process that
-serves calls too and drops what piles up: pieces go to it as it has worked through those before, so that a
-caller waits for no more than a few of them. A service of Pipecat's hears it in a pipeline of its own, told
-where the voice begins and ends. Slow: the deadline. Full: asked again until the deadline. Dead: the error,
-and the next recording has a new stream.
+serves calls too and drops audio that piles up. It receives pieces as it works through the earlier ones, so a
+call waits for a few of them at most. A service of Pipecat transcribes the recording in a pipeline of its own,
+with frames that mark where the voice begins and ends. Slow: the deadline applies. Full: tried again until the
+deadline. Failed: the error is raised, and the next recording gets a new stream.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ from protocols.surface import Refusal
 from runtime.utterances import UtteranceEngine
 
 PIECE_MS = 200
-# So much may wait in the engine, and how long until it is looked at again.
+# Audio that may wait in the engine, and the interval at which that is checked.
 MOST_WAITING_MS, LOOK_S = 400, 0.02
 BUSY_PAUSE_S = 0.2
-# A service says the words of a recording in one piece or in several, and not that they are all: behind the
-# last of them so much quiet.
+# A service sends the words of a recording in one piece or in several, and does not mark the last one. This
+# much quiet after a piece counts as the end.
 SETTLE_S = 1.0
 ENGINE = "recogniser"
 
 
 def decoded_pcm(data: str, where: str, *, most_bytes: int) -> bytes:
-    """16-bit PCM at ``AUDIO_RATE_HZ`` of base64 float32. Blocks for as long as it is long.
+    """Return 16-bit PCM at ``AUDIO_RATE_HZ`` from base64 float32. Blocks in proportion to its length.
 
     Raises:
-        Refusal: it is none.
+        Refusal: the data is invalid, or too long.
     """
     try:
         raw = base64.b64decode(data, validate=True)
@@ -66,10 +66,10 @@ def decoded_pcm(data: str, where: str, *, most_bytes: int) -> bytes:
 
 
 async def understood(engine: UtteranceEngine[Transcript], pcm: bytes, *, within_s: float) -> str:
-    """What a recording says; empty when nothing was understood.
+    """Return the words of a recording; empty when none were recognised.
 
     Args:
-        engine: shared by all.
+        engine: recogniser, shared by all calls.
         pcm: 16-bit mono at ``AUDIO_RATE_HZ``.
         within_s: the deadline.
 
@@ -99,7 +99,7 @@ async def _once(engine: UtteranceEngine[Transcript], pcm: bytes) -> str:
             if failures:
                 raise failures[0]
             stream.feed(pcm[start : start + piece_bytes])
-            # An engine tells nobody when it has worked through something.
+            # An engine does not notify when it has worked through its audio.
             while stream.waiting_ms > MOST_WAITING_MS and not failures:  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_S)
         result = await stream.finish()
@@ -111,7 +111,7 @@ async def _once(engine: UtteranceEngine[Transcript], pcm: bytes) -> str:
 
 
 class _Words(FrameProcessor):
-    """Around a service: its words, and its error where it fails."""
+    """Observer before and after a service: its words, and its error where it fails."""
 
     def __init__(self, said: "asyncio.Queue[str | EngineError]") -> None:
         super().__init__(enable_direct_mode=True)
@@ -129,12 +129,12 @@ class _Words(FrameProcessor):
 async def understood_by_service(
     build: Callable[[], Awaitable[FrameProcessor]], pcm: bytes, *, within_s: float
 ) -> str:
-    """The same by a service of Pipecat's, made for this recording alone.
+    """Return the words of a recording by a service of Pipecat, built for this recording alone.
 
     Args:
-        build: the service.
+        build: builds the service.
         pcm: 16-bit mono at ``AUDIO_RATE_HZ``.
-        within_s: the deadline; a service that has said nothing by then has understood nothing.
+        within_s: the deadline; a service without words by then has recognised none.
 
     Raises:
         EngineError: the service failed.
@@ -168,12 +168,12 @@ def _resampled(pcm: bytes, rate_hz: int) -> bytes:
 
 
 def resampled(samples: np.ndarray, from_hz: int, to_hz: int) -> np.ndarray:
-    """A whole recording at another rate, to its last sample."""
+    """Return a whole recording at another rate, to its last sample."""
     resampler = Resampler(from_hz, to_hz)
     rest = np.zeros(resampler.delay_samples, np.float32)
     return np.concatenate([resampler.feed(samples), resampler.feed(rest)])
 
 
 def joined(texts: Sequence[str]) -> str:
-    """The words of one message, piece by piece."""
+    """Join the words of one message, one line for each piece."""
     return "\n".join(text.strip() for text in texts if text.strip())

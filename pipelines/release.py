@@ -1,12 +1,14 @@
 """Break the reference cycles of a call that has ended, so that reference counting frees it.
 
-In: the runner, the pipeline, the transport and the records of a call whose tasks have ended. Out: nothing of
-the call that refers to itself. Processors refer to each other, to the handlers of their events and to the
-closures that connect them; a full garbage collection would free all of it, and stops every other call while
-it runs. Codecs, decoder threads and executors of a call that is not freed stay as well.
+Input: the runner, the pipeline, the transport and the records of a call whose tasks have ended. Output: no
+object of the call is part of a reference cycle. Processors refer to each other, to the handlers of their
+events and to the closures that connect them. A full garbage collection would free all of it, but it pauses
+every other call while it runs. Codecs, decoder threads and executors of a call that is not freed stay as
+well.
 
-Decides which references are cut and in which order. Processors of a pipeline belong to one call, so all that
-they hold is cut; what outlives the pipeline (the connection, the session, the engines) is left as it is.
+Decides which references are cut and in which order. Processors of a pipeline belong to one call, so all their
+references are cut. Objects that outlive the pipeline (the connection, the session, the engines) are left as
+they are.
 """
 
 import asyncio
@@ -25,14 +27,14 @@ from transports.release import ReleasesCall
 
 # A handler of the last event may still run: the end of a call does not wait longer for it.
 HANDLERS_S = 1.0
-# What is kept: a late message of the log names the object.
+# Values that stay: a late message of the log names the object.
 PLAIN = (str, int, float, bool, bytes, type(None))
 
 
 async def release_call(
     runner: WorkerRunner, worker: PipelineWorker, transport: BaseTransport, call: Call
 ) -> None:
-    """Cut what refers back to a call; its pipeline must have run to its end. Takes ``HANDLERS_S`` at most."""
+    """Cut the references to a call whose pipeline has run to its end. Takes ``HANDLERS_S`` at most."""
     try:
         await release_pipeline(runner, worker, transport)
     finally:
@@ -44,12 +46,13 @@ async def release_call(
 
 
 async def release_pipeline(runner: WorkerRunner, worker: PipelineWorker, *others: BaseObject) -> None:
-    """Cut what a pipeline that has run to its end holds.
+    """Cut the references that a pipeline holds after it has run to its end.
 
     Args:
-        runner: of the pipeline.
-        worker: of the pipeline.
-        others: whose handlers may still run as well; ``HANDLERS_S`` at most is waited for all of them.
+        runner: runner of the pipeline.
+        worker: worker of the pipeline.
+        others: further objects whose handlers may still run; the wait for all handlers is ``HANDLERS_S`` at
+            most.
     """
     processors = list(processors_of(worker.pipeline))
     try:
@@ -60,7 +63,7 @@ async def release_pipeline(runner: WorkerRunner, worker: PipelineWorker, *others
 
 
 def processors_of(processor: FrameProcessor) -> Iterator[FrameProcessor]:
-    """All processors of a pipeline, those of pipelines inside it and the pipelines included."""
+    """Yield all processors of a pipeline, including nested pipelines and their processors."""
     yield processor
     for inner in processor.processors:
         yield from processors_of(inner)

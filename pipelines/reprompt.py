@@ -1,4 +1,4 @@
-"""Asks again after a noise for which the bot fell silent."""
+"""Prompt to the caller after a noise for which the bot fell silent."""
 
 from collections.abc import Callable
 
@@ -11,17 +11,17 @@ from runtime.event_stream import CallEvents
 
 
 class Reprompt:
-    """Says a phrase when a turn of the caller had no words and took the floor from the bot all the same.
+    """Speaks a phrase when a turn of the caller had no words and took the floor from the bot all the same.
 
-    A cough needs no answer, but the bot fell silent over it, or will not say what it was about to find out:
-    the phrase fills the gap. Once: in a noisy room it would go on for ever.
+    A cough needs no answer, but it cut the bot off, or the answer that the model was preparing. The phrase
+    fills the gap. It is spoken once, as it would go on for ever in a noisy room.
 
     Args:
-        events: of the call.
-        floor: whether the bot holds it.
+        events: events of the call.
+        floor: tracks whether the bot holds the floor.
         pipeline: takes the phrase.
-        phrase: what is said; empty: nothing.
-        was_wait_cut_off: whether the newest wait was interrupted when the model was at work.
+        phrase: phrase to speak; empty for none.
+        was_wait_cut_off: returns whether the newest wait was interrupted while the model was at work.
     """
 
     def __init__(

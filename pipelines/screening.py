@@ -1,7 +1,7 @@
-"""Who answered a call that we placed: the parts of a cascade that find out, where the call wants them.
+"""Detection of an answering machine in a call placed by us: parts of a cascade, where the call requires it.
 
-A call says that it does (``Call.voicemail``). Who answered is an event (``CallAnswered``), and is written
-with the end of the call into the session.
+A call requires it by ``Call.voicemail``. The result is an event (``CallAnswered``), and is written into the
+session with the end of the call.
 """
 
 from collections.abc import Callable, Coroutine
@@ -28,21 +28,21 @@ def _nothing_is_held() -> bool:
 
 
 def _begin_nothing() -> None:
-    """There is nothing to find out."""
+    """Do nothing: there is no detection to begin."""
 
 
 @dataclass(frozen=True)
 class Screening:
-    """The places of a screen in a pipeline; empty where a call has none.
+    """Processors of the detection by their place in a pipeline; empty where a call has none.
 
     Attributes:
-        ear: directly after the transport.
-        detector: after the recogniser.
-        hold: after the commit gate.
-        gate: after the voice.
-        begin: publishes that nothing may be said yet.
-        holds: whether questions are held.
-        is_on: the call has a screen, which greets.
+        ear: processors directly after the transport.
+        detector: processors after the recogniser.
+        hold: processors after the commit gate.
+        gate: processors after the voice.
+        begin: publishes that the bot may not speak yet.
+        holds: returns whether questions are held.
+        is_on: the call has a detection, which also greets.
         background: tasks of the call.
     """
 
@@ -57,7 +57,7 @@ class Screening:
 
 
 async def open_screening(engines: Engines, call: Call) -> Screening:
-    """Return the screen of a call; an empty one where the call has none."""
+    """Return the detection of a call; an empty one where the call has none."""
     if call.voicemail is None:
         return Screening()
     settings = tuned(VoicemailTuning, call.voicemail)

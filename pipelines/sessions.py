@@ -1,6 +1,6 @@
-"""The sessions of one process: the store of the deployment, and what summarises older turns.
+"""Sessions of one process: the deployment's store, and the summariser of older turns.
 
-Opened once, beside the engines, and closed before them: a summary may ask the language model.
+Opened once, after the engines, and closed before them: a summary may use the language model.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from session_store.compaction import Compactor
 from session_store.conversation import LEAST_BUDGET_TOKENS, Conversations, ConversationSettings
 from session_store.store import SessionStore
 
-# Of one typed turn. A reader that is so far behind makes the turn wait, and with it the model.
+# Bound of one typed turn. A reader that is this far late makes the turn wait, and with it the model.
 MAX_UNREAD_EVENTS = 256
 
 
 @asynccontextmanager
 async def open_conversations(deployment: Deployment, answering: Answering) -> AsyncIterator[Conversations]:
-    """The sessions of this process.
+    """Yield the sessions of this process.
 
     Raises:
         ConfigError: the store cannot be used: its address, its folder, its schema or its file.
@@ -57,12 +57,13 @@ class TypedTurns:
     """Typed turns of any session, one at a time in each: the sessions API's ``Typing``.
 
     Each turn is a task of this object. The reader of its events may go away at any moment, and a web server
-    ends a reader so thoroughly that it cannot await anything any more; the turn then still takes the time
-    that it needs to commit what was said and to end its pipeline. It is told to end once, however many ask.
+    cancels a reader so that it cannot await anything more. The turn then still takes the time that it needs
+    to commit its delivered text and to end its pipeline. It is cancelled once, also when several callers
+    request it.
 
     Args:
-        conversations: of this process.
-        answering: what answers.
+        conversations: sessions of this process.
+        answering: language model and tools.
     """
 
     def __init__(self, conversations: Conversations, answering: Answering) -> None:
@@ -74,12 +75,12 @@ class TypedTurns:
     async def __call__(
         self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity = ANONYMOUS
     ) -> AsyncGenerator[TurnEvent, None]:
-        """See ``Typing``.
+        """Run one typed turn and yield its events (``Typing``).
 
         Raises:
-            StoreError: there is no such session, or it is no longer ours.
+            StoreError: there is no such session, or another process holds it.
             ShareError: the client has used up its turns.
-            EngineError: nothing answered.
+            EngineError: no answer was made.
         """
         events: asyncio.Queue[TurnEvent] = asyncio.Queue(MAX_UNREAD_EVENTS)
         turn = asyncio.create_task(self._run(session_id, text, key, identity, events), name="typed")
@@ -89,7 +90,7 @@ class TypedTurns:
         try:
             while (event := await _next_of(turn, events)) is not None:
                 yield event
-            # Its error is the reader's.
+            # Its error is raised to the reader.
             await turn
         finally:
             self._end(turn)
@@ -127,7 +128,7 @@ class TypedTurns:
                         await events.put(TurnEvent("done", {"seq": reply.seq, **dict(reply.payload)}))
 
     async def close(self) -> None:
-        """End the turns that still run. What they handed out is in the queues of their sessions then."""
+        """End the turns that still run. Their delivered text is in the queues of their sessions then."""
         for turn in list(self._turns):
             self._end(turn)
         if self._turns:
@@ -136,14 +137,14 @@ class TypedTurns:
                 logger.error(f"{len(late)} typed turns do not end; what they said is kept")
 
     def _end(self, turn: asyncio.Task[None]) -> None:
-        """A turn that ends is not interrupted in that by the next one who wants it to end."""
+        """Cancel a turn once; a further request does not interrupt a turn that is ending."""
         if turn not in self._ending and not turn.done():
             self._ending.add(turn)
             turn.cancel()
 
 
 async def _next_of(turn: asyncio.Task[None], events: asyncio.Queue[TurnEvent]) -> TurnEvent | None:
-    """The next event of a turn; None when it is over, however it ended."""
+    """Return the next event of a turn; None when it is over, also after an error."""
     if events.empty() and not turn.done():
         getting = asyncio.ensure_future(events.get())
         try:

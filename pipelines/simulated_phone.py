@@ -1,9 +1,8 @@
-"""A telephone call without a telephone: a server on this machine, and a simulated caller over its real
-socket.
+"""Telephone call without a telephone: a server on this machine, and a simulated caller over its real socket.
 
-In: what the caller says, or nothing: then they ask ``QUESTION`` aloud. Out: the call in stereo (caller left,
-bot right, 8 kHz) and its record. Needs no credentials: requests are not signed, and the server is reached
-from this machine alone. Numbers are not remembered: the caller is nobody.
+Input: the caller's speech; without any, the caller asks ``QUESTION`` aloud. Output: the call in stereo
+(caller left, bot right, 8 kHz) and its record. Needs no credentials: requests are not signed, and the server
+is reached from this machine alone. Numbers are not remembered: the caller is anonymous.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ READY_S = 0.02
 
 
 def simulated(deployment: Deployment) -> Deployment:
-    """The deployment, with a line that a simulated caller reaches and nobody else."""
+    """Return the deployment with a telephone line that only a simulated caller on this machine reaches."""
     phone = (deployment.phone or Phone()).model_copy(
         update={"signatures": False, "public_url": None, "remember_callers": None}
     )
@@ -40,7 +39,7 @@ def simulated(deployment: Deployment) -> Deployment:
 
 
 def on_the_line(pcm: bytes, rate_hz: int) -> bytes:
-    """PCM as a telephone carries it: mu-law at 8 kHz."""
+    """Convert PCM to the form of a telephone line: mu-law at 8 kHz."""
     samples = pcm16_to_float(pcm)
     if rate_hz != RATE_HZ:
         resampler = Resampler(rate_hz, RATE_HZ)
@@ -50,10 +49,12 @@ def on_the_line(pcm: bytes, rate_hz: int) -> bytes:
 
 
 async def asked_aloud(deployments: TextToSpeech | None, text: str = QUESTION) -> bytes:
-    """A question, on the line: in a voice that is not the bot's or, without flite, in the deployment's own.
+    """Return a spoken question in the line's format, in another voice than the bot's if flite is there.
+
+    Without flite it is the deployment's own voice.
 
     Raises:
-        ConfigError: there is no flite, and a cloud service speaks in this deployment.
+        ConfigError: flite is missing, and the deployment's voice is a cloud service.
     """
     voice = _other_voice() or deployments
     if voice is None:
@@ -82,7 +83,7 @@ def _other_voice() -> TextToSpeech | None:
 async def call_here(
     server: uvicorn.Server, listener: socket.socket, speech: bytes, recording: StereoRecording | None
 ) -> Heard:
-    """Serve for the length of one call.
+    """Serve for the length of one call; return the caller's result.
 
     Raises:
         PeerError: the call is refused, or the server does not start.
@@ -102,12 +103,12 @@ async def call_here(
 
 
 def record_of(call: Call | None, heard: Heard, **facts: Any) -> dict[str, Any]:
-    """The call as JSON, as ``--transport file`` writes it.
+    """Return the call as JSON, in the format of ``--transport file``.
 
     Args:
-        call: as the server knows it.
-        heard: as the caller knows it.
-        facts: of the run.
+        call: the server's side of the call; None when none began.
+        heard: the caller's side of the call.
+        facts: facts of the run.
     """
     return {
         **facts,
@@ -122,7 +123,7 @@ def record_of(call: Call | None, heard: Heard, **facts: Any) -> dict[str, Any]:
 
 
 def open_recording(output: Path | None) -> StereoRecording | None:
-    """The file of a call.
+    """Open the recording of a call; None without a path.
 
     Raises:
         ConfigError: it cannot be written.

@@ -1,8 +1,8 @@
-"""A call of a client that speaks a protocol of its own (``protocols.surface``) over a socket.
+"""Calls of clients that speak a protocol of their own (``protocols.surface``) over a socket.
 
-``hold_surface`` picks the client up, waits for what it wants to be known before the conversation, holds the
-call in the deployment's cascade or duplex pipeline, and has what the client wants done there. The session is
-the same as for any other transport: a client that names one goes on with it.
+``hold_surface`` picks the client up and waits for the settings that it sends before the conversation. It
+holds the call in the deployment's cascade or duplex pipeline, and carries out the client's actions there. The
+session is the same as for any other transport: a client that names one goes on with it.
 
 Owns the client's session (its reader and its writer) and the calls of tools that wait for the client.
 """
@@ -75,17 +75,17 @@ from transports.unit_ears import UnitEntry
 from transports.websocket.session import Check, SurfaceSession
 from transports.websocket.transport import PictureLimits, SocketTransport
 
-# Calls of tools that wait for the client at a time.
+# Calls of tools that may wait for the client at a time.
 MOST_ASKED = 16
-# A turn that a client has declared over and in which no voice was found by then had none.
+# A turn that a client has ended had no voice if none was detected within this time.
 VOID_MS = 2_000
 
 
 class _AskedTools:
-    """Tools of one call that its client runs, and those that wait for its answer.
+    """Tools of one call that its client runs, and the calls that wait for its answer.
 
     Args:
-        transport: tells the client what is wanted.
+        transport: sends the calls to the client.
     """
 
     def __init__(self, transport: SocketTransport) -> None:
@@ -107,8 +107,8 @@ class _AskedTools:
         """Have the client run a tool.
 
         Raises:
-            EngineError: it was not asked.
-            EffectUnknownError: it was, and did not answer.
+            EngineError: the client cannot be asked.
+            EffectUnknownError: the client was asked, and did not answer.
         """
         session = self._transport.session
         if session.gone.is_set() or len(self._asked) >= MOST_ASKED:
@@ -128,14 +128,14 @@ class _AskedTools:
 
 
 class _Actor:
-    """Has done what the client of one call wants.
+    """Performer of a client's actions in one call.
 
     Owns the watch over the end of a turn that a client has declared; ``close`` ends it.
 
     Args:
-        engines: of the process.
-        transport: of the client.
-        call: that it has.
+        engines: engines of the process.
+        transport: transport of the client.
+        call: call of the client.
         asked: tools that the client runs.
         mode: cascade or duplex.
     """
@@ -151,7 +151,7 @@ class _Actor:
         self._watch: asyncio.Task[None] | None = None
 
     async def act(self, action: Action) -> None:
-        """Raises Refusal when it cannot be done."""
+        """Perform an action. Raises Refusal when it is not possible."""
         call, happen, ears = self._call, self._transport.tell, self._call.client.entry.ears()
         match action:
             case Typed(text):
@@ -196,7 +196,7 @@ class _Actor:
                 raise AssertionError(action)
 
     async def close(self) -> None:
-        """The call is over."""
+        """End the watch: the call is over."""
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.cancel()
@@ -213,14 +213,14 @@ class _Actor:
         self._watch = asyncio.create_task(self._unless_over(), name="turn.watch")
 
     async def _unless_over(self) -> None:
-        """What a client has said is over is over, a voice in it or not."""
+        """Report a turn that the client ended as over, also when no voice was detected in it."""
         ended = await self._call.events.wait_for(TurnEnded, within_ms=VOID_MS)
         if ended is None and not self._transport.caller_speaks:
             self._transport.tell(CallerStopped())
 
     @property
     def _is_new(self) -> bool:
-        """Tell whether nothing has been said in the session."""
+        """True when the session has no words yet."""
         return not any(event.payload.get("text") for event in self._call.conversation.events)
 
     async def _greet(self) -> None:
@@ -248,7 +248,7 @@ class _Actor:
                 await self._greet()
                 return
             messages = [{"role": "developer", "content": OPENING}]
-        # In this order through the pipeline: for this question and for no other.
+        # Through the pipeline in this order: the instructions hold for this question alone.
         if instructions is not None:
             self._renew_tools()
             await self._instruct(prompt_of(self._engines.deployment.bot.system_prompt, instructions))
@@ -270,7 +270,7 @@ class _Actor:
             await self._instruct(self._instructions)
 
     def _renew_tools(self) -> None:
-        """Offer the tools that the client's rules and its wish permit now."""
+        """Offer the tools that the client's rules and its settings permit now."""
         events = self._call.events
         events.publish(ToolsRenewed(events.now_ms()))
 
@@ -290,15 +290,15 @@ async def hold_surface(
     """Hold one call.
 
     Args:
-        engines: of the process.
-        conversation: open.
-        session: of the client, open.
+        engines: engines of the process.
+        conversation: session of the call, open.
+        session: session of the client, open.
         mode: cascade or duplex.
-        rules: of the client, those that the session checks its actions by.
-        facts: sent to the client with the beginning, where its protocol has a place for them.
+        rules: rules of the client, the same by which the session checks its actions.
+        facts: sent to the client at the beginning, where its protocol has a field for them.
     """
     dialect = session.dialect
-    # Units are handed on at their own rate, and as they are; other audio in packets.
+    # Units are passed on at their own rate, unchanged; other audio in packets.
     rate_hz = dialect.output_format.rate_hz if dialect.wants_units else engines.output_rate_hz
     live = LiveCall(conversation.clock, PlayoutSettings(flushes=True), rate_hz=rate_hz)
     entry = UnitEntry()
@@ -333,7 +333,7 @@ async def hold_surface(
         on_placed=session.placed if dialect.wants_units else None,
         entry=entry,
         mouth=transport if dialect.wants_units else None,
-        # A dialect says so where its client takes audio of replies only.
+        # A dialect sets it where its client takes audio of replies only.
         hums=getattr(dialect, "hums", True),
         run_tool=asked.run,
     )
@@ -349,7 +349,7 @@ async def hold_surface(
     ends: list[CallEnding] = []
     call.events.subscribe(CallEnding, ends.append)
     actor = _Actor(engines, transport, call, asked, mode)
-    # A speech model hears at the pace of speech, whenever it was said.
+    # A speech model receives speech at its natural pace, also an earlier recording.
     if mode == "cascade":
         session.hear_at_once()
     session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
@@ -364,7 +364,7 @@ async def hold_surface(
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: SocketTransport, _client: object) -> None:
-        # What came while the pipeline was built is in the wish, and has not been acted on yet.
+        # Settings that came while the pipeline was built are merged, and not applied yet.
         await actor.act(session.wish)
         await session.attend(actor.act)
 
@@ -380,8 +380,9 @@ async def hold_surface(
 
 
 def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:
-    """Return the check of what a client asks for: what cannot be done is refused before any of it is done.
-    Text that its rules do not permit is left out.
+    """Return the check of a client's actions: an impossible one is refused before it has any effect.
+
+    Text that the client's rules do not permit is removed.
     """
     return partial(_checked, engines, mode, rules)
 
@@ -399,7 +400,7 @@ def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) ->
 
 
 def _check_tools(engines: Engines, rules: ClientRules, names: set[str], *, is_service: bool) -> None:
-    """Raises Refusal: the tools of a client are not taken."""
+    """Raise Refusal when the tools of a client cannot be accepted."""
     answering = engines.answering
     if is_service or not answering.calls_tools:
         raise Refusal(
@@ -423,17 +424,18 @@ def _check_tools(engines: Engines, rules: ClientRules, names: set[str], *, is_se
 
 
 def permitted(action: Action, rules: ClientRules) -> Action:
-    """Return an action without the text that the rules of its client do not permit in the prompt; note in the
-    rules what they do permit.
+    """Return an action without the text that its client's rules do not permit in the prompt.
+
+    Text that they do permit is noted in the rules.
 
     Raises:
-        Refusal: nothing is left of it.
+        Refusal: nothing is left of the action.
     """
     match action:
         case Said():
             rules.add_text()
         case Wish(tools=(_, *_)):
-            # What a tool is said to be for is text of the client like any other.
+            # The description of a tool is text of the client like any other.
             rules.add_text()
     match action:
         case Wish() if action.instructions or action.notes:
@@ -467,7 +469,7 @@ async def _until_wished(session: SurfaceSession) -> None:
         async with asyncio.timeout(session.settings.begin_s):
             await session.began.wait()
     except TimeoutError:
-        # It is taken as it is.
+        # The client is taken as it is.
         return
 
 
@@ -476,7 +478,7 @@ def _facts(engines: Engines, mode: str) -> Mapping[str, Any]:
 
 
 def _send_text(text: str) -> dict[str, Any]:
-    """As an RTVI client types it: the same checks and the same way."""
+    """Return a text as an RTVI client's message: it passes the same checks the same way."""
     return {
         "label": "rtvi-ai",
         "type": "send-text",
@@ -486,7 +488,7 @@ def _send_text(text: str) -> dict[str, Any]:
 
 
 def reason_of(error: BaseException | None) -> tuple[str, str]:
-    """Why a conversation is over, for ``Over``: a word, and a sentence for people."""
+    """Return the reason for the end of a conversation, for ``Over``: a word, and a sentence for readers."""
     if error is None:
         return "stopped", ""
     return "error", str(error) if isinstance(error, AgentError) else "the conversation failed"

@@ -1,10 +1,10 @@
 """A conversation typed in the terminal: turns of a session, no audio.
 
-Lines come in, answers are printed as they stream; end of input, or a farewell ("quit" is one), ends the
-conversation after the last answer. A question is asked when the answer before it is complete; one that takes
-longer than its deadline is given up in one line, and the conversation goes on.
+Lines come in, and answers are printed as they stream. End of input, or a farewell ("quit" is one), ends the
+conversation after the last answer. A question is asked when the previous answer is complete. One that takes
+longer than its deadline is given up with one line of output, and the conversation goes on.
 
-The reader waits on the loop, which is told when there is something to read: a thread that waits for a
+The reader waits on the loop, which is notified when there is something to read. A thread that waits for a
 terminal cannot be ended, and would hold up the end of the process.
 """
 
@@ -40,9 +40,10 @@ async def talk_in_terminal(
     """Answer lines until the input ends.
 
     Args:
-        deployment: who answers.
-        source: default: standard input. A terminal, a pipe or a file; read as UTF-8 from its descriptor.
-        out: default: standard output.
+        deployment: the deployment.
+        source: input, standard input by default. A terminal, a pipe or a file; read as UTF-8 from its
+            descriptor.
+        out: output, standard output by default.
         session_id: the session that goes on; None for a new one.
         answer_timeout_s: longest wait for the end of an answer.
 
@@ -115,7 +116,7 @@ def _write(out: TextIO, text: str) -> None:
 
 
 async def _lines(descriptor: int) -> AsyncIterator[str]:
-    """Lines without surrounding white space, as they come; the last one may lack its line end."""
+    """Yield lines without surrounding white space, as they come; the last one may lack its line end."""
     rest = b""
     while True:
         await _readable(descriptor)
@@ -136,7 +137,7 @@ async def _readable(descriptor: int) -> None:
     try:
         loop.add_reader(descriptor, ready.set)
     except PermissionError:
-        # Files and /dev/null: always ready, so that epoll does not take them.
+        # Files and /dev/null are always ready, so epoll does not accept them.
         return
     try:
         await ready.wait()

@@ -1,4 +1,4 @@
-"""Closes the records of a call's turns, and sends its client what was decided and heard."""
+"""Completion of the records of a call's turns, and reports of decisions and playback to its client."""
 
 from collections import deque
 
@@ -21,16 +21,16 @@ MOST_UNTOLD = 16
 
 
 class TurnRecords:
-    """Subscribes to the ends of the bot's turns and to decisions about voices over it.
+    """Subscriber to the ends of the bot's turns and to decisions about voices over it.
 
     Args:
-        call: whose turns.
-        sends: whether there is a client that reads the messages.
+        call: the call.
+        sends: True when there is a client that reads the messages.
     """
 
     def __init__(self, call: Call, *, sends: bool) -> None:
         self._call, self._sends = call, sends
-        # Those that were not sent to the client.
+        # Replies that were not sent to the client yet.
         self._heard: deque[HeardReply] = deque(maxlen=MOST_UNTOLD)
         events = call.events
         events.subscribe(ReplyFinished, self._on_reply_finished)

@@ -1,13 +1,14 @@
-"""Callers in the queue for a line: messages of their place for each kind of client, and who has left.
+"""Callers in the queue for a line: reports of their position, and detection of those who leave.
 
-In: the request of a conversation for its line (``serving.gateway.line_request``). Out: places in the queue as
-messages that the client knows: RTVI server messages of kind ``queue``, as for a worker of a pool
-(``pipelines.in_queue``), or those of its dialect. Nothing else of the conversation exists meanwhile: no
-session is opened, no engine is used. Each function returns whether the conversation has its line; it has
-none when the caller has left or may not wait any longer, and its caller has been given the reason.
+Input: the request of a conversation for its line (``serving.gateway.line_request``). Output: positions in the
+queue as messages in the client's protocol. These are RTVI server messages of kind ``queue``, as for a worker
+of a pool (``pipelines.in_queue``), or those of its dialect. No other part of the conversation exists
+meanwhile: no session is opened, no engine is used. Each function returns whether the conversation has its
+line. It has none when the caller has left or may not wait any longer, and the caller has then received the
+reason.
 
-What a client sends before it has its line is kept for its conversation, and little of it: a browser's
-``client-ready``, ``MOST_EARLY`` messages of a socket. One that sends more is given up.
+A few of the messages that a client sends before it has its line are kept for its conversation: a browser's
+``client-ready``, ``MOST_EARLY`` messages of a socket. A client that sends more is given up.
 """
 
 import asyncio
@@ -33,11 +34,11 @@ TRY_AGAIN_LATER = 1013
 async def wait_as_browser(
     line: LineRequest | None, connection: SmallWebRTCConnection, *, vanish_ms: int
 ) -> bool:
-    """Wait for the line of a browser's call.
+    """Wait for the line of a browser's call; return whether it has one.
 
     Args:
-        line: of the call; None: it has one.
-        connection: of the browser.
+        line: request of the call; None when it has a line already.
+        connection: connection of the browser.
         vanish_ms: quiet time after which the browser counts as gone.
     """
     if line is None or line.is_granted:
@@ -59,7 +60,7 @@ async def wait_as_browser(
 
 
 async def wait_as_socket(line: LineRequest | None, websocket: ReplayableSocket) -> bool:
-    """Wait for the line of a socket that speaks RTVI; arguments as ``wait_as_browser``."""
+    """Wait for the line of a socket that speaks RTVI; arguments and result as of ``wait_as_browser``."""
     if line is None or line.is_granted:
         return True
     early: list[Message] = []
@@ -86,14 +87,14 @@ async def wait_as_socket(line: LineRequest | None, websocket: ReplayableSocket) 
 
 
 async def wait_as_client(line: LineRequest | None, session: SurfaceSession) -> bool:
-    """Wait for the line of a client that speaks a protocol of its own.
+    """Wait for the line of a client that speaks a protocol of its own; return whether it has one.
 
     Args:
-        line: of the call; None: it has one.
-        session: of the client, open.
+        line: request of the call; None when it has a line already.
+        session: session of the client, open.
 
     Raises:
-        CapacityError: the call may not wait any longer; the dialect has words for it.
+        CapacityError: the call may not wait any longer; the dialect has a message for it.
     """
     if line is None or line.is_granted:
         return True
@@ -111,11 +112,11 @@ async def wait_as_client(line: LineRequest | None, session: SurfaceSession) -> b
 
 
 def server_message(place: InQueue, *, refused: str = "") -> dict[str, Any]:
-    """Return a place in the queue as RTVI; position 0: the caller does not wait any longer.
+    """Return a position in the queue as an RTVI message; 0 when the caller does not wait any longer.
 
     Args:
-        place: of the caller.
-        refused: why they have no line; empty: they have, or wait.
+        place: position of the caller.
+        refused: reason for which they have no line; empty when they have one, or wait.
     """
     wait_s = None if place.wait_s is None else round(place.wait_s)
     data: dict[str, Any] = {"kind": "queue", "position": place.position, "wait_s": wait_s}
@@ -127,13 +128,13 @@ def server_message(place: InQueue, *, refused: str = "") -> dict[str, Any]:
 
 
 async def _until_granted(line: LineRequest, tell: Tell, left: Awaitable[None]) -> None:
-    """Return when the line is granted or the caller has left; raise what the request raises."""
+    """Return when the line is granted or the caller has left; raise the errors of the request."""
     granted = asyncio.ensure_future(line.granted(tell))
     leaving = asyncio.ensure_future(left)
     try:
         await asyncio.wait({granted, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if granted.done():
-            # A caller who takes nothing in has left.
+            # A caller that reads nothing has left.
             with suppress(TimeoutError):
                 granted.result()
     finally:

@@ -1,1 +1,1 @@
-"""Where media enters and leaves."""
+"""Transports: the edges at which media enters and leaves."""

@@ -1,13 +1,13 @@
 """Budget of one client: messages, bytes, and time on the event loop.
 
-Decides whether a message is taken, and how long the client's reader waits before it reads the next one.
-Sockets and the data channel of a browser decide it here and nowhere else:
+Decides whether a message is accepted, and how long the client's reader waits before it reads the next one.
+Sockets and the data channel of a browser decide both by this module alone:
 
-* a message over ``messages_per_s`` (with a burst) is not taken;
+* a message over ``messages_per_s`` (with a burst) is refused;
 * a client that has sent more bytes, or has kept the loop busy for longer, than its share is not read until
-  its share has come back. Its socket fills, and the client sends no faster than it may.
+  the share has refilled. Its socket fills, so the client cannot send faster than its share.
 
-Pure: times come in, in microseconds on any clock that does not go back.
+Pure: times are passed in, in microseconds of any clock that does not go back.
 """
 
 from pydantic import Field
@@ -15,7 +15,7 @@ from pydantic import Field
 from core.strict_model import StrictModel
 from core.token_bucket import TokenBucket
 
-# A client that has asked for nothing for a while may keep the loop busy for so long before it has to wait.
+# Time on the loop that an idle client may use at once before it has to wait.
 BURST_BUSY_MS = 250
 
 
@@ -45,10 +45,10 @@ class ClientBudget:
     """Budget of one client.
 
     Args:
-        share: what it may send and cost.
+        share: bounds of what the client may send and cost.
 
     Attributes:
-        dropped: messages that were not taken.
+        dropped: number of messages refused so far.
     """
 
     def __init__(self, share: ClientShare) -> None:
@@ -58,7 +58,7 @@ class ClientBudget:
         self.dropped = 0
 
     def take(self, size_bytes: int, now_us: int) -> bool:
-        """Count a message; return whether it is taken. Its bytes were read in any case."""
+        """Count a message and return whether it is accepted. The bytes of a refused one count too."""
         self._bytes.overdraw(size_bytes, now_us)
         if self._messages.take(1, now_us):
             return True
@@ -66,9 +66,9 @@ class ClientBudget:
         return False
 
     def spend(self, busy_us: float, now_us: int) -> None:
-        """Count time that the loop was busy for this client."""
+        """Count time for which this client kept the loop busy."""
         self._busy_us.overdraw(busy_us, now_us)
 
     def wait_us(self, now_us: int) -> int:
-        """Return how long this client is not to be read."""
+        """Return how long not to read from this client, in microseconds."""
         return max(self._bytes.owed_us(now_us), self._busy_us.owed_us(now_us))

@@ -9,5 +9,5 @@ class StatesLatency(Protocol):
 
     @property
     def output_latency_ms(self) -> int:
-        """From the moment a device takes audio to the moment its sound leaves the loudspeaker."""
+        """Time from a device taking audio to its sound leaving the loudspeaker, in milliseconds."""
         ...

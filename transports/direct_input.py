@@ -1,9 +1,9 @@
 """Microphone audio without a queue in between.
 
-Pipecat's input transport puts every piece into a queue without a bound and has a task of its own take it out
+Pipecat's input transport puts every piece into a queue without a bound, and a task of its own takes it out
 again. Here the task that received a piece carries it through the direct part of the pipeline (voice activity,
-recogniser) itself: two wake-ups and a timer less for each piece, and a pipeline that is slow holds its reader
-back, whose own backlog is bounded. Audio filters of the transport's parameters are not applied; Parley's
+recogniser) itself. This saves two wake-ups and a timer for each piece. A slow pipeline holds back its reader,
+whose own backlog is bounded. Audio filters of the transport's parameters are not applied, because Parley's
 front end is made of processors.
 """
 
@@ -14,7 +14,7 @@ from pipecat.transports.base_input import BaseInputTransport
 class DirectAudioInput(BaseInputTransport):
     """Base of input transports whose reader is a task of its own.
 
-    Nothing goes on before the pipeline has started, or after a ``StopFrame``.
+    Nothing is pushed before the pipeline has started, or after a ``StopFrame``.
     """
 
     _takes_audio = False
@@ -26,10 +26,10 @@ class DirectAudioInput(BaseInputTransport):
         await super().start(frame)
 
     async def set_transport_ready(self, frame: StartFrame) -> None:
-        """There is no queue to prepare."""
+        """Do nothing: there is no queue to prepare."""
 
     async def pause(self, frame: StopFrame) -> None:
-        """See Pipecat's, which empties its queue."""
+        """Stop pushing audio and pictures; Pipecat's method empties its queue here."""
         self._takes_audio = self._takes_pictures = False
 
     async def push_audio_frame(self, frame: InputAudioRawFrame) -> None:

@@ -1,16 +1,16 @@
-"""Transports whose bot can be made to speak lower at once."""
+"""Interface of transports that can lower the bot's volume at once."""
 
 from typing import Protocol, runtime_checkable
 
 
 @runtime_checkable
 class SetsGain(Protocol):
-    """A transport that applies a gain where the bot's audio leaves, behind everything that waits."""
+    """Transport that applies a gain where the bot's audio leaves, after everything that is queued."""
 
     def set_gain_db(self, gain_db: float) -> None:
-        """Reach this gain with the next packet, along a ramp, or more slowly upwards (``audio.gain``); at
-        most 0 dB.
+        """Reach this gain, at most 0 dB: a lower one within the next packet, along a ramp (``audio.gain``).
 
-        Audio that is dropped unsent takes the gain with it: what comes next is at full volume.
+        A higher one takes several packets. Dropping unsent audio resets the gain: the next audio is at full
+        volume.
         """
         ...

@@ -1,9 +1,10 @@
-"""An output that is silent from the moment of an interruption, however long its handling takes.
+"""Output that is silent from the moment of an interruption, however long its handling takes.
 
-Pipecat hands the interruption on before it empties its queue of audio, and dropping what was taken makes room
-for more of it: a listener behind the output that takes its time would let the rest of a cancelled reply
-through. Here chunks are refused until the queue is empty. A refused or dropped chunk goes no further, so what
-passes behind the output is what will be played, and nothing of a cancelled reply follows the interruption.
+Pipecat passes the interruption on before it empties its queue of audio, and dropping the accepted audio makes
+room for more. A slow processor downstream of the output would therefore let the rest of a cancelled reply
+through. Here chunks are refused until the queue is empty. A refused or dropped chunk goes no further. The
+chunks that pass downstream are the ones that are played, and no part of a cancelled reply follows the
+interruption.
 """
 
 from abc import abstractmethod
@@ -14,7 +15,7 @@ from pipecat.transports.base_output import BaseOutputTransport
 
 
 class InterruptibleOutput(BaseOutputTransport):
-    """Base of our output transports; ``take_audio`` and ``drop_unsent`` are theirs."""
+    """Base of our output transports; a subclass implements ``take_audio`` and ``drop_unsent``."""
 
     _is_interrupting = False
     _last_was_interruptible = True
@@ -25,7 +26,7 @@ class InterruptibleOutput(BaseOutputTransport):
             return
         self._is_interrupting = True
         try:
-            # Speech that may not be interrupted keeps what waits to be sent.
+            # Speech that may not be interrupted keeps the audio that waits to be sent.
             if self._last_was_interruptible:
                 self.drop_unsent()
             await super().process_frame(frame, direction)
@@ -40,7 +41,7 @@ class InterruptibleOutput(BaseOutputTransport):
 
     @abstractmethod
     async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
-        """Write a chunk; False when it was dropped before it could be played."""
+        """Write a chunk; return False when it was dropped before it could be played."""
 
     def drop_unsent(self) -> None:
-        """Drop what was taken and not played."""
+        """Drop audio that was accepted and has not been played."""

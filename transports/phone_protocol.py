@@ -1,4 +1,4 @@
-"""What ``PhoneStream`` needs of one telephone network: how its messages are read and written."""
+"""Interface through which ``PhoneStream`` reads and writes the messages of one telephone network."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,28 +12,28 @@ class StreamProtocol(Protocol):
     """Messages of one stream, from its first one to its end. Audio is mu-law at 8 kHz on this side.
 
     Attributes:
-        is_continuous: audio has to go on while the bot says nothing: what was sent last leaves with what
-            follows it.
+        is_continuous: audio must go on while the bot is silent, because the last piece sent leaves only with
+            the audio that follows it.
     """
 
     is_continuous: bool
 
     async def read(self, message: Message) -> Event | None:
-        """Return what a message says; None where that is nothing.
+        """Return the event that a message carries; None when it carries none.
 
         Raises:
-            Refusal: it is none, or comes in the wrong order.
+            Refusal: the message is malformed, or comes in the wrong order.
         """
         ...
 
     async def media(self, mu_law: bytes) -> Sequence[Message]:
-        """Return the messages that have audio played behind what was sent before; maybe none yet."""
+        """Return the messages that queue audio for playback after what was sent before; possibly none yet."""
         ...
 
     async def mark(self, name: str) -> Sequence[Message]:
-        """Return the messages behind which the network reports that what is before them has been played."""
+        """Return the messages that make the network report when all audio sent before them was played."""
         ...
 
     async def clear(self) -> Sequence[Message]:
-        """Return the messages that have what is not played yet forgotten."""
+        """Return the messages that make the network discard audio that has not been played."""
         ...

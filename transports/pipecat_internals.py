@@ -1,11 +1,11 @@
-"""The door to private members of Pipecat, aiortc, aioice and pyOpenSSL, for the transports.
+"""Access to private members of Pipecat, aiortc, aioice and pyOpenSSL, for the transports.
 
-Each function says why there is no public way. Nothing else in this folder touches a private member of a
-library, and nothing replaces a method of one, which ``scripts/check_foreign_members.py`` checks.
-``tests/contracts/test_foreign_members.py`` lists every member that is used here and fails with its name when
-a version of a library has lost it; docs/architecture.md has the upgrade drill.
+Each function states why there is no public way. No other module of this folder touches a private member of a
+library or replaces a method of one; ``scripts/check_foreign_members.py`` checks it.
+``tests/contracts/test_foreign_members.py`` lists every member that is used here. It fails with the member's
+name when a version of a library has lost it; docs/architecture.md has the upgrade drill.
 
-Owns nothing and decides nothing: what a member is used for stands with its user.
+The module owns nothing and decides nothing: the purpose of a member is documented where it is used.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection, SmallWebRTCTrack
 from pipecat.utils.base_object import BaseObject
 
-# Of aiortc's receiver; Pipecat replaces it for a shared screen in the same way.
+# Member of aiortc's receiver; Pipecat replaces it for a shared screen in the same way.
 _JITTER_BUFFER = "_RTCRtpReceiver__jitter_buffer"
-# Of aiortc's peer connection: the sets of its transports. Those of ICE hold the sockets.
+# Members of aiortc's peer connection: the sets of its transports. Those of ICE hold the sockets.
 _ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
 _DTLS_TRANSPORTS = "_RTCPeerConnection__dtlsTransports"
 
@@ -31,12 +31,12 @@ HandlePacket = Callable[[bytes], Coroutine[Any, Any, None]]
 HandleMessage = Callable[[int, int, bytes], Coroutine[Any, Any, None]]
 
 
-# Pipecat's events. Its own subclasses declare and call them by these members: handlers can be added and
-# removed in public, and nothing else.
+# Pipecat's events. Its own subclasses declare and call them by these members. The public interface can only
+# add and remove handlers.
 
 
 def declare_events(target: BaseObject, *names: str) -> None:
-    """Let handlers be added for events of ours."""
+    """Declare events of ours, so that handlers can be added for them."""
     for name in names:
         target._register_event_handler(name)
 
@@ -61,9 +61,9 @@ def running_handlers(target: BaseObject) -> list[asyncio.Task[Any]]:
 
 
 async def queue_whole(output: BaseOutputTransport, frame: Frame) -> bool:
-    """Queue a frame for the audio writer as it is, after what waits; False before the output has started.
+    """Queue a frame for the audio writer as it is, after what is queued; False before the output has started.
 
-    The public way cuts audio into chunks of one length, and keeps the rest for more.
+    The public way cuts audio into chunks of one length, and keeps the rest until more audio comes.
     """
     sender = output._media_senders.get(None)
     if sender is None:
@@ -100,16 +100,16 @@ def waiting_frames(track: SmallWebRTCTrack) -> int:
 
 
 def cut_connection(connection: SmallWebRTCConnection) -> None:
-    """Cut the references by which a closed connection refers to itself; it has no way of letting go."""
+    """Cut the references by which a closed connection refers to itself; it has no public method for it."""
     renegotiated: asyncio.Task[Any] | None = getattr(connection, "_renegotiation_task", None)
     if renegotiated is not None:
-        # It only counts two seconds. Cancelled, it refers to the connection by its traceback.
+        # This task only waits for two seconds. Once cancelled, it refers to the connection by its traceback.
         renegotiated.cancel()
         del connection._renegotiation_task
     connection._track_map.clear()
     if connection._data_channel is not None:
         connection._data_channel.remove_all_listeners()
-    # Bound methods of the connection itself.
+    # These are bound methods of the connection itself.
     connection._track_getters.clear()
 
 
@@ -117,56 +117,58 @@ def cut_connection(connection: SmallWebRTCConnection) -> None:
 
 
 def stop_decoding(receiver: RTCRtpReceiver) -> None:
-    """Drop what arrives, as Pipecat does while a track is not read; its reading turns the receiver on."""
+    """Drop what arrives, as Pipecat does for an unread track; reading the track enables the receiver."""
     receiver._enabled = False
 
 
 def payload_of(packet: RtpPacket) -> bytes:
-    """Return the payload without the header of its codec: what aiortc's own jitter buffer reads."""
+    """Return the payload without the header of its codec: aiortc's own jitter buffer reads this."""
     data: bytes = packet._data  # type: ignore[attr-defined]  # set by the receiver
     return data
 
 
 def jitter_buffer_of(receiver: RTCRtpReceiver) -> object | None:
-    """Return the jitter buffer of a receiver; None: this aiortc keeps it somewhere else."""
+    """Return the jitter buffer of a receiver; None when this version of aiortc keeps it somewhere else."""
     buffer: object | None = getattr(receiver, _JITTER_BUFFER, None)
     return buffer
 
 
 def set_jitter_buffer(receiver: RTCRtpReceiver, buffer: object) -> None:
-    """Have a receiver put its packets in order by a buffer of ours: aiortc's has one fixed delay."""
+    """Make a receiver order its packets by a buffer of ours: aiortc's has one fixed delay."""
     setattr(receiver, _JITTER_BUFFER, buffer)
 
 
-# aiortc's data channel. Nothing in it can be read more slowly, or looked at before it is handled.
+# aiortc's data channel. It has no way to read more slowly, or to inspect a message before it is handled.
 
 
 def tap_sctp(sctp: RTCSctpTransport, on_packet: HandlePacket, on_message: HandleMessage) -> None:
-    """Have packets and messages handled by these, which may hand them on to ``handle_packet`` and
-    ``handle_message``. Both methods are looked up on the instance, for each packet and each message.
+    """Replace the handlers of packets and messages of one transport.
+
+    The replacements may pass on to ``handle_packet`` and ``handle_message``. aiortc looks up both methods on
+    the instance, for each packet and each message.
     """
     sctp._handle_data = on_packet  # type: ignore[method-assign, assignment]
     sctp._data_channel_receive = on_message  # type: ignore[method-assign, assignment]
 
 
 def untap_sctp(sctp: RTCSctpTransport) -> None:
-    """Leave a transport as it was."""
+    """Restore a transport's own handlers."""
     vars(sctp).pop("_handle_data", None)
     vars(sctp).pop("_data_channel_receive", None)
 
 
 async def handle_packet(sctp: RTCSctpTransport, data: bytes) -> None:
-    """Handle a packet as a transport without a tap."""
+    """Handle a packet as a transport without a tap does."""
     await RTCSctpTransport._handle_data(sctp, data)
 
 
 async def handle_message(sctp: RTCSctpTransport, stream_id: int, pp_id: int, data: bytes) -> None:
-    """Handle a message as a transport without a tap."""
+    """Handle a message as a transport without a tap does."""
     await RTCSctpTransport._data_channel_receive(sctp, stream_id, pp_id, data)
 
 
 def receive_window_bytes(sctp: RTCSctpTransport) -> int:
-    """Return what is free of the receive buffer; aiortc announces it and does not enforce it."""
+    """Return the free bytes of the receive buffer; aiortc announces this window and does not enforce it."""
     free: int = sctp._advertised_rwnd
     return free
 
@@ -176,7 +178,8 @@ def misordered_packets(sctp: RTCSctpTransport) -> int:
     return len(sctp._sack_misordered)
 
 
-# The end of a peer connection. aiortc closes it, keeps its parts in circles, and lets some of them run on.
+# The end of a peer connection. aiortc closes it, keeps its parts in reference cycles, and lets some of them
+# run on.
 
 
 def ice_transports(peer: RTCPeerConnection) -> list[RTCIceTransport]:
@@ -185,16 +188,17 @@ def ice_transports(peer: RTCPeerConnection) -> list[RTCIceTransport]:
 
 
 def closing_handlers(peer: RTCPeerConnection) -> Iterable[asyncio.Future[Any]]:
-    """Return the tasks of asynchronous listeners that have not ended: pyee's."""
+    """Return the tasks of asynchronous listeners that have not ended; pyee holds them."""
     waiting: Iterable[asyncio.Future[Any]] = getattr(peer, "_waiting", ())
     return waiting
 
 
 def stop_connecting(peer: RTCPeerConnection) -> None:
-    """Have a peer connection start nothing any more: it is about to be closed.
+    """Prevent a peer connection that is about to be closed from starting anything more.
 
     aiortc's task that connects goes on when a peer connection is closed during the handshake. It starts
-    senders and receivers for good (three tasks and the thread of a decoder), or fails where no caller waits.
+    senders and receivers for good (three tasks and the thread of a decoder), or fails where no code awaits
+    it.
     """
     parts: list[tuple[object, str]] = []
     for transceiver in peer.getTransceivers():
@@ -210,7 +214,7 @@ def cut_peer_connection(peer: RTCPeerConnection) -> None:
     """Cut the references by which the parts of a closed peer connection refer to each other."""
     if peer.sctp is not None:
         peer.sctp.remove_all_listeners()
-        # Channels that were not open yet, and what waited to be sent by them.
+        # Channels that were not open yet, and their unsent messages.
         getattr(peer.sctp, "_data_channels", {}).clear()
         getattr(peer.sctp, "_data_channel_queue", deque[Any]()).clear()
     for dtls in _dtls_transports(peer):
@@ -223,7 +227,7 @@ def cut_peer_connection(peer: RTCPeerConnection) -> None:
 
 
 async def _start_nothing(*_parameters: object) -> None:
-    """Take the place of the methods that start a part of a peer connection."""
+    """Replace the methods that start a part of a peer connection."""
 
 
 def _dtls_transports(peer: RTCPeerConnection) -> list[Any]:
@@ -231,7 +235,7 @@ def _dtls_transports(peer: RTCPeerConnection) -> list[Any]:
 
 
 def _cut_verification(dtls: object) -> None:
-    """Cut the callback of pyOpenSSL that refers to itself. No handshake follows: the transport is closed."""
+    """Cut the callback of pyOpenSSL that refers to itself. A closed transport makes no handshake."""
     ssl = getattr(dtls, "_ssl", None)
     helper = getattr(getattr(ssl, "_context", None), "_verify_helper", None)
     if helper is not None and getattr(dtls, "state", None) in ("closed", "failed"):

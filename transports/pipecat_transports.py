@@ -1,6 +1,7 @@
-"""Pipecat's own transports, opened as they are: its evaluation tool.
+"""Factories of transports that Pipecat opens itself: its evaluation tool.
 
-They do not report when a packet of the bot's audio leaves, so what was heard is estimated by the clock.
+They do not report when a packet of the bot's audio leaves, so the audio that the caller heard is estimated by
+the clock.
 """
 
 from typing import Any

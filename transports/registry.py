@@ -1,9 +1,9 @@
 """Registry of transports: one row for each way in which a conversation reaches Parley.
 
-A row says what a transport can do, what it needs, where the gateway serves it, how the command holds a call
-over it, and what opens it. Product code asks for capabilities and compares no name. Importing this module
-loads no transport. ``docs/transports.md`` is made of the rows, and ``/status`` lists those of which the
-application has a route.
+A row states a transport's capabilities, its requirements, its routes on the gateway, how the command line
+holds a call over it, and its factory. Product code queries capabilities and compares no name. Importing this
+module loads no transport. ``docs/transports.md`` is generated from the rows, and ``/status`` lists those of
+which the application has a route.
 
 The webhook of a telephone network is the row of the same name in ``serving.gateway.carriers``.
 """
@@ -19,7 +19,7 @@ from core.registry import Registry, Row
 
 
 class Command(StrEnum):
-    """How ``bot.py --transport NAME`` holds conversations."""
+    """Mode in which ``bot.py --transport NAME`` holds conversations."""
 
     SERVE = "serve"
     """It serves until a signal ends it."""
@@ -30,25 +30,25 @@ class Command(StrEnum):
     DEVICES = "devices"
     """One call over the microphone and the loudspeaker of this machine."""
     ROOM = "room"
-    """One call in a room that is elsewhere."""
+    """One call in a room that another server hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Abilities of a transport. The text of each field is its line in the table of the documents.
+    """Capabilities of a transport. Each field is a column of the table in ``docs/transports.md``.
 
     Attributes:
         audio: it carries the voices of both sides.
         video: it carries pictures of the caller.
-        receives_keys: keys that the caller presses arrive.
+        receives_keys: it delivers the keys that the caller presses.
         sends_keys: the bot can press keys.
         reports_playout: it reports each packet of the bot's audio when it leaves or is played.
-        cancels_echo: a client cancels the echo itself unless it says that it does not.
-        has_room: a microphone may hear the loudspeaker.
-        has_person: a person listens, who may fall silent.
+        cancels_echo: a client cancels the echo itself unless it declares that it does not.
+        has_room: a microphone may pick up the loudspeaker.
+        has_person: a human listens, who may fall silent.
         is_telephone: it is a telephone call.
         queues_callers: a caller may wait for a line.
-        places_calls: the operator can have a number called, and a caller passed on to a person.
+        places_calls: the operator can have a number called, and a caller can be transferred to a human.
         speaks_rtvi: the client reads and writes RTVI messages.
     """
 
@@ -66,24 +66,24 @@ class Capabilities:
     speaks_rtvi: bool = False
 
     def named(self) -> tuple[str, ...]:
-        """Return the names of what it can do, in the order of the fields."""
+        """Return the names of the capabilities it has, in the order of the fields."""
         return tuple(each.name for each in fields(self) if getattr(self, each.name))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransportRow(Row):
-    """One transport.
+    """Row of one transport.
 
     Attributes:
-        name: of the row.
-        capabilities: see the class.
-        settings: the part of a deployment that is about it; empty where there is none.
+        name: name of the row.
+        capabilities: capabilities of the transport.
+        settings: section of a deployment that configures it; empty where there is none.
         routes: paths of the gateway that serve it; one of them is enough.
-        command: how the command holds a call over it; None: it does not.
+        command: mode in which the command line holds a call over it; None when it does not.
         arguments: class names of the runner arguments that bring a conversation over it.
-        from_environment: ``"package.module:function"`` that makes such arguments of the variables; empty for
-            none.
-        recorded_as: name in the records of sessions and queues; empty: that of the row.
+        from_environment: ``"package.module:function"`` that makes such arguments from environment variables;
+            empty for none.
+        recorded_as: name in the records of sessions and queues; empty for the name of the row.
     """
 
     name: str
@@ -96,7 +96,7 @@ class TransportRow(Row):
     recorded_as: str = ""
 
     def read_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables that it needs.
+        """Return the environment variables that it needs.
 
         Raises:
             ConfigError: one of them is not set.
@@ -110,10 +110,11 @@ class TransportRow(Row):
 class TransportRegistry(Registry[Any]):
     """Rows by name.
 
-    The factory of a row with runner arguments is a coroutine function of those and a ``TransportRequest``
-    (``transports.request``), and gives Pipecat's ``BaseTransport``. That of a telephone network returns the
-    ``StreamProtocol`` that ``PhoneStream`` reads and writes by. A row without a target is opened by what
-    holds its conversations, which alone has the file, the device or the socket.
+    A row with runner arguments has a coroutine function as its factory. It takes the arguments and a
+    ``TransportRequest`` (``transports.request``), and returns Pipecat's ``BaseTransport``. The factory of a
+    telephone network returns the ``StreamProtocol`` by which ``PhoneStream`` reads and writes. A row without
+    a target is opened by the code that holds its conversations, which alone has the file, the device or the
+    socket.
     """
 
     def __init__(self, rows: Iterable[TransportRow]) -> None:
@@ -124,7 +125,7 @@ class TransportRegistry(Registry[Any]):
         """Return the row of a name.
 
         Raises:
-            ConfigError: unknown name; lists the known ones.
+            ConfigError: the name is unknown; the message lists the known ones.
         """
         super().row(name)
         return self._by_name[name]
@@ -133,7 +134,8 @@ class TransportRegistry(Registry[Any]):
         """Import and return the factory of a name.
 
         Raises:
-            ConfigError: unknown name, a row without a factory, or a package of its extra is not installed.
+            ConfigError: the name is unknown, the row has no factory, or a package of its extra is not
+                installed.
         """
         if not self.row(name).target:
             raise ConfigError(f"transport {name!r} is not opened by a factory")
@@ -144,7 +146,7 @@ class TransportRegistry(Registry[Any]):
         return tuple(self._by_name.values())
 
     def of_arguments(self, arguments: object) -> TransportRow:
-        """Return the row whose conversations come with arguments of this class, or of one that it extends.
+        """Return the row whose conversations come with arguments of this class, or of a base of it.
 
         Raises:
             ConfigError: there is none.
@@ -171,11 +173,11 @@ class TransportRegistry(Registry[Any]):
         return getattr(import_module(module_name), function)(row.read_environment(environ))
 
     def held_by_command(self) -> tuple[str, ...]:
-        """Return the names of those over which the command holds calls, in the order of the table."""
+        """Return the names of the rows over which the command line holds calls, in the order of the table."""
         return tuple(row.name for row in self._by_name.values() if row.command is not None)
 
     def served(self, paths: Iterable[str]) -> list[str]:
-        """Return the names of those that an application with these paths serves, in order."""
+        """Return the names of the rows that an application with these paths serves, in table order."""
         known = set(paths)
         return [row.name for row in self._by_name.values() if known & set(row.routes)]
 
@@ -187,7 +189,7 @@ _BROWSER = Capabilities(
     queues_callers=True,
     speaks_rtvi=True,
 )
-# Pipecat's transports do not say when a packet leaves.
+# Pipecat's transports do not report when a packet leaves.
 _ROOM = Capabilities(video=True, receives_keys=True, sends_keys=True, cancels_echo=True, speaks_rtvi=True)
 _TELEPHONE = Capabilities(receives_keys=True, sends_keys=True, reports_playout=True, is_telephone=True)
 _QUEUED_TELEPHONE = Capabilities(

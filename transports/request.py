@@ -1,4 +1,4 @@
-"""What a transport is opened with, whatever it is."""
+"""Parameters with which any transport is opened, and the interface that reports a quiet peer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from runtime.event_stream import CallEvents
 
 @dataclass(frozen=True, slots=True)
 class TransportRequest:
-    """Wishes of a conversation for its transport.
+    """Requirements of a conversation for its transport.
 
     Attributes:
-        sees: pictures of the caller are wanted.
-        vanish_ms: quiet time after which a peer counts as gone, where that is known.
+        sees: pictures of the caller are required.
+        vanish_ms: quiet time after which a peer counts as gone, where the transport can measure it.
         jitter_buffer: leave the caller's packets in aiortc's jitter buffer.
         on_packet: called with the PCM of each packet of the bot's audio, where a transport reports playout;
             must not block.
@@ -29,8 +29,8 @@ class TransportRequest:
 
 @runtime_checkable
 class ReportsQuiet(Protocol):
-    """A transport that knows for how long its peer has given no sign of life."""
+    """Transport that measures for how long its peer has given no sign of life."""
 
     def quiet_ms(self) -> int:
-        """Return that time; 0 before the call is up."""
+        """Return that time in milliseconds; 0 before the call is up."""
         ...

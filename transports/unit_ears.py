@@ -1,4 +1,4 @@
-"""Listeners to what a client sends, before the pipeline has it."""
+"""Receivers of a client's audio and video ahead of the pipeline."""
 
 from typing import Protocol
 
@@ -12,25 +12,26 @@ class UnitEntry:
         self._ears: UnitEars | None = None
 
     def open(self, ears: "UnitEars") -> None:
-        """Give everything from here on to ``ears``."""
+        """Deliver everything from here on to ``ears``."""
         self._ears = ears
 
     def close(self) -> None:
-        """Give it to the pipeline alone: the call is over."""
+        """Deliver to the pipeline alone from here on: the call is over."""
         self._ears = None
 
     def ears(self) -> "UnitEars | None":
-        """Return the listener; None: the pipeline alone."""
+        """Return the receiver; None when the pipeline alone receives."""
         return self._ears
 
 
 class UnitEars(Protocol):
-    """A speech model that takes its units as they come from a client. Nothing here may block, and
-    what is asked is done in the order in which it is asked, beside what is heard.
+    """Speech model that takes its units as they come from a client.
+
+    No method may block. Requests take effect in their order, while audio goes on being received.
     """
 
     def hear(self, frame: InputAudioRawFrame) -> None:
-        """More of what the caller says."""
+        """Receive more of the caller's audio."""
         ...
 
     async def unit_begun(self, within_ms: int) -> None:
@@ -38,19 +39,17 @@ class UnitEars(Protocol):
         ...
 
     def see(self, frame: InputImageRawFrame) -> None:
-        """What the caller's camera shows."""
+        """Receive a picture of the caller's camera."""
         ...
 
     async def pause(self, wanted_ms: int | None) -> None:
-        """Hear and say nothing, for so long at most: what comes behind it is not heard."""
+        """Receive and speak nothing, for this long at most: the audio that follows is ignored."""
         ...
 
     def resume(self) -> None:
-        """Go on: what comes behind it is heard."""
+        """Go on: the audio that follows is received again."""
         ...
 
     def must_listen(self) -> None:
-        """The bot has to listen: in the unit that hears what comes next, where units are taken as they
-        come.
-        """
+        """Make the bot listen: in the unit with the next audio, where units are taken as they come."""
         ...

@@ -1,1 +1,1 @@
-"""The stages of the voice pipelines: what a mode's picture shows is made here, each part once."""
+"""Stages of the voice pipelines: each part of a mode's outline is made here, once."""

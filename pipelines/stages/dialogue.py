@@ -22,7 +22,7 @@ class Dialogue:
     """Stages from a turn to the words of its answer.
 
     Attributes:
-        waits: keeps a waiting caller company.
+        waits: speaks to a caller who waits.
         gate: holds a question until its turn is durable.
         speculation: asks ahead of the end of a turn.
     """
@@ -62,12 +62,12 @@ def dialogue_of(
 def _foresee_part(
     call: Call, gate: CommitGate, thinking: Sequence[FrameProcessor]
 ) -> Callable[[str], LLMContext | None] | None:
-    """Return what gives a question to be read ahead; None where no model reads ahead."""
+    """Return a function that builds a question to be read ahead; None where no model reads ahead."""
     if not any(isinstance(each, EngineLlmService) and each.reads_ahead for each in thinking):
         return None
 
     def foresee_part(text: str) -> LLMContext | None:
-        # A reply that the caller may interrupt is not yet what was heard of it.
+        # The heard part of a reply that the caller may interrupt is not known yet.
         return None if call.live.playout.books.open_ids else gate.foreseen(text, is_whole=False)
 
     return foresee_part

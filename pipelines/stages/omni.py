@@ -1,4 +1,4 @@
-"""The full-duplex engine of one call, and the stages that know it."""
+"""Full-duplex engine of one call, and the stages that depend on it."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -37,26 +37,25 @@ from turn_taking.duplex_policy import DuplexPolicy, Volume, Yield
 
 
 def is_two_tier(engines: Engines) -> bool:
-    """Return whether every engine decides by its own small tier, and has the rest of the pipeline say it."""
+    """Return whether every engine decides by its own small tier, and has the rest of the pipeline speak."""
     return all(isinstance(host, TwoTierHost) for host in engines.omni)
 
 
 class OmniStages:
-    """The stages of one call.
+    """Stages of one full-duplex call.
 
     Args:
-        engines: of the process.
-        transport: Pipecat's or ours.
-        call: whose engine.
-        context: of the model that thinks.
+        engines: engines of the process.
+        transport: transport of the call, Pipecat's or ours.
+        call: the call.
+        context: context of the language model.
         on_tick: takes the record of each unit.
-        front: of the call.
+        front: front end of the call.
 
     Attributes:
         omni: the engine in the pipeline.
         user: the caller's turns.
-        thought: directly after the model.
-        listeners: given the caller's audio.
+        thought: tap directly after the model.
     """
 
     def __init__(
@@ -109,26 +108,26 @@ class OmniStages:
 
     @property
     def listeners(self) -> list[Listener]:
-        """Return what is given the caller's audio."""
+        """Receivers of the caller's audio."""
         return [self._beside.hear] if self._beside is not None else []
 
     def is_asked(self, frame: LLMContextFrame) -> bool:
-        """Return whether the deployment's model answers: an engine of its own words answers by itself."""
+        """Return whether the deployment's model answers: an engine with its own words answers by itself."""
         return self.omni.wants_content or IS_WRITTEN.is_on(frame)
 
     def is_over_bot(self) -> bool:
-        """Return whether a voice that begins now is one over the bot."""
+        """Return whether a voice that begins now begins over the bot's speech."""
         return self.omni.is_speaking or self.omni.is_voice_on
 
     def tell(self, heard: Told) -> None:
-        """Hand on what was heard to the tier that decides about turns."""
+        """Pass recognised words to the tier that decides about turns."""
         if self._beside is not None and not self.omni.wants_content:
             self._beside.on_words(heard)
         else:
             self.omni.on_words(heard)
 
     def background(self) -> Background:
-        """Return the tasks of the call; not kept, because they hold this."""
+        """Return the tasks of the call. They are not stored, because they refer to this object."""
         tasks: list[Callable[[], Coroutine[Any, Any, None]]] = []
         if self._beside is not None:
             tasks.append(self._beside.run)
@@ -139,7 +138,7 @@ class OmniStages:
 
     def _on_thought(self, frame: Frame) -> None:
         if isinstance(frame, TTSSpeakFrame) and self._guards_protected and not self.omni.captures:
-            # What an engine is to say for the voice it protects itself.
+            # Speech for an engine is protected by that engine.
             guard_protected(frame)
         self._responses.publish(frame)
         self._contents.thought(frame)
@@ -147,8 +146,8 @@ class OmniStages:
             self.user.interruption_passed()
 
     def _turns_beside(self, engines: Engines, transport: BaseTransport) -> TurnsBeside | None:
-        """Return what decides about turns for an engine that does not; None where every engine does."""
-        # Not through this object: the other would hold it, and it the other.
+        """Return the monitor of turns for an engine without one; None where every engine has its own."""
+        # A local: a reference to this object would form a reference cycle.
         omni = self.omni
         if is_two_tier(engines):
             return None
@@ -173,7 +172,7 @@ class OmniStages:
 
 
 async def close_at_end(held: StopWords | PooledConversation) -> None:
-    """Close what a call holds when it is over."""
+    """Close a resource of the call when the call is over."""
     try:
         await asyncio.Event().wait()
     finally:

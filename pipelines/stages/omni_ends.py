@@ -17,12 +17,12 @@ from serving.pool.pool import NotPlaced
 
 
 class OmniAllowance:
-    """Counts the turns of a client. An engine of its own words answers by itself, until the call ends.
+    """Counter of a client's turns. An engine with words of its own answers by itself, until the call ends.
 
     Args:
-        call: whose client.
-        usage: of the process.
-        is_asked: whether the deployment's model answers a question.
+        call: call of the client.
+        usage: limits of the process.
+        is_asked: returns whether the deployment's model answers a question.
     """
 
     def __init__(self, call: Call, usage: UsageLimits, is_asked: Callable[[LLMContextFrame], bool]) -> None:
@@ -32,9 +32,10 @@ class OmniAllowance:
         call.events.subscribe(CallEnding, self._ends.append)
 
     def take_turn(self, question: LLMContextFrame) -> bool:
-        """Count a turn of the caller; false where there is none left."""
+        """Count a turn of the caller; return False when there is none left."""
         is_taken = self._usage.try_take(self._call.rules.counted)
-        # What has ended the call already says why: its grants, for example, which give no turns either.
+        # An end that has begun already reports its reason: expired grants, for example, which permit no turns
+        # either.
         if not is_taken and not self._is_asked(question) and not self._ends:
             self._is_used_up.set()
         return is_taken
@@ -42,16 +43,16 @@ class OmniAllowance:
     async def run(self) -> None:
         """End the call when its client has no turns left."""
         await self._is_used_up.wait()
-        # After what the gate says in place of an answer.
+        # After the words of the gate in place of an answer.
         end_soon(self._call, LIMITED, OVER_LIMIT, is_failure=False)
 
 
 class EngineEnds:
-    """Ends a call with which no engine goes on, or that was paused for too long.
+    """Ends a call when no engine goes on, or when it was paused for too long.
 
     Args:
-        call: whose engines.
-        refusal: said where there is no room for the call.
+        call: call of the engines.
+        refusal: spoken where there is no room for the call.
     """
 
     def __init__(self, call: Call, refusal: str) -> None:
@@ -77,12 +78,12 @@ class EngineEnds:
 
 
 def reason_refused(error: CapacityError) -> str:
-    """Name the reason why a caller gets no worker."""
+    """Return the reason for which a caller gets no worker."""
     return error.reason.value if isinstance(error, NotPlaced) else "service_unavailable"
 
 
 def end_soon(call: Call, reason: str, message: str, *, is_failure: bool = True) -> None:
-    """End a call after what is being said."""
+    """End a call after the current speech."""
     logger.log("ERROR" if is_failure else "INFO", f"the call ends: {message}")
     call.events.publish(CallEnding(call.events.now_ms(), reason, message))
     call.live.input.put(EndFrame())

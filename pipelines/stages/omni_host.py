@@ -1,4 +1,4 @@
-"""The engines of one full-duplex call: its own end of a shared host, and how a conversation begins."""
+"""Engines of one full-duplex call: its own end of a shared host, and the beginning of a conversation."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from serving.scheduler.wants import Task
 
 
 class OfCall:
-    """The two-tier host, with the large tier of one call; see ``OmniHost``."""
+    """Two-tier host with the large tier of one call; see ``OmniHost``."""
 
     sessions: int | None = None
     takes_frames = False
@@ -29,13 +29,13 @@ class OfCall:
         return self._host.open_engine(self._dialogue.end(), self._settings)
 
     def close(self) -> None:
-        """The host is not of this call alone."""
+        """Do nothing: other calls share the host."""
 
 
 def host_of_call(
     host: OmniHost, dialogue: CallDialogue, call: Call, in_queue: InQueue, *, has_echo: bool
 ) -> OmniHost:
-    """Return a host as one call has it."""
+    """Return a call's own view of a shared host."""
     if isinstance(host, TwoTierHost):
         return OfCall(host, dialogue, has_echo=has_echo)
     if isinstance(host, PooledOmni):
@@ -53,7 +53,10 @@ def _with_echo(settings: TwoTierTuning) -> TwoTierTuning:
 
 
 async def preparation_of(engines: Engines, call: Call) -> Preparation:
-    """Return the beginning of a context: the instructions that count, and the conversation so far."""
+    """Return the beginning of a context: the valid instructions, and the conversation so far.
+
+    Waits until the client has sent its settings, where the call requires them.
+    """
     client = call.client
     if client.on_placed is not None:
         client.on_placed()
@@ -72,7 +75,7 @@ async def preparation_of(engines: Engines, call: Call) -> Preparation:
 
 
 def _accepted(engines: Engines, wish: Wish) -> dict[str, Any]:
-    """Return the client's settings that every engine of the deployment has; the rest is for other models."""
+    """Return the client's settings that every engine of the deployment has; others belong to other models."""
     known: list[frozenset[str]] = [getattr(host, "client_settings", frozenset()) for host in engines.omni]
     names = frozenset.intersection(*known)
     return {name: value for name, value in wish.settings.items() if name in names}

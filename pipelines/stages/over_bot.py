@@ -15,19 +15,19 @@ from processors.turns.stop_words import StopWords
 from runtime.event_stream import CallEvents
 from turn_taking.self_voice import SelfVoice
 
-# What is spotted so long behind the end of its voice stops nothing any more.
+# A command that is spotted this long after the end of its voice has no effect any more.
 COMMAND_LATE_S = 1.5
-# The check for the bot's own voice looks back as far (``SelfVoiceSettings.look_ms``).
+# Interval of the check for the bot's own voice, which looks back as far (``SelfVoiceSettings.look_ms``).
 OWN_VOICE_S = 0.32
 
 
 @dataclass(frozen=True)
 class OverBot:
-    """The listeners of one call; each is None where the deployment has none.
+    """Listeners of one call; each is None where the deployment has none.
 
     Attributes:
         stop_words: spots words that stop the bot.
-        looks: looks at how the beginning of a voice sounds.
+        looks: classifies the sound of the beginning of a voice.
     """
 
     stop_words: StopWords | None = None
@@ -35,12 +35,12 @@ class OverBot:
 
     @property
     def listeners(self) -> list[Listener]:
-        """Return what is given the caller's audio."""
+        """Receivers of the caller's audio."""
         return [each.hear for each in (self.stop_words, self.looks) if each is not None]
 
     @property
     def hear(self) -> Listener | None:
-        """Return what gives audio to all of them; None where there are none."""
+        """Receiver that passes audio to all of them; None where there are none."""
         listeners = self.listeners
         return fan_out(listeners) if listeners else None
 
@@ -51,12 +51,12 @@ def spotting(events: CallEvents, over_bot: OverBot, engine: OmniStages) -> Backg
 
 
 def own_voice(self_voice: SelfVoice | None, engine: OmniStages) -> Background:
-    """Return the task that tells an engine whether it hears itself; none without echo control."""
+    """Return the task that reports to an engine if it picks up its own voice; none without echo control."""
     return [] if self_voice is None else [partial(_look_for_own_voice, self_voice, engine)]
 
 
 class _Spotter:
-    """Listens to a short voice over the bot for commands when it has ended. ``run`` is its caller's task."""
+    """Spotter of commands in short voices over the bot, once each has ended. ``run`` is its caller's task."""
 
     def __init__(self, events: CallEvents, stop_words: StopWords, engine: OmniStages) -> None:
         self._stop_words, self._engine = stop_words, engine
@@ -84,7 +84,7 @@ class _Spotter:
 
 
 async def _look_for_own_voice(self_voice: SelfVoice, engine: OmniStages) -> None:
-    """While the bot speaks, say whether what is heard is its own voice, by the levels."""
+    """While the bot speaks, report whether the voice received is its own, by the levels."""
     while True:
         await asyncio.sleep(OWN_VOICE_S)
         own = self_voice.is_own() if engine.is_over_bot() else None

@@ -1,4 +1,4 @@
-"""The stages around a realtime service: its instructions, whose turn it is, and what it says."""
+"""Stages around a realtime service: its instructions, the caller's turns, and its replies."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,7 +18,7 @@ from processors.duplex.answer_watch import AnswerWatch
 from processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
 from processors.duplex.services import Opening, RealtimeRow, Turns
 
-# After the end of a voice, where no service reports it: about what providers wait.
+# Silence after the end of a voice that ends a turn, where no service reports it: about that of providers.
 TURN_SILENCE_S = 0.6
 
 GREET = (
@@ -29,13 +29,13 @@ BEFORE = "What was said in this conversation before this call, as far as it was 
 
 @dataclass(frozen=True)
 class Beginning:
-    """Return instructions, history and greeting as the service takes them.
+    """Instructions, history and greeting in the form that the service takes.
 
     Attributes:
         instructions: system prompt of the service.
         messages: its first context.
-        is_sent: whether a first context is sent at all.
-        greets: whether it was asked to greet.
+        is_sent: True when a first context is sent at all.
+        greets: True when it was asked to greet.
     """
 
     instructions: str
@@ -47,20 +47,20 @@ class Beginning:
 def beginning(
     opening: Opening, *, prompt: str, greeting: str, history: tuple[tuple[str, str], ...]
 ) -> Beginning:
-    """Instructions that a service gets when a call begins.
+    """Return the instructions of a service at the beginning of a call.
 
     Args:
-        opening: how it takes it.
+        opening: form in which the service takes them.
         prompt: system prompt of the deployment.
-        greeting: what the bot is to begin with; empty to wait for the caller.
-        history: role and words of what was said before.
+        greeting: first words of the bot; empty to wait for the caller.
+        history: role and words of the conversation so far.
     """
     ask = GREET.format(greeting) if greeting else ""
     if opening is Opening.CONTEXT or (opening is Opening.ANSWERED_CONTEXT and ask):
         said = [{"role": role, "content": words} for role, words in history]
         asked = [{"role": "developer", "content": ask}] if ask else []
         return Beginning(prompt, (*said, *asked), is_sent=True, greets=bool(ask))
-    # A context would be answered, or is not read.
+    # The service would answer a context, or does not read it.
     said_before = "\n".join((BEFORE, *(f"{role}: {words}" for role, words in history))) if history else ""
     by_instruction = ask if opening is Opening.INSTRUCTIONS else ""
     whole = "\n\n".join(part for part in (prompt, said_before, by_instruction) if part)
@@ -82,10 +82,10 @@ class ServiceStages:
     """Stages around the service.
 
     Attributes:
-        watch: notices an answer that does not come.
-        gate: keeps from the service what is not for it.
-        typed: leads typed words past the turns.
-        replies: makes replies of what the service says.
+        watch: detects a missing answer.
+        gate: keeps frames from the service that are not for it.
+        typed: passes typed words around the turn stages.
+        replies: makes replies of the service's speech.
     """
 
     def __init__(self, engines: Engines, row: RealtimeRow[Any], call: Call, *, takes_contexts: bool) -> None:
@@ -101,7 +101,7 @@ class ServiceStages:
 
 
 def user_aggregator(row: RealtimeRow[Any], start: Beginning) -> LLMUserAggregator:
-    """Return what begins and ends the caller's turns."""
+    """Return the aggregator that begins and ends the caller's turns."""
     return LLMUserAggregator(
         LLMContext(messages=cast(list[LLMContextMessage], list(start.messages))),
         params=LLMUserAggregatorParams(user_turn_strategies=_strategies(row.turns), empty_user_turn=None),
@@ -109,7 +109,7 @@ def user_aggregator(row: RealtimeRow[Any], start: Beginning) -> LLMUserAggregato
 
 
 class ServiceStart:
-    """Begins the conversation with the service when the caller is there, once."""
+    """Begins the conversation with the service once, when the caller has joined."""
 
     def __init__(self, call: Call, start: Beginning, watch: AnswerWatch) -> None:
         self._call, self._start, self._watch = call, start, watch
@@ -127,7 +127,7 @@ class ServiceStart:
 
 
 def _strategies(turns: Turns) -> UserTurnStrategies:
-    """Return what begins and ends the caller's turns, and interrupts the bot; none waits for words."""
+    """Return the rules that begin and end the caller's turns, and interrupt the bot; none waits for words."""
     if turns is Turns.VOICE:
         return UserTurnStrategies(
             start=[VADUserTurnStartStrategy(enable_interruptions=False)],
@@ -137,7 +137,7 @@ def _strategies(turns: Turns) -> UserTurnStrategies:
                 )
             ],
         )
-    # One that falls silent by itself writes a turn down before it says that it is over.
+    # A service that falls silent by itself sends the words of a turn before it reports its end.
     alone = turns is Turns.SERVICE_ALONE
     return UserTurnStrategies(
         start=[ExternalUserTurnStartStrategy(enable_interruptions=not alone)],

@@ -13,17 +13,17 @@ from pipelines.engines import Engines
 from pipelines.lifetime import LIMITED, OVER_LIMIT
 from processors.duplex.realtime import ServiceGate
 
-# From an error of the service to the end of the call, for what it has written down meanwhile.
+# From an error of the service to the end of the call, for words that it has transcribed meanwhile.
 LATE_WORDS_MS = 1_000
 
 
 class ServiceEnding:
-    """Says that something went wrong, and ends the call behind it, once. ``run`` is its caller's task.
+    """Speaks an apology and ends the call after it, once. ``run`` is its caller's task.
 
     Args:
-        call: that ends.
-        gate: in front of the service.
-        apology: what is said of a failure.
+        call: the call to end.
+        gate: gate ahead of the service.
+        apology: words spoken on a failure.
     """
 
     def __init__(self, call: Call, gate: ServiceGate, apology: str) -> None:
@@ -42,9 +42,9 @@ class ServiceEnding:
         """Expect nothing more of the service.
 
         Args:
-            why: for the log.
-            says: to the caller, in place of the apology.
-            is_failure: of the service, which is logged as an error.
+            why: reason, for the log.
+            says: words to the caller, in place of the apology.
+            is_failure: the service failed, which is logged as an error.
         """
         if not self._is_over.is_set():
             logger.log("ERROR" if is_failure else "INFO", f"the call ends: {why}")
@@ -53,7 +53,7 @@ class ServiceEnding:
             self._is_over.set()
 
     async def unanswered(self, is_last: bool) -> None:
-        """An answer did not come; ``is_last``: and no other is to be waited for."""
+        """Handle a missing answer; ``is_last`` when no other one is to be awaited."""
         if is_last:
             self.over("the realtime service does not answer")
         elif not self._is_over.is_set():
@@ -61,10 +61,10 @@ class ServiceEnding:
             await self._say(self._apology)
 
     async def run(self) -> None:
-        """Say why when it is over, and end the call."""
+        """Speak the reason when the call is over, and end it."""
         await self._is_over.wait()
         await self._say(self._says)
-        # Words on their way would come after the end; what is said takes longer than that.
+        # Words still on their way would come after the end; the spoken apology takes longer than that.
         await self._call.events.wait_for(TurnTranscribed, within_ms=LATE_WORDS_MS)
         await self._call.live.input.queue(EndFrame())
 
@@ -73,9 +73,10 @@ class ServiceEnding:
 
 
 class ServiceAllowance:
-    """Counts the turns of a client, and ends the call when it has none left.
+    """Counter of a client's turns that ends the call when it has none left.
 
-    Speech goes to the service as it comes, which answers it by itself: without the call nothing does.
+    Speech goes to the service as it comes, and the service answers it by itself. Only the end of the call
+    stops it.
     """
 
     def __init__(self, engines: Engines, call: Call, ending: ServiceEnding) -> None:
@@ -93,7 +94,11 @@ class ServiceAllowance:
 
 
 def take_typed(engines: Engines, call: Call, text: str) -> float:
-    """Count a text; the service answers it, so one that is taken is a turn."""
+    """Count a text. The service answers it, so an accepted one counts as a turn.
+
+    Returns:
+        Seconds to wait before it may be sent again; 0 when it is accepted.
+    """
     wait_s = call.conversation.take_typed(text)
     if not wait_s:
         engines.answering.usage.try_take(call.rules.counted)

@@ -1,4 +1,4 @@
-"""The stages that every voice pipeline makes of the same parts, each with the events of its call."""
+"""Stages that every voice pipeline makes of the same parts, each with the events of its call."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ class Closes(Protocol):
 
 @contextmanager
 def closed_on_failure() -> Iterator[list[Closes | None]]:
-    """Close what is appended where the pipeline of a call cannot be built; otherwise its stages do."""
+    """Close the appended parts when a call's pipeline cannot be built; otherwise its stages close them."""
     opened: list[Closes | None] = []
     try:
         yield opened
@@ -44,12 +44,12 @@ def closed_on_failure() -> Iterator[list[Closes | None]]:
 
 
 def gain_of(transport: BaseTransport) -> Callable[[float], None]:
-    """Return what sets the bot's volume in dB; a transport without one ignores it."""
+    """Return a function that sets the bot's volume in dB; without effect for a transport without gain."""
     return transport.set_gain_db if isinstance(transport, SetsGain) else lambda _gain_db: None
 
 
 def fan_out(listeners: Sequence[Listener]) -> Listener:
-    """Return a listener that gives each piece of audio to all of them."""
+    """Return a listener that passes each piece of audio to all of them."""
 
     def listen(pcm: bytes) -> None:
         for each in listeners:
@@ -61,7 +61,7 @@ def fan_out(listeners: Sequence[Listener]) -> Listener:
 def voice_detector(
     engines: Engines, call: Call, hosted: HostedFrontEnd | None, listeners: Sequence[Listener]
 ) -> SharedVadAnalyzer:
-    """Return voice activity; ``listeners`` are given the caller's audio before it is judged."""
+    """Return voice activity; ``listeners`` receive the caller's audio before it is judged."""
     return SharedVadAnalyzer(
         engines.vad,
         executor=engines.executors.vad,
@@ -74,7 +74,7 @@ def voice_detector(
 
 
 def perception_of(engines: Engines, call: Call, ears: str) -> Perception:
-    """Return what orders what is perceived; ``ears`` is the row that writes the words."""
+    """Return the stage that orders what is perceived; ``ears`` is the row that transcribes the words."""
     return Perception(
         call.conversation,
         call_id=call.call_id,
@@ -92,7 +92,7 @@ def wait_guard(
     is_asked: Callable[[LLMContextFrame], bool],
     is_covered: Callable[[], bool] = lambda: True,
 ) -> WaitGuard:
-    """Return what keeps a waiting caller company, by phrases that it gives to ``say``."""
+    """Return the stage that speaks to a waiting caller, with phrases that it passes to ``say``."""
     guard = engines.deployment.thinking.guard
     return WaitGuard(
         guard.waiting,
@@ -105,7 +105,7 @@ def wait_guard(
 
 
 def asking_back(engines: Engines) -> AskingBack | None:
-    """Return what asks again where a turn was hardly understood; None where the deployment does not."""
+    """Return the rule that asks again after a turn of low confidence; None where the deployment has none."""
     settings = engines.deployment.hearing.ask_back
     return AskingBack(settings) if settings is not None else None
 
@@ -119,7 +119,7 @@ def commit_gate(
     *,
     take_turn: Callable[[LLMContextFrame], bool],
 ) -> CommitGate:
-    """Return what holds a question until its turn is durable."""
+    """Return the stage that holds a question until its turn is durable."""
     usage = engines.answering.usage
     return CommitGate(
         call.conversation,
@@ -143,7 +143,7 @@ def speculation_of(
     tts: Any,
     foresee_part: Callable[[str], LLMContext | None] | None = None,
 ) -> Speculation:
-    """Return what asks ahead of the end of a turn."""
+    """Return the stage that asks ahead of the end of a turn."""
     return Speculation(
         call.events,
         gate.foreseen,

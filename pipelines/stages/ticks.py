@@ -21,9 +21,9 @@ from telemetry.ticks import SUFFIX, TickLog
 LOG_BYTES = 64_000_000
 LOG_DAYS = 30
 
-# Lines of a log that is on a slow disk are waited for when a call ends.
+# Longest wait, at the end of a call, for lines of a log on a slow disk.
 LOG_S = 2.0
-# Votes are sent to a client so often, and no more at a time.
+# Interval at which votes are sent to a client, and the most at a time.
 VOTES_S = 0.4
 MOST_VOTES = 64
 
@@ -31,11 +31,11 @@ WriteTick = Callable[[Tick], None]
 
 
 class UnitRecords:
-    """The units of one call: written, and a letter of each for a client to show, some at a time.
+    """Records of one call's units: written to a log, and sent to a client as one letter each, some at a time.
 
     Args:
-        events: of the call.
-        write: writes one.
+        events: events of the call.
+        write: writes one record.
     """
 
     def __init__(self, events: CallEvents, write: WriteTick) -> None:
@@ -43,14 +43,14 @@ class UnitRecords:
         self._votes = ""
 
     def take(self, tick: Tick) -> None:
-        """Take in one unit."""
+        """Record one unit."""
         self._write(tick)
         if tick.vote is Vote.YIELD:
             self._events.publish(ReplyCut(self._events.now_ms(), "engine", None))
         self._votes = (self._votes + tick.vote.value[0])[-MOST_VOTES:]
 
     async def run(self, pipeline: PipelineInput, unit_ms: Callable[[], int]) -> None:
-        """Send the client its votes until cancelled; ``unit_ms`` of the engine that is on."""
+        """Send the client its votes until cancelled; ``unit_ms`` returns the unit of the present engine."""
         while True:
             await asyncio.sleep(VOTES_S)
             votes, self._votes = self._votes, ""
@@ -83,7 +83,7 @@ async def tick_log(engines: Engines, call: Call) -> AsyncIterator[WriteTick]:
 
 def _write(log: TickLog, tick: Tick) -> None:
     line = asdict(tick)
-    # What is said is in the session, and nowhere else.
+    # Spoken text is in the session, and nowhere else.
     line["letters"] = len(line.pop("text"))
     line["vote"] = tick.vote.value
     log.write(line)

@@ -1,4 +1,4 @@
-"""Whose turn it is in a cascade: what begins and ends the caller's turns, and hums in them."""
+"""Turn-taking of a cascade: the stages that begin and end the caller's turns, and backchannels in them."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ from turn_taking.speculation import Guesser
 
 @dataclass(frozen=True)
 class Turns:
-    """Whose turn it is.
+    """Stages that detect the caller's turns.
 
     Attributes:
         user: begins and ends the caller's turns.
-        vad: finds voices.
+        vad: detects voices.
     """
 
     user: LLMUserAggregator
@@ -53,7 +53,7 @@ def turns_of(
     over_bot: OverBot,
     front: FrontEnd,
 ) -> Turns:
-    """Return the stages that know whose turn it is."""
+    """Return the stages that detect the caller's turns."""
     endpoint = EndpointStopStrategy(
         endpoint_policy(engines.deployment.hearing.endpoint),
         completeness=engines.turn,
@@ -76,7 +76,7 @@ def turns_of(
         params=LLMUserAggregatorParams(
             user_turn_strategies=UserTurnStrategies(start=starts, stop=[endpoint]),
             # Pipecat would have the model answer a developer message, which stays in the context and which
-            # the documents take for a question: ``Reprompt`` asks again instead.
+            # the documents take for a question. ``Reprompt`` asks again instead.
             empty_user_turn=None,
         ),
     )
@@ -92,7 +92,10 @@ def guards_protected(engines: Engines) -> bool:
 
 
 def backchannels(engines: Engines, call: Call, say: Say) -> Background:
-    """Return the task that hums; none where nothing does, or an unfinished turn cannot be told."""
+    """Return the task that speaks backchannels; none where the client or the deployment has none.
+
+    There is none either without a completeness model, which detects an unfinished turn.
+    """
     settings = engines.deployment.speaking.backchannel
     if not call.client.hums or settings is None:
         return []
@@ -104,7 +107,7 @@ def backchannels(engines: Engines, call: Call, say: Say) -> Background:
         BackchannelPolicy(settings),
         sound=engines.kept_speech,
         rate_hz=engines.output_rate_hz,
-        # Plain audio, after everything that would take it for a reply.
+        # Plain audio, after every stage that would take it for a reply.
         say=say,
     )
     return [keeper.run]
@@ -121,7 +124,7 @@ def _starts(
     interrupt: Callable[[], Coroutine[Any, Any, None]],
     vad: Callable[[], SharedVadAnalyzer],
 ) -> list[BaseUserTurnStartStrategy]:
-    """Return what begins the caller's turns and decides about voices over the bot."""
+    """Return the rules that begin the caller's turns and decide about voices over the bot."""
     settings = engines.deployment.hearing.barge_in
     if settings is None:
         return [VADUserTurnStartStrategy(), TranscriptionUserTurnStartStrategy()]

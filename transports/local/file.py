@@ -1,13 +1,13 @@
 """A WAV file as the caller, in real time, and the call recorded in stereo.
 
-In: mono PCM of the caller. Out: a recording (caller left, bot right) and ``FileCall.finished`` once the
-caller's audio is over and the bot has been silent for ``tail_ms``, or when ``limit_s`` has passed. The caller
-waits for the greeting, as a person does: speaks when the bot has been silent for a moment, or after
-``patience_ms`` when it says nothing.
+Input: mono PCM of the caller. Output: a recording (caller left, bot right) and the event
+``FileCall.finished``. It is set once the caller's audio is over and the bot has been silent for ``tail_ms``,
+or when ``limit_s`` has passed. The caller waits for the greeting, as a human does. It speaks when the bot has
+been silent for a moment, or after ``patience_ms`` without a greeting.
 
-Two tasks, both owned by the input side: the caller's microphone, 20 ms at a time, and the recording's disk
-writes. The output side is paced by the clock: a chunk is taken when it is due, so a barge-in finds the rest
-still in Pipecat's queue.
+The input side owns two tasks: the caller's microphone, 20 ms at a time, and the recording's disk writes. The
+output side is paced by the clock. A chunk is taken when it is due, so that a barge-in finds the rest still in
+Pipecat's queue.
 """
 
 import asyncio
@@ -30,24 +30,24 @@ from transports.pipecat_internals import declare_events, emit
 
 SETTLE_MS = 500
 FLUSH_MS = 5_000
-# A chunk that comes this late after the one before it is heard without a gap, as from a device's buffer: a
-# timer that is 2 ms late each time would put a click between all chunks and make a reply longer.
+# A chunk at most this late after the previous one is recorded without a gap, as from a device's buffer. A
+# timer that is 2 ms late each time would otherwise put a click between all chunks and make a reply longer.
 BUFFER_MS = 40
 
 
 class FileCall:
-    """What both sides of one call share: the time line, the recording and when the bot last spoke.
+    """State shared by both sides of one call: the time line, the recording and the end of the bot's speech.
 
     Args:
-        pcm: the caller, 16-bit mono.
-        rate_hz: of the caller, the bot and the recording.
-        output: the stereo WAV to write.
-        patience_ms: how long the caller waits for a greeting to begin.
+        pcm: audio of the caller, 16-bit mono.
+        rate_hz: rate of the caller, the bot and the recording.
+        output: path of the stereo WAV to write.
+        patience_ms: time for which the caller waits for a greeting to begin.
         tail_ms: silence of the bot after which the call is over.
         limit_s: longest call beyond the caller's own audio.
         frame_ms: length of the pieces that the microphone delivers.
         talks_over: the caller does not wait for a greeting.
-        on_packet: told the PCM of every chunk of bot audio as it is played; must not block.
+        on_packet: called with the PCM of every chunk of bot audio as it is played; must not block.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class FileCall:
         self.bot_until_ms: int | None = None
 
     def start(self) -> None:
-        """The call begins now."""
+        """Begin the call now; times count from here."""
         self._started_us = self.clock.now_us()
 
     def now_ms(self) -> int:
-        """Milliseconds since the call began."""
+        """Return milliseconds since the call began."""
         started_us = self._started_us if self._started_us is not None else self.clock.now_us()
         return (self.clock.now_us() - started_us) // 1000
 
     def bot_silent_ms(self) -> int:
-        """How long the bot has been silent; since the start when it never spoke."""
+        """Return for how many milliseconds the bot has been silent; since the start when it never spoke."""
         return self.now_ms() - (self.bot_until_ms or 0)
 
     async def sleep_until_ms(self, at_ms: int) -> None:
@@ -98,7 +98,7 @@ class FileCall:
 
 
 class FileInput(DirectAudioInput):
-    """The caller's microphone."""
+    """Microphone of the simulated caller: pushes the file's audio in real time and owns the call's tasks."""
 
     def __init__(self, transport: "FileTransport", call: FileCall, params: TransportParams) -> None:
         super().__init__(params)
@@ -159,7 +159,7 @@ class FileInput(DirectAudioInput):
 
 
 class FileOutput(InterruptibleOutput):
-    """The caller's ear."""
+    """Ear of the simulated caller: records the bot's audio at the time at which it is due."""
 
     def __init__(self, call: FileCall, params: TransportParams) -> None:
         super().__init__(params)
@@ -181,12 +181,12 @@ class FileOutput(InterruptibleOutput):
         self._next_ms = at_ms + duration_ms
         call.bot_until_ms = self._next_ms
         self._on_packet(pcm)
-        # Taken when due: the next chunk is asked for when this one has been heard.
+        # Taken when due: the next chunk is requested when this one has been played.
         await call.sleep_until_ms(self._next_ms)
         return True
 
     def drop_unsent(self) -> None:
-        # Nothing waits here, and what comes next is at full volume.
+        # Nothing is queued here. The next audio is at full volume.
         self.gain.reset()
 
     def _on_packet(self, pcm: bytes) -> None:
@@ -209,7 +209,7 @@ class FileTransport(BaseTransport):
         events.publish(ClientDelayReported(events.now_ms(), 0))
 
     def set_gain_db(self, gain_db: float) -> None:
-        """See ``SetsGain``: the chunk that is playing is played as it is."""
+        """Set the gain (``SetsGain``) from the next chunk on; the chunk that is playing stays as it is."""
         self._file_output.gain.set_db(gain_db)
 
     def input(self) -> FileInput:

@@ -1,15 +1,15 @@
 """A call over this machine's microphone and loudspeaker, through PortAudio.
 
-Pieces of 20 ms come from the microphone and go straight into the pipeline; the bot's PCM goes out. Which
-rate a device is opened at, and how its thread meets the event loop, is in ``sound_lines``. Every PortAudio
-call but the callbacks runs on one thread of ``AudioDevices``, which owns the library and the streams; the
-tasks (the reader and the watch) belong to the input side. A device that stops calling back ends the
-conversation, and ``LocalTransport.lost`` says which. An interruption is silent after the device's own
+Pieces of 20 ms come from the microphone and go straight into the pipeline; the bot's PCM goes out.
+``sound_lines`` chooses the rate at which a device is opened, and connects its thread to the event loop. Every
+PortAudio call but the callbacks runs on one thread of ``AudioDevices``, which owns the library and the
+streams. The tasks (the reader and the watch) belong to the input side. A device that stops calling back ends
+the conversation, and ``LocalTransport.lost`` names it. An interruption is silent after the device's own
 latency.
 
-Pipecat's own PortAudio transport reports no caller, so nobody is greeted; it opens the microphone before the
-pipeline has started; and it writes with a blocking call that a hang-up tears the stream away from, which
-ended the process with a corrupted heap.
+Pipecat's own PortAudio transport was rejected for three reasons. It reports no caller, so the bot never
+greets. It opens the microphone before the pipeline has started. It writes with a blocking call from which a
+hang-up tears away the stream, which ended the process with a corrupted heap.
 """
 
 import asyncio
@@ -50,17 +50,17 @@ from transports.local.sound_lines import (
 from transports.pipecat_internals import declare_events, emit
 
 INPUT_PIECE_MS = 20
-# PortAudio gives the device two of these. Two of 20 ms at 16 kHz on PulseAudio 16 ran dry over and over (up
-# to 108 times in 2.5 s), and each time PortAudio threw away what it had; two of 25 ms and more never did.
+# PortAudio gives the device two of these. Two of 20 ms at 16 kHz on PulseAudio 16 ran dry repeatedly (up to
+# 108 times in 2.5 s), and each time PortAudio dropped the audio it held. Two of 25 ms and more never did.
 OUTPUT_PIECE_MS = 30
 OUTPUT_PIECES = 2
-# As for a browser call: how late the loop may be before a word has a hole.
+# As for a browser call: how late the loop may be before a word has a gap.
 LEAD_MS = 60
 WATCH_MS = 250
 
 
 class LocalInput(DirectAudioInput):
-    """The microphone; owns the reader and the watch over both devices."""
+    """Microphone side of the call; owns the reader and the watch over both devices."""
 
     def __init__(self, transport: "LocalTransport", params: TransportParams) -> None:
         super().__init__(params)
@@ -115,7 +115,7 @@ class LocalInput(DirectAudioInput):
 
 
 class LocalOutput(InterruptibleOutput):
-    """The loudspeaker; an interruption also drops what waits for it."""
+    """Loudspeaker side of the call; an interruption also drops the audio queued for the device."""
 
     def __init__(self, transport: "LocalTransport", params: TransportParams) -> None:
         super().__init__(params)
@@ -139,7 +139,7 @@ class LocalTransport(BaseTransport):
     ``on_client_disconnected(transport, client)`` when one is lost.
 
     Attributes:
-        lost: why the call ended by itself, or None.
+        lost: reason for which the call ended by itself, or None.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class LocalTransport(BaseTransport):
             audio_in_enabled=True,
             audio_out_enabled=True,
             audio_in_sample_rate=rate_hz,
-            # Pipecat converts from the voice's rate to this one, and knows where speech ends.
+            # Pipecat converts from the voice's rate to this one, and detects where speech ends.
             audio_out_sample_rate=loudspeaker.format.rate_hz,
             # The device plays silence by itself.
             audio_out_end_silence_secs=0,
@@ -173,7 +173,7 @@ class LocalTransport(BaseTransport):
         declare_events(self, "on_client_connected", "on_client_disconnected")
 
     def set_gain_db(self, gain_db: float) -> None:
-        """See ``SetsGain``."""
+        """Set the gain of the next piece that the device takes (``SetsGain``)."""
         self.buffer.set_gain_db(gain_db)
 
     @property
@@ -188,15 +188,15 @@ class LocalTransport(BaseTransport):
         return self._local_output
 
     async def start_devices(self) -> None:
-        """Both devices run from here on."""
+        """Start both devices."""
         await self._devices.start(self.loudspeaker, self.microphone)
 
     async def connected(self) -> None:
-        """The caller is there."""
+        """Emit ``on_client_connected``."""
         await emit(self, "on_client_connected", self.microphone)
 
     async def disconnected(self, why: str) -> None:
-        """The caller cannot be reached any more."""
+        """Record why the caller cannot be reached any more, and emit ``on_client_disconnected``."""
         self.lost = why
         await emit(self, "on_client_disconnected", self.microphone)
 
@@ -204,7 +204,7 @@ class LocalTransport(BaseTransport):
 class AudioDevices:
     """PortAudio, its one thread and its streams: an async context manager that ends all three.
 
-    Entering finds the default devices, so that a missing one is said before engines are loaded.
+    Entering finds the default devices, so that a missing one is reported before engines are loaded.
 
     Raises ConfigError on entering when the binding, the library or a device is missing.
     """
@@ -322,7 +322,7 @@ class AudioDevices:
             try:
                 return bool(self._library.is_format_supported(line.rate_hz, **asked))
             except ValueError:
-                # How PyAudio says no.
+                # PyAudio raises this for an unsupported format.
                 return False
 
         kind = "microphone" if side == "input" else "loudspeaker"
@@ -390,7 +390,7 @@ def _spread(pcm: bytes, channels: int) -> bytes:
 
 @contextmanager
 def _quiet_libraries() -> Iterator[None]:
-    """ALSA and JACK write a page to stderr about every card that this machine does not have."""
+    """Send to the debug log what ALSA and JACK write to stderr: a page about every card that is missing."""
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as page:

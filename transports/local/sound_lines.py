@@ -1,10 +1,10 @@
-"""One sound device as a stream of PCM: at which rate it is opened, and what crosses to and from its thread.
+"""Sound devices as streams of PCM: the rate at which each is opened, and the buffers to and from its thread.
 
 PortAudio calls back from a thread of its own for each device, and those callbacks never wait for the event
-loop. The microphone's leaves its piece in ``Backlog``, where a loop that is late loses the oldest piece; the
-loudspeaker's takes from ``LoudspeakerBuffer``, which is silence where nothing was written, holds the writer
-back when it is full and is emptied by an interruption. Neither side can grow. No Pipecat and no PortAudio
-here: ``microphone`` owns the library and the streams.
+loop. The microphone's callback leaves its piece in ``Backlog``, where a late loop loses the oldest piece. The
+loudspeaker's callback takes from ``LoudspeakerBuffer``. That buffer gives silence when empty, holds the
+writer back when full, and is emptied by an interruption. Both sides are bounded. This module uses neither
+Pipecat nor PortAudio: ``microphone`` owns the library and the streams.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from audio.gain import RampedGain
 from core.errors import ConfigError
 
 MAX_BACKLOG_PIECES = 25
-# What sound hardware takes; the device's own rate is tried as well.
+# Rates that sound hardware takes; the device's own rate is tried as well.
 DEVICE_RATES_HZ = (16_000, 24_000, 32_000, 44_100, 48_000, 96_000)
 # A device that has not called back for so long is gone: unplugged, or its sound server has ended. PulseAudio
 # was silent for 1.9 s after the first two callbacks of a loudspeaker that had been idle.
 LOST_MS = 5_000
-# A longer latency is not believed: PortAudio passes on what a driver says.
+# A longer latency is not trusted: PortAudio passes on the figure of the driver.
 ABSURD_LATENCY_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How a device is opened.
+    """Format in which a device is opened: 16-bit samples at this rate.
 
     Attributes:
         rate_hz: samples per second.
@@ -47,16 +47,16 @@ class LineFormat:
 def choose_format(
     wanted_hz: int, *, own_hz: int, takes: Callable[[LineFormat], bool], device: str
 ) -> LineFormat:
-    """The format that loses least: the wanted rate, the next higher ones, then lower ones; mono first.
+    """Return the format that loses least: the wanted rate, the next higher ones, then lower ones; mono first.
 
     Args:
-        wanted_hz: what the pipeline uses.
-        own_hz: the rate that the device says is its own.
-        takes: whether the device can be opened so.
-        device: its name, for the error.
+        wanted_hz: rate of the pipeline.
+        own_hz: rate that the device reports as its own.
+        takes: returns whether the device can be opened in a format.
+        device: name of the device, for the error.
 
     Raises:
-        ConfigError: the device takes none of the rates, which are named.
+        ConfigError: the device takes none of the rates; the message lists them.
     """
     rates = sorted({wanted_hz, own_hz, *DEVICE_RATES_HZ})
     by_loss = [rate for rate in rates if rate >= wanted_hz] + [
@@ -72,10 +72,10 @@ def choose_format(
 
 
 class ToPipeline:
-    """What the microphone delivers, as mono at the pipeline's rate, piece by piece.
+    """Converter from the microphone's format to mono at the pipeline's rate, piece by piece.
 
-    soxr's "LQ" runs 20 ms behind at most and stops what would fold over (a tone of 10 kHz at 48 kHz came out
-    at -54 dB); the better qualities run 37 ms and more behind and deliver in bursts.
+    The delay of soxr's "LQ" is 20 ms at most, and it stops aliasing (a tone of 10 kHz at 48 kHz came out at
+    -54 dB). The better qualities take 37 ms and more, and deliver in bursts.
     """
 
     def __init__(self, line: LineFormat, rate_hz: int) -> None:
@@ -87,7 +87,7 @@ class ToPipeline:
         )
 
     def convert(self, pcm: bytes) -> bytes:
-        """16-bit PCM of the device to 16-bit mono at the pipeline's rate; empty while the filter fills."""
+        """Convert 16-bit PCM of the device to mono at the pipeline's rate; empty while the filter fills."""
         samples = np.frombuffer(pcm, dtype="<i2")
         if self._channels > 1:
             mixed = samples.reshape(-1, self._channels).astype(np.int32).sum(axis=1) // self._channels
@@ -98,9 +98,9 @@ class ToPipeline:
 
 
 class Backlog:
-    """Pieces on their way from the microphone's thread to the event loop.
+    """Bounded queue of pieces from the microphone's thread to the event loop.
 
-    Full: the oldest piece goes. Made on the loop that reads it.
+    When it is full, the oldest piece is dropped. Create it on the loop that reads it.
     """
 
     def __init__(self, *, max_pieces: int = MAX_BACKLOG_PIECES) -> None:
@@ -112,9 +112,9 @@ class Backlog:
         self._dropped = 0
 
     def put(self, pcm: bytes) -> None:
-        """From any thread, without waiting for the loop."""
+        """Add a piece from any thread, without waiting for the loop."""
         with self._lock:
-            # Whoever finds it empty wakes the reader, so a loop that is late has one call to run, not many.
+            # Only the put that finds it empty wakes the reader, so a late loop has one call to run, not many.
             was_empty = not self._pieces
             self._pieces.append(pcm)
             if len(self._pieces) > self._max_pieces:
@@ -124,7 +124,7 @@ class Backlog:
             self._loop.call_soon_threadsafe(self._arrived.set)
 
     async def get(self) -> bytes:
-        """The oldest piece, as soon as there is one."""
+        """Wait for a piece; return the oldest one."""
         while True:
             with self._lock:
                 if self._pieces:
@@ -133,16 +133,17 @@ class Backlog:
             await self._arrived.wait()
 
     def take_dropped(self) -> int:
-        """How many pieces were lost since the last call."""
+        """Return how many pieces were dropped since the last call."""
         with self._lock:
             dropped, self._dropped = self._dropped, 0
         return dropped
 
 
 class LoudspeakerBuffer:
-    """The bot's PCM on its way from the event loop to the loudspeaker's thread.
+    """Buffer of the bot's PCM between the event loop and the loudspeaker's thread.
 
-    Full: ``write`` waits. Empty: ``take`` gives silence. Made on the loop that writes it.
+    When it is full, ``write`` waits; when it is empty, ``take`` returns silence. Create it on the loop that
+    writes it.
 
     Args:
         lead_bytes: how much may wait to be played when ``write`` returns.
@@ -156,7 +157,7 @@ class LoudspeakerBuffer:
         self._on_packet = on_packet
         self._pcm = bytearray()
         self._gain = RampedGain()
-        # Taken by the device and not yet told, with the time; the loop may be late.
+        # Taken by the device and not yet reported, with the time; the loop may be late.
         self._untold: deque[tuple[bytes, int]] = deque()
         self._lock = threading.Lock()
         self._room = asyncio.Event()
@@ -180,14 +181,14 @@ class LoudspeakerBuffer:
             self._gain.set_db(gain_db)
 
     def take(self, size: int) -> bytes:
-        """The next ``size`` bytes, from any thread, without waiting for the loop."""
-        # The loop's clock may be read here: asyncio's is the system's. The loop itself would be late.
+        """Return the next ``size`` bytes, padded with silence. May run on any thread; never waits."""
+        # The loop's clock may be read here: asyncio's is the system's. A callback on the loop would be late.
         at_us = round(self._loop.time() * 1_000_000)
         with self._lock:
             pcm = self._gain.apply(bytes(self._pcm[:size]))
             del self._pcm[:size]
             if pcm:
-                # Bounded: there is never more to take than the lead and one chunk.
+                # Bounded: it never holds more than the lead and one chunk.
                 self._untold.append((pcm, at_us))
         if pcm:
             self._loop.call_soon_threadsafe(self._taken)
@@ -201,7 +202,7 @@ class LoudspeakerBuffer:
                 self._on_packet(pcm, at_us)
 
     def clear(self) -> None:
-        """Silence from the next piece on; releases who waits in ``write``. What was taken is told first."""
+        """Drop all queued PCM and release a waiting ``write``, after reporting audio that was taken."""
         with self._lock:
             self._pcm.clear()
             self._gain.reset()
@@ -210,14 +211,14 @@ class LoudspeakerBuffer:
 
 
 class Device:
-    """One stream of PortAudio and when it last called back. All calls run on the thread of its owner.
+    """PortAudio stream and the time of its last callback. All calls run on the thread of its owner.
 
     Args:
-        name: for messages.
-        line_format: how it is opened.
+        name: name in messages.
+        line_format: format in which it is opened.
 
     Attributes:
-        latency_ms: between a callback and the sound that it is about; known once the device is open.
+        latency_ms: time between a callback and the sound of its audio; set once the device is open.
     """
 
     def __init__(self, name: str, line_format: LineFormat) -> None:
@@ -229,36 +230,36 @@ class Device:
         self._alive_s: float | None = None
 
     def note_callback(self, *, xrun: bool) -> None:
-        """A sign of life, from PortAudio's thread, and whether the device says that it over- or underran."""
+        """Record a callback, from PortAudio's thread, and whether the device over- or underran."""
         self._alive_s = time.monotonic()
         if xrun:
             self._xruns += 1
 
     def take_xruns(self) -> int:
-        """Over- or underruns since the last call."""
+        """Return the number of over- or underruns since the last call."""
         xruns, self._xruns = self._xruns, 0
         return xruns
 
     def opened(self, stream: Any) -> None:
-        """Takes over the stream."""
+        """Take over the stream."""
         self._stream = stream
 
     def learn_latency(self, *, assumed_ms: int) -> None:
-        """Note what the open output holds of what it has taken: as PortAudio says, or as is assumed."""
+        """Set the latency of the open output: PortAudio's figure if plausible, else the assumed one."""
         reported_ms = round(self._stream.get_output_latency() * 1000)
         self.latency_ms = reported_ms if 0 < reported_ms <= ABSURD_LATENCY_MS else assumed_ms
 
     def start(self) -> None:
-        """Callbacks begin."""
+        """Start the callbacks."""
         self._alive_s = time.monotonic()
         self._stream.start_stream()
 
     def close(self) -> None:
-        """End at once, without playing what the device still has. PortAudio waits for a running callback."""
+        """Close at once, without playing the rest. PortAudio waits for a running callback."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
 
     def is_lost(self) -> bool:
-        """Whether it was started and has stopped calling back."""
+        """Return whether it was started and has stopped calling back."""
         return self._alive_s is not None and (time.monotonic() - self._alive_s) * 1000 > LOST_MS

@@ -1,1 +1,1 @@
-"""Rooms that are elsewhere, which the bot joins as one of those who talk there."""
+"""Rooms hosted by another server, which the bot joins as a participant."""

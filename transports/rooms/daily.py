@@ -1,13 +1,13 @@
-"""A room of Daily, by Pipecat's transport.
+"""A room of Daily, through Pipecat's transport.
 
-In: the address of a room and a token, or the arguments of Pipecat's runner. Out: the transport that joins
-it. It ends its call when the caller leaves. Rooms and tokens are made elsewhere: that takes an API key,
-which a bot in a room does not need.
+Inputs: the address of a room and a token, or the arguments of Pipecat's runner. Output: the transport that
+joins the room. It ends its call when the caller leaves. Rooms and tokens are not created here: that takes an
+API key, which a bot in a room does not need.
 """
 
 from collections.abc import Mapping
 
-# First: where it is missing Pipecat's module logs more than the one line that the user gets.
+# Imported first: when it is missing, Pipecat's module logs more than the one line that the user gets.
 import daily  # noqa: F401
 from pipecat.runner.types import DailyRunnerArguments
 from pipecat.transports.base_transport import VideoInSourceParams

@@ -1,7 +1,7 @@
-"""A room of LiveKit, by Pipecat's transport.
+"""A room of LiveKit, through Pipecat's transport.
 
-In: the address of a server, the name of a room and an API key with its secret, or the arguments of
-Pipecat's runner, which bring a token. Out: the transport that joins the room. It ends its call when the
+Inputs: the address of a server, the name of a room and an API key with its secret, or the arguments of
+Pipecat's runner, which bring a token. Output: the transport that joins the room. It ends its call when the
 caller leaves.
 """
 
@@ -15,7 +15,7 @@ from pipecat.transports.livekit.transport import LiveKitParams, LiveKitTransport
 from transports.request import TransportRequest
 
 IDENTITY = "parley"
-# Audio that the room holds: an interruption clears it, and what it holds is taken for played.
+# Audio that the room buffers. An interruption clears the buffer, and audio in it counts as played.
 QUEUE_MS = 200
 
 

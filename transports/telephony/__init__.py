@@ -1,1 +1,1 @@
-"""Media streams of telephone networks that Pipecat has a serializer for."""
+"""Media streams of telephone networks for which Pipecat has a serializer."""

@@ -1,9 +1,9 @@
 """Streams of Exotel's Voicebot applet.
 
-Audio is 16-bit PCM at 8 kHz in base64. What is sent has to come in pieces of 100 ms at least, which are
-multiples of 320 bytes: packets of 20 ms are gathered here, five at a time. (The documents say 100 ms, and 3.2
-KB, which are 200 ms at this rate; 100 ms is what Exotel sends.) A mark waits for the piece that has the audio
-before it. What a reply ends with waits for the noise or the silence behind it, 80 ms at most.
+Audio is 16-bit PCM at 8 kHz in base64. Exotel requires pieces of at least 100 ms that are multiples of 320
+bytes, so packets of 20 ms are gathered here, five at a time. (The documentation says 100 ms and 3.2 KB, which
+are 200 ms at this rate; Exotel itself sends 100 ms.) A mark waits for the piece that holds the audio before
+it. The end of a reply waits for the noise or the silence that fills its piece, 80 ms at most.
 
 Source: developer.exotel.com, "WebSocket protocol" and "Working with the Stream and Voicebot Applet".
 """
@@ -22,7 +22,7 @@ PIECE_BYTES = 5 * PACKET_BYTES
 
 
 class ExotelStream(SerializedStream):
-    """One stream of Exotel's."""
+    """Stream of Exotel's Voicebot applet."""
 
     kinds = {
         "connected": Kind.NOTHING,
@@ -37,7 +37,7 @@ class ExotelStream(SerializedStream):
     def __init__(self) -> None:
         super().__init__()
         self._gathered = b""
-        # Behind the piece that is being gathered.
+        # To be sent after the piece that is being gathered.
         self._marks: list[Message] = []
 
     def started(self, message: JsonMessage) -> tuple[Started, FrameSerializer]:

@@ -1,8 +1,8 @@
 """Audio streams of Plivo.
 
-There is no first message before ``start`` and no last one: a caller who is gone closes the socket. A mark
-is a ``checkpoint``, which comes back as ``playedStream`` when it has been reached, and not behind a
-``clearAudio``.
+A stream has no message before ``start`` and none at its end: when the caller is gone, the socket closes. A
+mark is a ``checkpoint``. It comes back as ``playedStream`` when it has been reached, and does not come back
+after a ``clearAudio``.
 
 Source: plivo.com/docs, "Audio Streaming".
 """
@@ -17,7 +17,7 @@ from transports.telephony.serialized import Kind, SerializedStream, check_format
 
 
 class PlivoStream(SerializedStream):
-    """One stream of Plivo's."""
+    """Audio stream of Plivo."""
 
     kinds = {
         "start": Kind.STARTED,

@@ -1,13 +1,14 @@
-"""Streams that Pipecat's serializers translate, with what those leave to others.
+"""Streams that Pipecat's serializers translate, with the parts that a serializer leaves out.
 
-In: messages of a telephone network. Out: what they say (``protocols.twilio_media.Event``), and the messages
-that the caller is sent. Order, size and the names of streams are checked here, before a serializer sees a
-message, because a serializer logs what it cannot read and raises what it does not expect. The serializer
-turns audio, keys and ``clear`` into the network's form and back. Marks, which it has none of, are written
-and read here.
+Input: messages of a telephone network. Output: the events that they carry (``protocols.twilio_media.Event``),
+and the messages to send to the caller. Order, size and the names of streams are checked here, before a
+serializer reads a message. A serializer logs what it cannot read and raises on unexpected input. The
+serializer converts audio, keys and ``clear`` between our form and the network's. Marks, which serializers do
+not support, are written and read here.
 
-Audio is 16-bit PCM at 8 kHz at the serializer: it resamples nothing. Places of the caller's audio are
-counted: the times that these networks send are those of a clock, or not in order, and TCP loses nothing.
+Audio is 16-bit PCM at 8 kHz at the serializer, which resamples nothing. Positions of the caller's audio are
+counted in samples: the times that these networks send are wall-clock times, or not in order, and TCP loses
+nothing.
 """
 
 from abc import ABC, abstractmethod
@@ -46,7 +47,7 @@ from transports.phone_protocol import Message
 
 
 class Kind(Enum):
-    """What a message is about."""
+    """Kind of a message of a network."""
 
     STARTED = "started"
     AUDIO = "audio"
@@ -57,10 +58,10 @@ class Kind(Enum):
 
 
 class SerializedStream(ABC):
-    """One stream; a subclass says what is particular to its network."""
+    """Stream of a network; a subclass implements the network's particulars."""
 
     kinds: Mapping[str, Kind]
-    """By the ``event`` of a message."""
+    """Kinds by the ``event`` of a message."""
     is_continuous = False
 
     def __init__(self) -> None:
@@ -71,32 +72,32 @@ class SerializedStream(ABC):
 
     @abstractmethod
     def started(self, message: JsonMessage) -> tuple[Started, FrameSerializer]:
-        """Return how a stream begins, and what translates it.
+        """Return the beginning of a stream, and the serializer that translates it.
 
         Raises:
-            Refusal: it is not in a format that is understood.
+            Refusal: the stream is in an unsupported format.
         """
 
     @abstractmethod
     def mark_message(self, name: str) -> JsonMessage:
-        """Return the message behind which the network reports that what is before it has been played."""
+        """Return the message that has the network report when all audio sent before it has been played."""
 
     @abstractmethod
     def mark_name(self, message: JsonMessage) -> str:
         """Return the name of a mark that comes back."""
 
     def stream_id(self, message: JsonMessage) -> str:
-        """Return the stream that a message says it is of; that of this one where messages name none."""
+        """Return the stream that a message names; the id of this stream where messages name none."""
         return self._stream_id
 
     @abstractmethod
     def check_audio(self, message: JsonMessage) -> None:
-        """Raise Refusal for a message whose audio is none, or not the caller's."""
+        """Raise Refusal for a message without audio, or with audio that is not the caller's."""
 
-    # What comes.
+    # Messages from the network.
 
     async def read(self, message: Message) -> Event | None:
-        """See ``StreamProtocol``."""
+        """Return the event that a message carries (``StreamProtocol``); None when it carries none."""
         if isinstance(message, bytes):
             return await self.read_bytes(message)
         if len(message) > MOST_MESSAGE_CHARS:
@@ -123,14 +124,14 @@ class SerializedStream(ABC):
         return await self._translated(self._serializer, message, kind)
 
     async def read_bytes(self, message: bytes) -> Event | None:
-        """Read a message of bytes, which most networks do not send."""
+        """Read a binary message. Raises Refusal by default: most networks send none."""
         raise Refusal("expected a text message, got bytes", code="invalid_payload")
 
     async def _start(self, parsed: JsonMessage) -> Started:
         if self._serializer is not None:
             raise Refusal("start twice", code="wrong_order")
         started, serializer = self.started(parsed)
-        # Serializers read this one field of it.
+        # Serializers read only this field of the setup.
         setup = SimpleNamespace(audio_in_sample_rate=RATE_HZ)
         await serializer.setup(cast(FrameProcessorSetup, setup))
         self._serializer, self._stream_id = serializer, started.stream_sid
@@ -160,19 +161,19 @@ class SerializedStream(ABC):
             raise Refusal(f"event: {str(event)[:40]!r} is none", code="unknown_event", param="event")
         return kind
 
-    # What is sent.
+    # Messages to the network.
 
     async def media(self, mu_law: bytes) -> Sequence[Message]:
-        """See ``StreamProtocol``."""
+        """Return the messages that queue audio, as the serializer writes them (``StreamProtocol``)."""
         pcm = g711.decode(mu_law, g711.Law.MU).astype("<i2").tobytes()
         return await self._serialized(OutputAudioRawFrame(audio=pcm, sample_rate=RATE_HZ, num_channels=1))
 
     async def mark(self, name: str) -> Sequence[Message]:
-        """See ``StreamProtocol``."""
+        """Return the network's message for a mark (``StreamProtocol``)."""
         return (json_text(self.mark_message(name)),)
 
     async def clear(self) -> Sequence[Message]:
-        """See ``StreamProtocol``."""
+        """Return the serializer's message for an interruption (``StreamProtocol``)."""
         return await self._serialized(InterruptionFrame())
 
     async def _serialized(self, frame: Frame) -> Sequence[Message]:
@@ -185,9 +186,9 @@ def check_format(format_: JsonMessage, rate_field: str, **expected: Any) -> None
     """Raise Refusal for audio that is not at 8 kHz, or not as expected.
 
     Args:
-        format_: what the network says of the audio.
-        rate_field: where its rate is, as a number or as text.
-        expected: other fields, with the values that are understood.
+        format_: the network's description of the audio.
+        rate_field: name of the field with its rate, a number or text.
+        expected: other fields, each with its supported values.
     """
     rate = format_.get(rate_field)
     if str(rate) != str(RATE_HZ):
@@ -198,5 +199,5 @@ def check_format(format_: JsonMessage, rate_field: str, **expected: Any) -> None
 
 
 def check_payload(payload: object) -> None:
-    """Raise Refusal for audio in base64 that is none, or is longer than one message has."""
+    """Raise Refusal for audio that is not valid base64, or is longer than one message may be."""
     decoded(payload, param="media.payload", most_bytes=MOST_PAYLOAD_BYTES * PCM_BYTES_PER_SAMPLE)

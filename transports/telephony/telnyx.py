@@ -1,7 +1,7 @@
 """Media streams of Telnyx.
 
-Telnyx says in the beginning of a stream in which law the caller's audio comes, mu or A; what it is sent is
-mu-law, which the answer to the call has asked for (``protocols.texml``). A stream names its call by the
+Telnyx states at the beginning of a stream in which law the caller's audio comes, mu or A. It is sent mu-law,
+which the answer to the call has requested (``protocols.texml``). A stream names its call by the
 ``call_control_id``, which is the ``CallSid`` of the webhook.
 
 Source: developers.telnyx.com, "Stream call media over WebSocket".
@@ -19,7 +19,7 @@ SENT = "PCMU"
 
 
 class TelnyxStream(SerializedStream):
-    """One stream of Telnyx's."""
+    """Media stream of Telnyx."""
 
     kinds = {
         "connected": Kind.NOTHING,

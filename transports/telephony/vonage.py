@@ -1,8 +1,9 @@
 """WebSockets of Vonage's Voice API.
 
-Audio is bytes, 16-bit PCM at 8 kHz, which the answer to the call has asked for (``protocols.vonage``); all
-else is text. A socket names neither a stream nor a call: that of the call comes back from the answer, in a
-header. A mark is a ``notify``. A caller who is gone closes the socket.
+Audio comes in binary messages, as 16-bit PCM at 8 kHz, which the answer to the call has requested
+(``protocols.vonage``); all other messages are text. A socket names neither a stream nor a call: the call's
+name comes back from the answer, in a header. A mark is a ``notify``. When the caller is gone, the socket
+closes.
 
 Source: developer.vonage.com, "WebSockets" of the Voice API.
 """
@@ -19,7 +20,7 @@ from transports.telephony.serialized import Kind, SerializedStream
 
 
 class VonageStream(SerializedStream):
-    """One socket of Vonage's."""
+    """Socket of Vonage's Voice API."""
 
     kinds = {
         "websocket:connected": Kind.STARTED,
@@ -45,7 +46,7 @@ class VonageStream(SerializedStream):
         return await self._translated(self._serializer, message, Kind.AUDIO)
 
     def check_audio(self, message: JsonMessage) -> None:
-        """Refuse it: audio is no text."""
+        """Refuse audio in a text message: it comes in binary messages only."""
         raise Refusal("expected audio in bytes", code="invalid_payload")
 
     def mark_message(self, name: str) -> JsonMessage:

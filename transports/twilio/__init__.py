@@ -1,1 +1,1 @@
-"""Telephone calls: Twilio's media streams."""
+"""Telephone calls over Twilio's media streams."""

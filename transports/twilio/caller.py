@@ -1,17 +1,17 @@
-"""What a caller says, as one stream without holes: pieces with their places in, 16-bit PCM at 8 kHz out.
+"""The caller's audio as one stream without gaps: pieces with positions in, 16-bit PCM at 8 kHz out.
 
-A piece that the telephone network lost is a jump of the places. Up to ``CONCEALED_MS`` of it are filled from
-both sides (``audio.concealment``), a longer hole at its beginning alone. A recogniser and the turns count in
-samples, so a hole that is not filled makes a word shorter and a pause too. A piece that is early was there
-already, and is left out.
+A piece that the telephone network lost shows as a jump of the positions. Up to ``CONCEALED_MS`` of a gap are
+filled from both sides (``audio.concealment``), a longer gap at its beginning alone. A recogniser and the turn
+logic count in samples, so an unfilled gap would shorten words and pauses. A piece whose position lies before
+the end of the stream has already come, and is left out.
 
-Places are believed as far as they can be true; whatever they are, the caller is heard. Less than a packet is
-no hole: clocks are rounded. More than ``LONGEST_HOLE_MS`` either way is no place in this call, and
-``MOST_REPEATED_MS`` of pieces that were all there already are none: places that stand still or begin anew.
-Counting goes on from there, and places count for nothing until they have gone on as they should for
-``TRUSTED_MS``.
+Positions are trusted as far as they are plausible; the caller's audio is passed on in any case. A jump of
+less than a packet is no gap, because clocks are rounded. A jump of more than ``LONGEST_HOLE_MS`` in either
+direction is not a position of this call. Neither are ``MOST_REPEATED_MS`` of pieces that had all come
+already: the positions stand still or begin anew. Counting then goes on from there, and positions are ignored
+until they have been continuous for ``TRUSTED_MS``.
 
-Pure. Nothing waits here: the stream comes over TCP, in order, and a piece that is late is late for everybody.
+Pure. Nothing is held back here: the stream comes over TCP, in order, so waiting would recover no late piece.
 """
 
 from collections import deque
@@ -30,25 +30,25 @@ MOST_REPEATED_MS, TRUSTED_MS = 100, 1_000
 
 
 class CallerLine:
-    """One caller.
+    """Audio of one caller.
 
     Attributes:
-        heard_ms: of the call, holes included.
-        filled_ms: of it that never came.
-        repeated_ms: that came and were there already.
-        resynchronised: how often places were none, and counting went on from there.
+        heard_ms: length of the call's audio, gaps included.
+        filled_ms: length of the gaps filled.
+        repeated_ms: length of the pieces left out because they had already come.
+        resynchronised: number of times that positions were implausible, and counting went on from there.
     """
 
     def __init__(self) -> None:
         self._next_ms: int | None = None
-        # The newest: looked at where there is a hole.
+        # The newest pieces, which fill a gap.
         self._pieces: deque[np.ndarray] = deque([np.zeros(0, np.int16)], maxlen=LAST_PIECES)
-        # Repeated lately; what is left until places are believed again.
+        # Time repeated lately; time left until positions are trusted again.
         self._again_ms = self._doubted_ms = 0
         self.heard_ms = self.filled_ms = self.repeated_ms = self.resynchronised = 0
 
     def hear(self, mu_law: bytes, at_ms: int) -> bytes:
-        """The next piece, behind what fills the hole in front of it."""
+        """Return the next piece, preceded by the filler of the gap before it."""
         pcm = g711.decode(mu_law, g711.Law.MU)
         long_ms = len(pcm) // SAMPLES_PER_MS
         early_ms = 0 if self._next_ms is None else self._next_ms - at_ms
@@ -81,7 +81,7 @@ class CallerLine:
         return whole.astype("<i2").tobytes()
 
     def _count(self, at_ms: int, long_ms: int, early_ms: int) -> None:
-        """Where the next piece belongs: by the samples, so that roundings do not add up unseen."""
+        """Set the position of the next piece: by the samples, so that roundings do not add up unseen."""
         if self._next_ms is None:
             self._next_ms = at_ms
         if abs(early_ms) < PACKET_MS:
@@ -105,5 +105,5 @@ class CallerLine:
 
 
 def pcm_ms(pcm: bytes) -> int:
-    """How long PCM of a telephone is."""
+    """Return the length of telephone PCM in milliseconds."""
     return len(pcm) // (PCM_BYTES_PER_SAMPLE * SAMPLES_PER_MS)

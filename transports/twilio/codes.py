@@ -1,16 +1,16 @@
-"""A code among the keys that a caller presses, whenever they press them.
+"""A code among the keys that a caller presses, at any time of the call.
 
-In: keys with their times. Out: codes of the right length. Keys that are further apart than ``pause_ms`` are
-not of one code, and ``*`` or ``#`` begins anew: who mistypes waits, or presses one of them. A longer row of
-keys is one code after the other, so that nobody tries a code with each key. Behind ``tries`` wrong ones no
-key means anything.
+Input: keys with their times. Output: codes of the right length. Keys that are further apart than ``pause_ms``
+belong to different codes, and ``*`` or ``#`` begins anew, so a caller who mistypes waits or presses one of
+them. A longer series of keys is read as consecutive codes, so that each key is not another try. After
+``tries`` wrong codes all keys are ignored.
 
-Pure: times come in, in milliseconds on any clock.
+Pure: times are passed in, in milliseconds of any clock.
 """
 
 
 class PressedCodes:
-    """Of one call."""
+    """Codes pressed in one call."""
 
     def __init__(self, *, digits: int, pause_ms: int, tries: int) -> None:
         self._digits, self._pause_ms, self._tries = digits, pause_ms, tries
@@ -19,11 +19,11 @@ class PressedCodes:
 
     @property
     def is_over(self) -> bool:
-        """No key means anything any more."""
+        """True when all keys are ignored from now on."""
         return self._tries <= 0
 
     def press(self, key: str, at_ms: int) -> str | None:
-        """A key; the code that it completes."""
+        """Add a key; return the code that it completes, or None."""
         if self.is_over:
             return None
         if at_ms - self._last_ms > self._pause_ms or not key.isdigit():
@@ -37,5 +37,5 @@ class PressedCodes:
         return code
 
     def was_wrong(self) -> None:
-        """The last one stood for nothing."""
+        """Count the last code as wrong."""
         self._tries -= 1

@@ -1,20 +1,22 @@
-"""What marks that come back say: which audio was played, how long it takes to get there, and the way alone.
+"""Marks that come back: which audio was played, the delay to the caller, and the round trip alone.
 
-A mark is sent behind audio and comes back when that has been played. Twilio sends outstanding ones back too
-when it is told to ``clear``, and others never do: so what comes back behind a ``clear`` was dropped, what
-does not come back is not waited for, and nothing here decides what was heard. That is the playout clock's,
-which counts what left. It is told two things of the line:
+A mark is sent after audio and comes back when that audio has been played. Twilio also sends outstanding marks
+back on a ``clear``, and other networks never do. So a mark that comes back after a ``clear`` was dropped, and
+a mark that does not come back is not awaited. Nothing here decides what was heard. The playout clock decides
+that by counting the packets that left. It receives two figures of the line:
 
-* ``delay_ms``: the time by which marks come back later than the audio before them would have been played if
-  the way were no way. It is there, what the other side holds, and back again: *when* something was heard.
-* ``unplayed_ms``: the same without the way there and back. A ``clear`` takes the same way as the audio, so
-  what was on its way when it left is played or dropped just as if there were no way: only what the other
-  side holds is *not heard* of what had its time.
+* ``delay_ms``: the time by which marks come back later than the audio before them would have been played on a
+  line without delay. It covers the way to the caller, the audio that the other side holds, and the way back:
+  *when* something was heard.
+* ``unplayed_ms``: the same without the round trip. A ``clear`` takes the same way as the audio, so audio that
+  was on its way when the ``clear`` left is played or dropped as on a line without delay. Of the audio that
+  was due, only the part that the other side holds is *not heard*.
 
-The way there and back is what a mark takes that nothing is before (``is_alone``): it comes back at once.
-Marks come back in their order: those before one that is back are lost.
+The round trip is the time that a mark takes with nothing before it (``is_alone``): it comes back at once.
+Marks come back in their order, so marks sent before one that is back are lost.
 
-Pure: times come in, in microseconds on any clock. Full: the oldest of ``MOST_OUT`` is forgotten.
+Pure: times are passed in, in microseconds of any clock. When more than ``MOST_OUT`` are out, the oldest is
+forgotten.
 """
 
 import statistics
@@ -23,19 +25,19 @@ from dataclasses import dataclass
 from enum import Enum
 
 MOST_OUT = 256
-# The delay is the middle of so many marks: one late answer is no late line.
+# The delay is the median of this many marks: one late answer does not make the line late.
 LOOKED_AT = 5
-# The least lateness is looked for among so many.
+# The least lateness is the minimum of this many marks.
 REMEMBERED = 64
-# A mark that is late by so much more than the line's delay: what is behind it may not get there. Behind the
-# second time nobody waits for it any more.
+# A mark may be late by this much more than the line's delay. Beyond ``OVERDUE_MS``, audio sent after it may
+# not arrive; beyond ``LOST_MS`` the mark counts as lost.
 OVERDUE_MS, LOST_MS = 500, 10_000
-# A line may be so late before its first mark is back.
+# Delay that is assumed before the first mark is back.
 ASSUMED_MS = 300
 
 
 class Back(Enum):
-    """What a mark that comes back says."""
+    """Meaning of a mark that comes back."""
 
     PLAYED = "played"
     DROPPED = "dropped"
@@ -44,22 +46,22 @@ class Back(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """One that is out: when the audio before it is played to its end, and whether there is none."""
+    """Mark that is out: the time at which the audio before it ends, and whether there is any."""
 
     plays_us: int
     is_alone: bool
 
 
 class Marks:
-    """Of one stream.
+    """Marks of one stream.
 
     Attributes:
-        played, dropped, unknown: how many came back, and why.
-        lost: that nobody waits for any more, and that never came back.
+        played, dropped, unknown: number of marks that came back, by meaning.
+        lost: number of marks that never came back and are given up.
     """
 
     def __init__(self) -> None:
-        # In the order of sending.
+        # Marks that are out, in the order of sending.
         self._out: dict[str, _Sent] = {}
         self._cleared: dict[str, None] = {}
         self._late_us: deque[int] = deque(maxlen=REMEMBERED)
@@ -69,49 +71,55 @@ class Marks:
 
     @property
     def delay_ms(self) -> int | None:
-        """From a packet's time to the ear, and back; None before the first mark has come back."""
+        """Delay from a packet's due time to the ear, and back; None before the first mark has come back."""
         return round(self._delay_us() / 1000) if self._late_us else None
 
     @property
     def round_trip_ms(self) -> int | None:
-        """There and back; None before a mark that nothing was before has come back."""
+        """Round trip; None before a mark without audio before it has come back."""
         return round(self._trip_us() / 1000) if self._trips_us else None
 
     @property
     def unplayed_ms(self) -> int:
-        """What the other side holds of what had its time; 0 while nobody knows."""
+        """Part of the audio that was due which the other side still holds; 0 while it is unknown."""
         if not self._trips_us or not self._late_us:
             return 0
         return round(max(0, self._delay_us() - self._trip_us()) / 1000)
 
     @property
     def excess_ms(self) -> int:
-        """How much later the newest mark was than the least late one: somebody holds what was stalled."""
+        """Lateness of the newest mark over the least late one: audio that stalled is still on the way."""
         return (self._late_us[-1] - min(self._late_us)) // 1000 if self._late_us else 0
 
     @property
     def out(self) -> int:
-        """That have been sent and may come back as played."""
+        """Number of marks that have been sent and may come back as played."""
         return len(self._out)
 
     @property
     def is_returned(self) -> bool:
-        """Whether this line sends marks back."""
+        """True when this line sends marks back."""
         return bool(self._late_us or self._trips_us)
 
     def name(self) -> str:
-        """For the next one."""
+        """Return the name for the next mark."""
         self._sent += 1
         return f"m{self._sent}"
 
     def sent(self, name: str, plays_us: int, *, is_alone: bool = False) -> None:
-        """It left, behind audio that is played to its end then; ``is_alone``: nothing is before it."""
+        """Record that a mark left.
+
+        Args:
+            name: name of the mark.
+            plays_us: time at which the audio before it has been played.
+            is_alone: no audio is before it.
+        """
         self._out[name] = _Sent(plays_us, is_alone)
         while len(self._out) > MOST_OUT:
             self._lose()
 
     def cleared(self) -> None:
-        """What was sent is dropped."""
+        """Record a ``clear``: the audio before all marks that are out is dropped."""
         self._cleared |= dict.fromkeys(self._out)
         self._out.clear()
         while len(self._cleared) > MOST_OUT:
@@ -119,7 +127,7 @@ class Marks:
             self.lost += 1
 
     def overdue(self, now_us: int) -> bool:
-        """Whether the oldest is later than this line is: what left behind it may not have got there."""
+        """Return whether the oldest mark is overdue: audio sent after it may not have arrived."""
         if not self.is_returned:
             return False
         while self._out:
@@ -130,7 +138,7 @@ class Marks:
         return False
 
     def back(self, name: str, at_us: int) -> Back:
-        """One came back."""
+        """Record that a mark came back; return its meaning."""
         if name in self._out:
             while (first := next(iter(self._out))) != name:
                 del self._out[first]
@@ -155,7 +163,8 @@ class Marks:
 
     def _trip_us(self) -> float:
         trip_us = statistics.median(self._trips_us)
-        # The first one may have waited for a process that was just starting: no audio was quicker than it.
+        # The first one may have waited for a process that was just starting: no audio took less time than the
+        # round trip.
         return min(trip_us, *self._late_us) if self._late_us else trip_us
 
     def _usual_us(self) -> float:

@@ -1,15 +1,16 @@
-"""What a caller is sent: packets of 20 ms on a clock, with marks between them.
+"""Audio to a caller: packets of 20 ms on a clock, with marks between them.
 
-In: audio as it is made, and marks. Out: packets and marks when they are due. A packet leaves ``lead_ms``
-before it is to be played: what the other side holds bridges a late loop, and is what a ``clear`` takes
-back. A burst would be played too, and nobody could say how far it has come.
+Input: audio as it is made, and marks. Output: packets and marks when they are due. A packet leaves
+``lead_ms`` before it is to be played. The audio that the other side holds bridges a late loop, and is what a
+``clear`` takes back. A burst would be played too, but its progress could not be followed.
 
-A stretch of speech begins when audio comes and nothing waits; its packets are counted from there, so
-nothing drifts. Between stretches there is nothing, or comfort noise, one packet at a time and without a
-lead: speech that comes has to wait for no more than one of them. The tones of keys stand in the same line as
-speech, in packets of their own.
+A stretch of speech begins when audio comes and no packet is queued; its packets are counted from there, so
+nothing drifts. Between stretches the line sends nothing, or comfort noise, one packet at a time and without a
+lead: new speech waits for at most one of them. The tones of keys are queued in the same line as speech, in
+packets of their own.
 
-Pure: times come in, in microseconds on any clock. Full: whoever fills it asks ``held_us`` and waits.
+Pure: times are passed in, in microseconds of any clock. The queue has no bound: its producer checks
+``held_us`` and waits.
 """
 
 from collections import deque
@@ -23,7 +24,7 @@ PACKET_US = PACKET_MS * 1000
 
 
 class Sound(Enum):
-    """What a packet is of."""
+    """Kind of sound in a packet."""
 
     SPEECH = "speech"
     TONE = "tone"
@@ -35,9 +36,9 @@ class Packet:
     """Audio that leaves now.
 
     Attributes:
-        mu_law: ``PACKET_BYTES`` of it.
-        plays_us: when it begins to be played.
-        sound: what it is of.
+        mu_law: ``PACKET_BYTES`` of audio.
+        plays_us: time at which it begins to be played.
+        sound: kind of its sound.
     """
 
     mu_law: bytes
@@ -46,17 +47,17 @@ class Packet:
 
     @property
     def is_speech(self) -> bool:
-        """Whether somebody says it."""
+        """True when the packet carries speech."""
         return self.sound is Sound.SPEECH
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Leaves behind the packets before it.
+    """Mark that leaves after the packets before it.
 
     Attributes:
-        name: of the mark.
-        plays_us: when what is before it has been played.
+        name: name of the mark.
+        plays_us: time at which the packets before it have been played.
     """
 
     name: str
@@ -64,11 +65,11 @@ class Mark:
 
 
 class PacketLine:
-    """One caller.
+    """Queue of packets and marks to one caller.
 
     Args:
-        lead_ms: a packet of speech leaves so long before it is played.
-        comfort: the next packet of noise between stretches; None for none.
+        lead_ms: time by which a packet of speech leaves before it is played.
+        comfort: returns the next packet of noise between stretches; None for no noise.
     """
 
     def __init__(self, *, lead_ms: int, comfort: Callable[[], bytes] | None = None) -> None:
@@ -77,59 +78,59 @@ class PacketLine:
         self._is_noisy = True
         self._waiting: deque[tuple[Sound, bytes] | str] = deque()
         self._packets = 0
-        # Less than a packet.
+        # End of the speech so far: less than a packet.
         self._rest = b""
-        # When what leaves next is played.
+        # Time at which the next packet to leave is played.
         self._next_us = 0
 
     @property
     def is_noisy(self) -> bool:
-        """Return whether there may be noise at the moment."""
+        """True when noise is allowed at the moment."""
         return self._is_noisy
 
     def allow_noise(self, allowed: bool) -> None:
-        """Play noise between stretches from now on, or none."""
+        """Allow or forbid noise between stretches from now on."""
         self._is_noisy = allowed
 
     @property
     def held_us(self) -> int:
-        """Speech and tones that wait to leave."""
+        """Length of the speech and tones that wait to leave."""
         return self._packets * PACKET_US
 
     @property
     def played_us(self) -> int:
-        """When all that has left will have been played."""
+        """Time at which everything that has left will have been played."""
         return self._next_us
 
     def push(self, mu_law: bytes) -> None:
-        """More speech, of any length."""
+        """Queue more speech, of any length."""
         data = self._rest + mu_law
         whole = len(data) // PACKET_BYTES * PACKET_BYTES
         self._append(Sound.SPEECH, data[:whole])
         self._rest = data[whole:]
 
     def press(self, mu_law: bytes) -> None:
-        """The tones of a key, behind what was said so far."""
+        """Queue the tones of a key after the speech so far."""
         self.end()
         self._append(Sound.TONE, mu_law + SILENCE * (-len(mu_law) % PACKET_BYTES))
 
     def end(self) -> None:
-        """What follows is another reply: less than a packet leaves as one, with silence behind it."""
+        """End the reply: a rest of less than a packet is filled up with silence."""
         if self._rest:
             self.push(SILENCE * (PACKET_BYTES - len(self._rest)))
 
     def mark(self, name: str) -> None:
-        """Behind what was pushed so far, but for less than a packet."""
+        """Queue a mark after the speech so far, except a rest of less than a packet."""
         self._waiting.append(name)
 
     def clear(self, *, plays_on: bool = False) -> list[str]:
-        """Forget speech that has not left, and its marks; keys that are being pressed stay.
+        """Drop speech that has not left, and its marks; keys that are being pressed stay.
 
         Args:
-            plays_on: what has left is played all the same.
+            plays_on: packets that have left are played in any case.
 
         Returns:
-            The marks.
+            The names of the dropped marks.
         """
         marks = [each for each in self._waiting if isinstance(each, str)]
         self._waiting = deque(
@@ -142,7 +143,7 @@ class PacketLine:
         return marks
 
     def next_due_us(self) -> int | None:
-        """When there is something to take; None while nothing waits."""
+        """Return the time at which something is due; None while nothing is queued."""
         if self._packets:
             return self._next_us - self._lead_us
         if self._waiting:
@@ -150,7 +151,7 @@ class PacketLine:
         return self._next_us if self._comfort is not None and self._is_noisy else None
 
     def take(self, now_us: int) -> Packet | Mark | None:
-        """What leaves now."""
+        """Return the packet or the mark that leaves now; None when nothing is due."""
         due_us = self.next_due_us()
         if due_us is None or due_us > now_us:
             return None
@@ -170,7 +171,7 @@ class PacketLine:
             self._packets += 1
 
     def _passed(self, now_us: int) -> int:
-        """A packet leaves; returns when it is played. One that is late is played when it is there."""
+        """Count a packet that leaves; return when it is played. A late one is played when it arrives."""
         plays_us = max(self._next_us, now_us)
         self._next_us = plays_us + PACKET_US
         return plays_us

@@ -1,4 +1,4 @@
-"""Twilio's messages, read and written by ``protocols.twilio_media``, as ``PhoneStream`` needs them."""
+"""Adapter of Twilio's messages (``protocols.twilio_media``) to the ``StreamProtocol`` of ``PhoneStream``."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from transports.phone_protocol import Message
 
 
 class TwilioProtocol:
-    """One stream of Twilio's."""
+    """Media stream of Twilio."""
 
     is_continuous = False
 
@@ -17,7 +17,7 @@ class TwilioProtocol:
         self._to_caller = ToCaller("")
 
     async def read(self, message: Message) -> Event | None:
-        """See ``StreamProtocol``."""
+        """Return the event of a text message (``StreamProtocol``). Raises Refusal for a binary one."""
         if isinstance(message, bytes):
             raise Refusal("expected a text message, got bytes", code="invalid_payload")
         event = self._stream.read(message)
@@ -26,13 +26,13 @@ class TwilioProtocol:
         return event
 
     async def media(self, mu_law: bytes) -> Sequence[Message]:
-        """See ``StreamProtocol``."""
+        """Return one message with audio (``StreamProtocol``)."""
         return (self._to_caller.media(mu_law),)
 
     async def mark(self, name: str) -> Sequence[Message]:
-        """See ``StreamProtocol``: it comes back when what was sent before it has been played."""
+        """Return the message of a mark, which comes back after the audio before it (``StreamProtocol``)."""
         return (self._to_caller.mark(name),)
 
     async def clear(self) -> Sequence[Message]:
-        """See ``StreamProtocol``."""
+        """Return the message that drops unplayed audio (``StreamProtocol``)."""
         return (self._to_caller.clear,)

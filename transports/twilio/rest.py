@@ -1,13 +1,13 @@
-"""Twilio's REST interface, as much as a telephone call needs: begin a call, redirect it, end it.
+"""Client of the part of Twilio's REST interface that a telephone call needs: begin, redirect and end a call.
 
-In: numbers, TwiML, addresses. Out: form posts to ``/2010-04-01/Accounts/{sid}/Calls``, with the account's
-key as HTTP basic authentication (https://www.twilio.com/docs/voice/api/call-resource). Decides what may be
-asked again: an update says the same thing twice, so it is tried ``TRIES`` times; a call is begun once,
-because nobody knows whether one whose answer was lost is ringing.
+Inputs: numbers, TwiML, addresses. Output: form posts to ``/2010-04-01/Accounts/{sid}/Calls``, with the
+account's key as HTTP basic authentication (https://www.twilio.com/docs/voice/api/call-resource). Decides
+which posts are repeated. An update is idempotent, so it is tried ``TRIES`` times. The post that begins a call
+is sent once, because a call whose answer was lost may be ringing.
 
-Slow: each post has ``timeout_s``. Dead, refused or full: ``EngineError``, with Twilio's own words and its
-error number, never with the secret. Holds one HTTP session from its first use until ``close``; cancelled, a
-post is given up.
+Slow: each post has ``timeout_s``. Unreachable, refused or over its limit: raises ``EngineError``, with
+Twilio's own message and error number, never with the secret. Holds one HTTP session from its first use until
+``close``. A cancelled post is given up.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ ENGINE = "twilio"
 API = "https://api.twilio.com"
 VERSION = "2010-04-01"
 TRIES, AGAIN_S = 3, 0.3
-# Twilio is over its own limit, or for the moment not there.
+# Twilio is over its own limit, or is unavailable for the moment.
 BUSY = frozenset({429, 500, 502, 503, 504})
-# Of a call that has ended already: there is nothing to end (21220: not in progress).
+# Error number of a call that has ended already: there is nothing to end (21220: not in progress).
 OVER = 21220
 MOST_ANSWER_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whose calls.
+    """Account whose calls are made.
 
     Attributes:
         sid: AC and 32 hexadecimal digits.
         user, secret: an API key and its secret, or the account's sid and its auth token.
-        api: where the interface is; another one than Twilio's for its regions, or on this machine.
+        api: address of the interface; not the default for Twilio's regions, or for a server on this machine.
     """
 
     sid: str
@@ -49,11 +49,11 @@ class Account:
 
 
 class TwilioRest:
-    """See the module.
+    """Client of one account.
 
     Args:
-        account: whose calls.
-        timeout_s: of one post.
+        account: account whose calls are made.
+        timeout_s: limit of one post.
     """
 
     def __init__(self, account: Account, *, timeout_s: float = 5.0) -> None:
@@ -71,21 +71,21 @@ class TwilioRest:
         status_address: str = "",
         ring_s: int = 30,
     ) -> str:
-        """Ring somebody up; what they hear when they answer is the TwiML, or what the address answers.
+        """Place a call. When it is answered, it follows the TwiML, or the TwiML that the address returns.
 
         Args:
             to: number, or a SIP address.
-            caller: the number that they see: one of the account's own.
-            twiml: what to do then.
-            address: asked for that, instead.
-            status_address: is told when it rings, is answered and ends.
-            ring_s: before it counts as not answered.
+            caller: number shown to the called party: one of the account's own.
+            twiml: instructions for the answered call.
+            address: requested for the instructions instead.
+            status_address: is notified when the call rings, is answered and ends.
+            ring_s: time after which the call counts as not answered.
 
         Returns:
             The call's sid.
 
         Raises:
-            EngineError: it does not ring, or nobody knows.
+            EngineError: the call was refused, or it is unknown whether it rings.
         """
         form: list[tuple[str, str]] = [("To", to), ("From", caller), ("Timeout", str(ring_s))]
         form += [("Twiml", twiml)] if twiml is not None else [("Url", address or "")]
@@ -99,18 +99,18 @@ class TwilioRest:
         return sid
 
     async def redirect(self, call_sid: str, twiml: str) -> None:
-        """Have a call do something else, which ends its stream.
+        """Give a call new instructions, which ends its stream.
 
         Raises:
-            EngineError: the call is over, or Twilio does not take it.
+            EngineError: the call is over, or Twilio refuses the instructions.
         """
         await self._post(f"Calls/{call_sid}.json", [("Twiml", twiml)], tries=TRIES)
 
     async def hang_up(self, call_sid: str) -> None:
-        """End a call; one that is over already is over.
+        """End a call. Has no effect on a call that is over.
 
         Raises:
-            EngineError: Twilio does not take it.
+            EngineError: Twilio refuses the request.
         """
         try:
             await self._post(f"Calls/{call_sid}.json", [("Status", "completed")], tries=TRIES)
@@ -119,7 +119,7 @@ class TwilioRest:
                 raise
 
     async def close(self) -> None:
-        """Close what is open; a later post opens it again."""
+        """Close the HTTP session; a later post opens it again."""
         http, self._http = self._http, None
         if http is not None:
             await http.close()
@@ -163,10 +163,10 @@ class TwilioRest:
 
 
 class TwilioError(EngineError):
-    """Twilio answered, and refused.
+    """Refusal by Twilio.
 
     Attributes:
-        number: Twilio's own, of the reason; 0 without one.
+        number: Twilio's number of the reason; 0 without one.
     """
 
     def __init__(self, message: str, *, number: int, retryable: bool) -> None:
@@ -175,7 +175,7 @@ class TwilioError(EngineError):
 
 
 async def _read(content: aiohttp.StreamReader) -> bytes:
-    """All of an answer, which comes in any number of pieces; of one that is too long the beginning."""
+    """Return a whole answer, which comes in any number of pieces; the beginning of one that is too long."""
     body = bytearray()
     while len(body) < MOST_ANSWER_BYTES and (piece := await content.read(MOST_ANSWER_BYTES - len(body))):
         body += piece

@@ -1,13 +1,13 @@
-"""Twilio and a caller, simulated: one telephone call over the real webhook and the real socket.
+"""Simulation of Twilio and a caller: one telephone call over the real webhook and the real socket.
 
-In: the address of a server on this machine that checks no signatures, and what the caller says. Out: what
-the caller heard, on one time line, with what was not as the protocol says. The webhook is posted as Twilio
-posts it, the stream that the answer asks for is opened, and a packet goes out every 20 ms. What comes is
-played in real time: a mark goes back when what is before it has been played, and ``clear`` drops what has
-not, with its marks sent back at once.
+Inputs: the address of a server on this machine that checks no signatures, and the caller's speech. Output:
+the audio that the caller received, on one time line, with the server's violations of the protocol. The
+webhook is posted as Twilio posts it, the stream that the answer requests is opened, and a packet goes out
+every 20 ms. The server's audio is played in real time. A mark goes back when the audio before it has been
+played; ``clear`` drops unplayed audio and sends its marks back at once.
 
 The caller lets the bot greet, says everything, listens until the bot has been silent for ``tail_ms``, and
-hangs up. Owns two tasks while the call lasts: what is received, and the clock of the line.
+hangs up. Owns two tasks while the call lasts: the receiver, and the clock of the line.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ WRITE_PACKETS = 250
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """How somebody calls.
+    """Behaviour of a caller.
 
     Attributes:
-        number, called: as the webhook has them.
-        patience_ms: how long they wait for a greeting to begin.
-        tail_ms: silence of the bot behind which they hang up.
-        limit_ms: longest call beyond what they say.
-        keys: that they press in front of what they say, 200 ms apart.
+        number, called: the two numbers, as the webhook has them.
+        patience_ms: time for which the caller waits for a greeting to begin.
+        tail_ms: silence of the bot after which the caller hangs up.
+        limit_ms: longest call beyond the caller's speech.
+        keys: keys that the caller presses before speaking, 200 ms apart.
     """
 
     number: str = CALLER
@@ -62,14 +62,14 @@ class Caller:
 
 @dataclass
 class Heard:
-    """What became of a call.
+    """Result of a call.
 
     Attributes:
-        ended: who ended it: "caller", "server".
-        duration_ms: of the line.
-        marks: that came back as played.
-        clears: that came.
-        violations: what the server sent that is not as the protocol says.
+        ended: side that ended it: "caller", "server".
+        duration_ms: length of the call.
+        marks: number of marks sent back as played.
+        clears: number of ``clear`` messages received.
+        violations: messages of the server that do not follow the protocol.
     """
 
     ended: str = "caller"
@@ -80,12 +80,12 @@ class Heard:
 
 
 class SimulatedCall:
-    """One call.
+    """Simulated call to a server.
 
     Args:
         server: ``http://HOST:PORT``.
-        speech: of the caller, mu-law at 8 kHz.
-        caller: how they call.
+        speech: speech of the caller, mu-law at 8 kHz.
+        caller: behaviour of the caller.
         recording: takes both sides, at 8 kHz; None for none. Closed by its owner.
     """
 
@@ -103,16 +103,17 @@ class SimulatedCall:
         self._clock = LoopClock()
         self._call_sid, self._stream_sid = _sid("CA"), _sid("MZ")
         self._sequence = 0
-        # What the bot sent and is not played: audio, and names of marks.
+        # Audio that the bot sent and that is not played yet, and names of marks.
         self._line: deque[bytes | str] = deque()
         self._voice_until_ms: int | None = None
         self.heard = Heard()
 
     async def hold(self) -> Heard:
-        """Call, talk, listen, hang up.
+        """Call, talk, listen and hang up; return the result.
 
         Raises:
-            PeerError: the server does not answer, refuses the call, or asks for something else than a stream.
+            PeerError: the server does not answer, refuses the call, or requests something other than a
+                stream.
         """
         address, parameters = _stream_of(await asyncio.to_thread(self._ask))
         try:
@@ -210,10 +211,10 @@ class SimulatedCall:
         dtmf = {"track": "inbound_track", "digit": key}
         await self._send(socket, {"event": "dtmf", "dtmf": dtmf}, is_counted=True)
 
-    # What the caller hears.
+    # Audio to the caller.
 
     async def _play(self, socket: ClientConnection, at_ms: int) -> None:
-        """The next 20 ms, with the marks that it reaches."""
+        """Play the next 20 ms, and send back the marks that it reaches."""
         packet = b""
         while self._line and len(packet) < PACKET_BYTES:
             what = self._line.popleft()
@@ -290,7 +291,7 @@ class SimulatedCall:
 
 
 def _stream_of(twiml: str) -> tuple[str, dict[str, str]]:
-    """The stream that an answer asks for, and its parameters. Raises PeerError."""
+    """Return the stream that an answer requests, and its parameters. Raises PeerError."""
     try:
         response = ElementTree.fromstring(twiml)
     except ElementTree.ParseError as error:

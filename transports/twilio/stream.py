@@ -1,15 +1,16 @@
-"""One media stream for the length of a call: what the network says is read, what it is told is written.
+"""Media stream of one telephone call: reads the network's messages and writes ours.
 
-In: messages, each read by the ``StreamProtocol`` of its network; audio as one stream without holes, keys and
-marks go to the ``Listener``. Out: packets and marks of the line, when they are due; ``clear`` at once.
+Input: messages, each read by the ``StreamProtocol`` of its network. Audio, as one stream without gaps, keys
+and marks go to the ``Listener``. Output: packets and marks of the line when they are due; ``clear`` at once.
 Decides what the other side may do to this process:
 
 * a message that cannot be read, or comes in the wrong order, is logged with the reason and ignored;
   ``MOST_REFUSED`` in a row end the stream
-* no ``start`` within ``start_s``, one of another call, or no audio for ``silent_s``, ends it: a call
-  screener that never connects, somebody else's stream, a carrier that lost the caller
-* ``stop`` ends it, whether or not the socket is closed behind it
-* a socket that takes no message for ``send_s`` is given up
+* the stream ends when no ``start`` comes within ``start_s`` (a call screener that never connects), or when
+  the start is that of another call (a foreign stream)
+* it ends when no audio comes for ``silent_s``: the carrier has lost the caller
+* ``stop`` ends it, whether or not the socket is closed afterwards
+* a socket that accepts no message for ``send_s`` is given up
 
 Also decides what may be taken for played. A packet is told (``Listener.played``) when it has its time, but
 not while a mark before it is overdue on a line that sends marks back: a connection that has stalled plays
@@ -18,8 +19,8 @@ is sent, so it would keep the pile, and all that is said later would be late by 
 the caller, or marks are out and came late, there is none; what is there runs dry meanwhile. A ``clear``
 would be quicker, and drop words if a mark were believed that should not be.
 
-Owns two tasks, the reader and the writer, from ``open`` to ``close``. Gone: ``gone`` is set, and nothing
-that is sent reaches anybody. ``end`` says why.
+Owns two tasks, the reader and the writer, from ``open`` to ``close``. When the other side is gone, ``gone``
+is set, nothing more is sent, and ``end`` gives the reason.
 """
 
 import asyncio
@@ -55,14 +56,14 @@ from transports.twilio.packets import PACKET_US, Mark, Packet, PacketLine, Sound
 from transports.twilio.protocol import TwilioProtocol
 
 _US_PER_S = 1_000_000
-# On a line that sends no marks back, speech is over so long behind its time.
+# On a line that sends no marks back, speech counts as played this long after its due time.
 LATE_MARK_MS = 1_000
-# Audio of a caller comes each 20 ms: nothing for so long, and what is sent may be standing too. Marks of a
-# stream vary by less than the other.
+# A caller's audio comes every 20 ms. After ``HUSH_MS`` without any, the audio we send may have stalled too.
+# Marks of a healthy stream vary by less than ``PILED_MS``.
 HUSH_MS, PILED_MS = 200, 100
-# Looked at so often whether there may be noise again.
+# Interval at which the line checks whether noise is allowed again.
 HUSH_US = 100_000
-# Keys of the caller that wait for who reads them.
+# Keys of the caller that wait for their reader.
 MOST_KEYS = 64
 # Keys that wait to be pressed.
 MOST_PRESSED_US = 20 * _US_PER_S
@@ -83,7 +84,7 @@ class PhoneSettings(StrictModel):
 
 
 class PhoneTuning(PhoneSettings):
-    """Settings with the values beside them that no deployment sets."""
+    """Settings, and the values that no deployment sets."""
 
     lead_ms: int = Field(60, ge=0, le=500, description="a packet leaves so long before it is to be played")
     start_s: float = Field(5.0, gt=0, le=60, description="a stream that has not started by then is over")
@@ -93,7 +94,7 @@ class PhoneTuning(PhoneSettings):
 
 
 class Peer(Protocol):
-    """The other side of a socket; see ``transports.websocket.peer``."""
+    """Other side of a socket; see ``transports.websocket.peer``."""
 
     async def receive(self) -> Message | None: ...
 
@@ -106,15 +107,17 @@ class Listener(Protocol):
     """Who is told what comes from the caller, and what gets there. Nothing here may block."""
 
     def hear(self, pcm: bytes) -> None:
-        """16-bit PCM at 8 kHz."""
+        """Receive 16-bit PCM at 8 kHz."""
         ...
 
     def key(self, digit: str) -> None:
-        """A key was pressed."""
+        """Receive a key that was pressed."""
         ...
 
     def delay(self, delay_ms: int, unplayed_ms: int) -> None:
-        """How long a packet takes to the ear, and how much is not played at a ``clear``; see ``Marks``."""
+        """Receive the delay of a packet to the ear, and the audio that a ``clear`` leaves unplayed
+        (``Marks``).
+        """
         ...
 
     def played(self, mu_law: bytes) -> None:
@@ -122,7 +125,7 @@ class Listener(Protocol):
         ...
 
     def over(self) -> None:
-        """Nothing more comes."""
+        """Receive the end: nothing more comes."""
         ...
 
 
@@ -131,23 +134,24 @@ def _silence() -> bytes:
 
 
 class PhoneStream:
-    """One stream.
+    """Media stream of one call.
 
     Args:
         peer: the socket, accepted.
-        settings: see the model.
-        comfort: the next packet of noise; None for none.
-        call_sid: of the only call whose stream this may be; empty: of any.
-        protocol: of the network; None: Twilio's.
+        settings: sound of the bot on the line; the defaults when None.
+        comfort: returns the next packet of noise; None for none.
+        call_sid: the only call whose stream this may be; empty for any.
+        protocol: messages of the network; Twilio's when None.
 
     Attributes:
-        started: how the stream began.
-        gone: the other side is.
-        end: why, in a word and a sentence.
-        marks: what has come back.
-        caller: what was heard.
-        refused: messages that were ignored.
-        keys: that were pressed, with the time on the loop's clock, for one reader; the listener has them too.
+        started: beginning of the stream, once it has begun.
+        gone: set when the other side is gone.
+        end: the reason, as a word and a sentence.
+        marks: marks sent and returned.
+        caller: audio of the caller.
+        refused: number of messages ignored.
+        keys: pressed keys with their times on the loop's clock, for one reader; the listener receives them
+            too.
     """
 
     def __init__(
@@ -181,22 +185,22 @@ class PhoneStream:
         self._begun = asyncio.Event()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
-        # How often it was cleared; the caller has not been told of the last time.
+        # Number of clears so far; true while the last one has not been sent to the caller.
         self._cleared = 0
         self._owes_clear = False
-        # When the last tone that has left will have been played.
+        # Time at which the last tone that has left will have been played.
         self._tone_until_us = 0
         self._tasks: list[asyncio.Task[None]] = []
-        # What has left and is not played: when it is, and the packet.
+        # Packets that have left and are not played yet: the time at which each is played, and its audio.
         self._ahead: deque[tuple[int, bytes]] = deque()
-        # By name: whether what was before a mark was played.
+        # By name of a mark: resolves to whether the audio before it was played.
         self._waits: dict[str, asyncio.Future[bool]] = {}
         self._owes_probe = True
         self._came_at_s = self._silent_at_s = 0.0
         self._refusals, self._failures = Seldom(), Seldom(10.0)
 
     async def open(self) -> Started | None:
-        """Read from here on; how the stream began, or None: it did not."""
+        """Begin to read; return the beginning of the stream, or None when it did not begin."""
         self._came_at_s = self._now_s()
         self._silent_at_s = self._came_at_s + self.settings.silent_s
         self._tasks = [asyncio.create_task(self._read(), name="phone.reader")]
@@ -210,7 +214,7 @@ class PhoneStream:
         return self.started
 
     async def close(self, reason: str = "") -> None:
-        """Close the socket and end both tasks: Twilio goes on with what stands behind the stream."""
+        """Close the socket and end both tasks; Twilio goes on with the instructions after the stream."""
         self._over("closed", reason)
         for task in self._tasks:
             task.cancel()
@@ -220,7 +224,7 @@ class PhoneStream:
                 await self._peer.close(1000, reason)
 
     def listen(self, listener: Listener) -> None:
-        """Tell somebody what comes from here on, and first what came since the start."""
+        """Deliver events to a listener from here on, beginning with those received since the start."""
         self._listener = listener
         while self._early:
             self._tell(self._early.popleft())
@@ -228,19 +232,19 @@ class PhoneStream:
             listener.over()
 
     def stop_listening(self, listener: Listener) -> None:
-        """Tell this one nothing more; what comes is kept for the next one."""
+        """Deliver no more events to this listener; events are kept for the next one."""
         if self._listener is listener:
             self._listener = None
 
     @property
     def quiet_ms(self) -> int:
-        """For how long nothing has come, which of a line that is there is never long."""
+        """Time since the last message in milliseconds; a healthy line is never quiet for long."""
         return round((self._now_s() - self._came_at_s) * 1000)
 
-    # What the caller is sent.
+    # Audio to the caller.
 
     async def say(self, mu_law: bytes) -> bool:
-        """More speech; returns when little of it waits. False: it was dropped, or nobody is there."""
+        """Queue more speech; return when little of it waits. False: it was dropped, or the caller is gone."""
         before = self._cleared
         if not self.gone.is_set():
             self._line.push(mu_law)
@@ -253,7 +257,7 @@ class PhoneStream:
         return before == self._cleared and not self.gone.is_set()
 
     def press(self, mu_law: bytes) -> bool:
-        """The tones of a key, behind what was said. False: too many wait, or nobody is there."""
+        """Queue the tones of a key after the speech so far. False: too many wait, or the caller is gone."""
         if self.gone.is_set() or self._line.held_us > MOST_PRESSED_US:
             return False
         self._line.press(mu_law)
@@ -261,22 +265,23 @@ class PhoneStream:
         return True
 
     def mark(self) -> str:
-        """Behind what was said so far; returns its name."""
+        """Queue a mark after the speech so far; return its name."""
         name = self.marks.name()
         self._line.mark(name)
         self._news.set()
         return name
 
     def end_reply(self) -> None:
-        """What is said next is another reply."""
+        """End the reply: the speech that follows belongs to another one."""
         self._line.end()
         self._news.set()
 
     def clear(self) -> None:
-        """Nothing that was said and is not played is played any more."""
+        """Drop all speech that has not been played."""
         now_us = self._clock.now_us()
         self._play(now_us)
-        # A key that is being pressed is pressed to its end, whoever speaks: a menu would take it for none.
+        # A key that is being pressed is pressed to its end, even over an interruption: a menu would reject a
+        # shorter tone.
         is_pressing = self._tone_until_us > now_us
         self._line.clear(plays_on=is_pressing)
         self._answer_all()
@@ -284,15 +289,15 @@ class PhoneStream:
         if not is_pressing:
             self._ahead.clear()
             self.marks.cleared()
-            # Nothing is before the next mark: it tells the way alone.
+            # Nothing is before the next mark: it measures the round trip alone.
             self._owes_clear = self._owes_probe = True
         self._room.set()
         self._news.set()
 
     async def played_out(self, within_s: float) -> bool:
-        """Whether all that was said has been played: its mark came back.
+        """Return whether all speech has been played: its mark came back.
 
-        On a line that sends no marks back, its time and ``LATE_MARK_MS`` have passed.
+        On a line that sends no marks back, its due time and ``LATE_MARK_MS`` have passed.
 
         Args:
             within_s: longest wait.
@@ -302,7 +307,7 @@ class PhoneStream:
         self._line.end()
         ends_us = max(self._line.played_us - self._clock.now_us(), 0) + self._line.held_us
         by_time_s = ends_us / _US_PER_S + LATE_MARK_MS / 1000
-        # Without marks nobody knows better than its time.
+        # Without marks, the due time is the best estimate.
         is_told = self.marks.is_returned or by_time_s > within_s
         name = self.mark()
         waits = self._waits[name] = asyncio.get_running_loop().create_future()
@@ -313,7 +318,7 @@ class PhoneStream:
         return waits.result() if waits.done() else not is_told
 
     def _answer_all(self) -> None:
-        """What is waited for is not played any more."""
+        """Resolve all waits for marks: the audio is not played any more."""
         for waits in self._waits.values():
             if not waits.done():
                 waits.set_result(False)
@@ -325,7 +330,7 @@ class PhoneStream:
         except TimeoutError:
             self._over("not_read", "what the caller was sent was not taken")
         except Exception as error:
-            # The edge of a caller, as in ``_read``.
+            # The boundary of one call, as in ``_read``.
             log_failure("a telephone stream failed", error)
             self._over("error", "the stream failed")
 
@@ -347,13 +352,13 @@ class PhoneStream:
                 self._room.set()
                 await self._send(await self._protocol.media(what.mu_law))
             if self._owes_clear or self.gone.is_set():
-                # Told first: nothing that was said before it follows it.
+                # Send the ``clear`` first: nothing queued before it may follow it.
                 return
         self._room.set()
         await self._until_due()
 
     def _due(self) -> Packet | Mark | None:
-        """What leaves now, when what has had its time is told."""
+        """Return what leaves now, after reporting the packets that were due."""
         now_us = self._clock.now_us()
         self._play(now_us)
         self._line.allow_noise(not self._is_piled_up())
@@ -378,12 +383,12 @@ class PhoneStream:
                 try:
                     self._listener.played(mu_law)
                 except Exception as error:
-                    # Books that fail end no call.
+                    # A playout record that fails must not end the call.
                     if self._failures.line("", self._now_s()) is not None:
                         log_failure("what a caller has heard is not noted", error)
 
     def _is_piled_up(self) -> bool:
-        """Whether what is sent may be standing somewhere."""
+        """Return whether the audio sent may be stalled somewhere."""
         is_late = bool(self.marks.out) and self.marks.excess_ms > PILED_MS
         return is_late or self.quiet_ms > HUSH_MS
 
@@ -392,7 +397,7 @@ class PhoneStream:
         dues = [self._line.next_due_us()]
         if self._ahead:
             plays_us = self._ahead[0][0]
-            # What has had its time is held back.
+            # A packet that was due is held back.
             dues.append(plays_us if plays_us > now_us else now_us + PACKET_US)
         if not self._line.is_noisy:
             dues.append(now_us + HUSH_US)
@@ -411,7 +416,7 @@ class PhoneStream:
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
-    # What comes from the caller.
+    # Messages from the caller.
 
     async def _read(self) -> None:
         refused = 0
@@ -434,10 +439,10 @@ class PhoneStream:
                     if event is not None:
                         self._handle(event)
                 if self._now_s() >= self._silent_at_s:
-                    # Keys, marks and what cannot be read are no sign of a caller.
+                    # Keys, marks and unreadable messages do not show that a caller is present.
                     self._silent()
         except Exception as error:
-            # The edge of a caller: the call is over, and nobody else's.
+            # The boundary of one call, which ends; other calls are unaffected.
             log_failure("a telephone stream failed", error)
             self._over("error", "the stream failed")
 
@@ -464,7 +469,7 @@ class PhoneStream:
             if isinstance(event, Audio):
                 self._silent_at_s = self._now_s() + self.settings.silent_s
             elif not self.keys.full():
-                # Full: more than a caller presses in the time that a store takes, or there is no reader.
+                # Full: more keys than a caller presses in the time that a store takes, or there is no reader.
                 self.keys.put_nowait((event.digit, self._clock.now_ms()))
             self._tell(event)
 
@@ -500,7 +505,7 @@ class PhoneStream:
         if back is not Back.PLAYED:
             return
         if self._ahead or not self._line.is_noisy:
-            # What was held back may go on.
+            # Packets that were held back may go on.
             self._news.set()
         delay_ms = self.marks.delay_ms
         if self._listener is not None and delay_ms is not None:

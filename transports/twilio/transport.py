@@ -1,11 +1,10 @@
-"""A telephone call, as a Pipecat transport: 8 kHz and packets of 20 ms on the line, marks that say what was
-heard.
+"""Pipecat transport of a telephone call: 8 kHz and packets of 20 ms on the line, marks that report playout.
 
-In: what the ``PhoneStream`` hears, at the pipeline's rate (the line's 8 kHz raised by ``audio.resample``),
-and keys as ``InputDTMFFrame``. Out: the bot's audio, mu-law, in the packets of the stream's clock; keys as
-their tones; a mark behind each clause, each ``mark_ms`` of speech and each reply. An interruption clears
-the line in the step that it comes in: what had left and was not played is not heard, and nothing of the
-reply follows.
+Input: the caller's audio from the ``PhoneStream``, at the pipeline's rate (the line's 8 kHz raised by
+``audio.resample``), and keys as ``InputDTMFFrame``. Output: the bot's audio, mu-law, in the packets of the
+stream's clock; keys as their tones; a mark after each clause, each ``mark_ms`` of speech and each reply. An
+interruption clears the line in the step in which it comes: audio that had left and was not played is not
+heard, and nothing of the reply follows.
 
 What was played is told packet by packet when it is, by the stream's clock; how much later that is at the
 caller's ear, and how much an interruption takes back of it, by the marks (``ClientDelayReported``,
@@ -56,31 +55,32 @@ from transports.twilio.caller import pcm_ms
 from transports.twilio.stream import MOST_PRESSED_US, PhoneStream
 
 CLAUSE_ENDS = (".", "!", "?", ",", ";", ":")
-# What a slow pipeline is behind at most: more, and a turn would be answered too late by it.
+# Most audio that a slow pipeline may be behind. With more, a turn would be answered too late.
 MOST_BEHIND_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE // 2
-# The first call of a server loads what calls need: until it has caught up, more may wait.
+# The first call of a server loads shared resources: until it has caught up, more may wait.
 MOST_AT_START_BYTES = 3 * RATE_HZ * PCM_BYTES_PER_SAMPLE
 MOST_KEYS = 64
-# What a busy loop has left waiting goes on in one piece, so that it is caught up with: 100 ms at most.
+# Audio that waited for a busy loop goes on in one piece of at most 100 ms, so that the pipeline catches up.
 MOST_JOINED_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE // 10
-# Much of what a piece costs is the same for a long one, so pieces get longer before anything waits: where one
-# is under way for more than this share of its length (the mean of the last, each of this weight), up to three
-# packets. A server with time to spare hears each packet; else the end of a turn is known that much later.
+# Much of the cost of a piece does not depend on its length, so pieces get longer before anything waits. They
+# grow to three packets while a piece takes more than this share of its length (the running mean, with this
+# weight). A server with time to spare receives each packet: longer pieces delay the detection of a turn's
+# end.
 MOST_WAY, WAY_WEIGHT = 0.125, 0.05
 MOST_AWAITED_PACKETS = 3
-# Audio is taken in pieces of this length. Longer ones cost the loop less, but what is shorter than a piece
-# stays until more comes: a hum is of whole pieces (80 ms at a time), and the end of a clause waits for the
-# next one where a voice is late.
+# Audio is taken in pieces of this length. Longer ones cost the loop less. But a rest shorter than a piece
+# stays until more comes. Backchannels consist of whole pieces (80 ms at a time). The end of a clause waits
+# for the next one where a voice is late.
 CHUNK_MS = 40
 PACKET_PCM_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE * PACKET_MS // 1000
 
 
 class PhoneInput(DirectAudioInput):
-    """What the caller says and presses.
+    """Caller's side: audio and keys into the pipeline.
 
     Attributes:
-        dropped_ms: of what was said, because the pipeline was slow; it had silence instead.
-        awaited_packets: a piece is so long at least.
+        dropped_ms: length of the speech replaced with silence because the pipeline was slow.
+        awaited_packets: least length of a piece, in packets.
     """
 
     def __init__(self, transport: "PhoneTransport", params: TransportParams) -> None:
@@ -88,7 +88,7 @@ class PhoneInput(DirectAudioInput):
         self._phone = transport
         self._heard: deque[bytes] = deque()
         self._keys: deque[str] = deque(maxlen=MOST_KEYS)
-        # In bytes: of what waits, and of what was in front of it.
+        # Bytes that wait, and bytes dropped before them.
         self._behind = self._lost = 0
         self._news = asyncio.Event()
         self._is_over = self._has_caught_up = False
@@ -114,7 +114,7 @@ class PhoneInput(DirectAudioInput):
             await self.cancel_task(reader)
 
     def hear(self, pcm: bytes) -> None:
-        """See ``Listener``: where the pipeline is slow the oldest is silence, as long as it was."""
+        """Queue audio (``Listener``). In a slow pipeline, silence of equal length replaces the oldest."""
         self._heard.append(pcm)
         self._behind += len(pcm)
         if self._behind > MOST_BEHIND_BYTES:
@@ -123,7 +123,7 @@ class PhoneInput(DirectAudioInput):
             self._news.set()
 
     def _drop_oldest(self) -> None:
-        # One piece may be long by itself: behind a hole of the line it brings what fills it.
+        # One piece may be long by itself: after a gap of the line it includes the filler.
         limit = MOST_BEHIND_BYTES if self._has_caught_up else MOST_AT_START_BYTES
         limit += max(len(piece) for piece in self._heard)
         while self._behind > limit:
@@ -138,12 +138,12 @@ class PhoneInput(DirectAudioInput):
         return self._behind >= self.awaited_packets * PACKET_PCM_BYTES
 
     def key(self, digit: str) -> None:
-        """See ``Listener``."""
+        """Queue a key that was pressed (``Listener``)."""
         self._keys.append(digit)
         self._news.set()
 
     def delay(self, delay_ms: int, unplayed_ms: int) -> None:
-        """See ``Listener``."""
+        """Report the delay of the line (``Listener``)."""
         self._phone.tell_delay(delay_ms, unplayed_ms)
 
     def played(self, mu_law: bytes) -> None:
@@ -151,7 +151,7 @@ class PhoneInput(DirectAudioInput):
         self._phone.on_packet(g711.decode(mu_law, g711.Law.MU).astype("<i2").tobytes())
 
     def over(self) -> None:
-        """See ``Listener``."""
+        """End the input (``Listener``): the caller is gone."""
         self._is_over = True
         self._news.set()
 
@@ -163,7 +163,7 @@ class PhoneInput(DirectAudioInput):
                 self._news.clear()
                 while not self._is_over and (what := self._take()) is not None:
                     await self._pass(what)
-        except Exception as error:  # the edge of a call: who is not heard any more is gone
+        except Exception as error:  # the boundary of a call, which ends it
             logger.opt(exception=error).error(f"a caller is not heard any more: {type(error).__name__}")
         finally:
             leaving.cancel()
@@ -174,7 +174,9 @@ class PhoneInput(DirectAudioInput):
         self.over()
 
     def _take(self) -> bytes | str | None:
-        """Keys first: nobody drops them, and a caller who presses one has done with talking."""
+        """Return the next key or audio. Keys come first and are never dropped: their caller has stopped
+        talking.
+        """
         if self._keys:
             return self._keys.popleft()
         if self._lost:
@@ -196,7 +198,7 @@ class PhoneInput(DirectAudioInput):
             try:
                 button = KeypadEntry(what)
             except ValueError:
-                # A to D, which no telephone of a caller's has.
+                # A to D, which the telephone of a caller does not have.
                 logger.info(f"the key {what} is nobody's")
                 return
             if self._phone.on_key is not None:
@@ -213,8 +215,8 @@ class PhoneInput(DirectAudioInput):
             self._took((loop.time() - left_s) * 1000 / max(1, pcm_ms(what)))
 
     def _took(self, way: float) -> None:
-        """A piece was under way for such a share of its length."""
-        # One that stood somewhere says nothing of the next ones.
+        """Record the share of its length for which a piece was under way."""
+        # Capped: one piece that was blocked says nothing about the next ones.
         self._way += WAY_WEIGHT * (min(way, 1.0) - self._way)
         packets = self.awaited_packets
         if self._way > MOST_WAY and packets < MOST_AWAITED_PACKETS:
@@ -223,19 +225,19 @@ class PhoneInput(DirectAudioInput):
             self._lengthen(packets - 1)
 
     def _lengthen(self, packets: int) -> None:
-        # As if all of it cost the same for any length: then a longer piece is not taken back at once.
+        # Assume that a piece costs the same at any length: then the longer piece is not shortened at once.
         self._way *= self.awaited_packets / packets
         self.awaited_packets = packets
 
 
 class PhoneOutput(InterruptibleOutput):
-    """What the caller hears."""
+    """Bot's side: audio and keys to the caller."""
 
     def __init__(self, transport: "PhoneTransport", params: TransportParams) -> None:
         super().__init__(params)
         self._phone = transport
         self.gain = RampedGain()
-        # Since the last mark.
+        # Length of the speech since the last mark.
         self._unmarked_ms = 0.0
         self._resampler: Resampler | None = None
         self._from_hz = 0
@@ -251,7 +253,7 @@ class PhoneOutput(InterruptibleOutput):
                 if frame.text.rstrip().endswith(CLAUSE_ENDS):
                     self._mark()
             elif isinstance(frame, AggregatedTextFrame):
-                # The next clause.
+                # The frame begins the next clause.
                 self._mark()
             elif isinstance(frame, (TTSStoppedFrame, LLMFullResponseEndFrame)):
                 self._phone.stream.end_reply()
@@ -274,7 +276,7 @@ class PhoneOutput(InterruptibleOutput):
         await super().process_frame(frame, direction)
 
     def _tail(self) -> bytes:
-        """Return what the resampler still holds of a reply that is over."""
+        """Return the audio that the resampler still holds of a reply that is over."""
         if self._resampler is None:
             return b""
         tail = self._lowered(bytes(self._resampler.delay_samples * PCM_BYTES_PER_SAMPLE), self._from_hz)
@@ -284,7 +286,8 @@ class PhoneOutput(InterruptibleOutput):
     def _lowered(self, pcm: bytes, rate_hz: int) -> bytes:
         if self._resampler is None or rate_hz != self._from_hz:
             self._from_hz, self._resampler = rate_hz, Resampler(rate_hz, RATE_HZ)
-            # Ahead of the first sample: then a frame gives as much as it is long, 2 ms later, at once.
+            # Fill the filter before the first sample: each frame then yields its whole length at once, 2 ms
+            # later.
             self._resampler.feed(np.zeros(self._resampler.delay_samples, np.float32))
         return float_to_pcm16(self._resampler.feed(pcm16_to_float(pcm)))
 
@@ -294,7 +297,8 @@ class PhoneOutput(InterruptibleOutput):
             return False
         pcm = self.gain.apply(frame.audio)
         if self._phone.level is not None:
-            # What is no speech (a hum) is as loud as that, and nothing is learnt from it.
+            # Audio other than speech (a backchannel) takes the present level, and the level does not learn
+            # from it.
             pcm = self._phone.level.apply(pcm, learns=isinstance(frame, TTSAudioRawFrame))
         taken = await stream.say(g711.encode(np.frombuffer(pcm, "<i2").astype(np.int16), g711.Law.MU))
         if not taken:
@@ -316,7 +320,10 @@ class PhoneOutput(InterruptibleOutput):
             self._unmarked_ms = 0.0
 
     async def write_dtmf(self, frame: OutputDTMFFrame | OutputDTMFUrgentFrame) -> None:
-        """Tones: Twilio takes no keys on a stream. They are nobody's speech, and nothing waits for them."""
+        """Send keys as tones, because Twilio accepts no keys on a stream.
+
+        They do not count as speech, and the call does not wait for them.
+        """
         for button in frame.buttons or ():
             pcm = await load_dtmf_audio(button, sample_rate=RATE_HZ)
             mu_law = g711.encode(np.frombuffer(pcm, "<i2").astype(np.int16), g711.Law.MU)
@@ -338,7 +345,7 @@ class PhoneTransport(BaseTransport):
         events: of the call.
         on_key: told the keys that the caller presses; must not block.
         leaving: set when the call ends here and the line goes on elsewhere.
-        level: how loud the bot speaks; None: as its voice comes.
+        level: sets how loud the bot speaks; None leaves its voice as it is.
     """
 
     def __init__(
@@ -370,13 +377,13 @@ class PhoneTransport(BaseTransport):
         stream.listen(self._phone_input)
 
     def tell_delay(self, delay_ms: int, unplayed_ms: int) -> None:
-        """By the marks."""
+        """Report the delays that the marks have measured, in milliseconds."""
         events = self._events
         events.publish(ClientDelayReported(events.now_ms(), delay_ms))
         events.publish(UnplayedReported(events.now_ms(), unplayed_ms))
 
     def set_gain_db(self, gain_db: float) -> None:
-        """See ``SetsGain``."""
+        """Set the gain of the next audio (``SetsGain``)."""
         self._phone_output.gain.set_db(gain_db)
 
     def release(self) -> None:
@@ -391,7 +398,10 @@ class PhoneTransport(BaseTransport):
 
 
 def phone_params(input_rate_hz: int) -> TransportParams:
-    """Of a telephone line: 8 kHz, nothing behind a reply. The line makes packets of its chunks."""
+    """Return the parameters of a telephone line: 8 kHz, no silence after a reply.
+
+    The line divides its chunks into packets.
+    """
     return TransportParams(
         audio_in_enabled=True,
         audio_out_enabled=True,
@@ -399,6 +409,6 @@ def phone_params(input_rate_hz: int) -> TransportParams:
         audio_out_sample_rate=RATE_HZ,
         audio_out_end_silence_secs=0,
         audio_out_10ms_chunks=CHUNK_MS // 10,
-        # Speech waits behind the tones of keys; a line that takes nothing is found by the stream.
+        # Speech waits for the tones of keys before it; the stream detects a line that accepts nothing.
         audio_out_write_timeout_secs=2 * MOST_PRESSED_US / 1_000_000,
     )

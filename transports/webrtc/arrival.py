@@ -1,18 +1,18 @@
-"""The caller's packets in order and without delay: what a recogniser wants in place of a jitter buffer.
+"""Jitter buffer for a recogniser: passes the caller's packets on in order and without delay.
 
-aiortc keeps back four packets of a caller's audio, because it expects somebody who listens: an ear needs an
-even stream. A recogniser and voice activity count samples and do not mind when they come, so what is in
-order goes on at once: 60 to 80 ms less on every turn. aiortc's buffer has another price: it waits 16 packets
-for one that was lost and gives back one for each that arrives, so the first loss makes a call 240 ms later
-until its end.
+aiortc holds back four packets of a caller's audio for a human listener, whose ear needs an even stream. A
+recogniser and voice activity count samples, and their arrival times do not matter. So packets in order are
+passed on at once, which saves 60 to 80 ms on every turn. The buffer of aiortc has another cost: it waits 16
+packets for a lost one and gives back one for each that arrives. The first loss therefore delays the rest of
+the call by 240 ms.
 
-What is missing is waited for only on a line that has shown that packets overtake each other: for as many
-newer packets as the late one had let pass, at most ``LONGEST_HOLD``, and for one less after every
-``CALM_PACKETS`` in order. Several packets that become due at once leave as one Opus packet of several frames
-(RFC 6716, 3.2.5), because the receiver takes one for each that arrives.
+A missing packet is awaited only on a line on which packets have overtaken each other. The buffer then waits
+for as many newer packets as the late one had let pass, at most ``LONGEST_HOLD``. The number falls by one
+after every ``CALM_PACKETS`` in order. Several packets that become due at once leave as one Opus packet of
+several frames (RFC 6716, 3.2.5), because the receiver takes one for each that arrives.
 
-Called by aiortc's receiver for every packet, on the loop; holds no more than ``LONGEST_HOLD`` packets and
-those that cannot be joined. Owns nothing.
+aiortc's receiver calls it for every packet, on the loop. It holds no more than ``LONGEST_HOLD`` packets and
+those that cannot be joined, and owns no task.
 """
 
 from collections import deque
@@ -29,12 +29,12 @@ from transports.pipecat_internals import jitter_buffer_of, payload_of, set_jitte
 LONGEST_HOLD = 4
 # Ten seconds of packets of 20 ms.
 CALM_PACKETS = 500
-# Sequence numbers that differ by more belong to a stream that began anew; as aiortc's.
+# Sequence numbers that differ by more belong to a stream that began anew; the same value as aiortc's.
 RESTART = 100
 FIRST_DYNAMIC_TYPE = 96
-# RFC 6716, 3.1: frames of 2.5 ms by the configuration number: SILK, hybrid, CELT.
+# RFC 6716, 3.1: frame lengths in steps of 2.5 ms by the configuration number: SILK, hybrid, CELT.
 _SILK, _HYBRID, _CELT = (4, 8, 16, 24), (4, 8), (1, 2, 4, 8)
-# 120 ms.
+# In steps of 2.5 ms: 120 ms.
 _LONGEST_PACKET = 48
 
 
@@ -46,23 +46,27 @@ class _Piece:
 
 
 class ArrivalBuffer:
-    """In place of ``aiortc.jitterbuffer.JitterBuffer`` for one stream of audio.
+    """Replacement of ``aiortc.jitterbuffer.JitterBuffer`` for one stream of audio.
 
     Attributes:
-        hold: how many newer packets a missing one is waited for.
+        hold: number of newer packets that may arrive while a missing one is awaited.
     """
 
     def __init__(self) -> None:
         self._next: int | None = None
         self._held: dict[int, _Piece] = {}
         self._due: deque[_Piece] = deque()
-        # Given up, and not so long ago that it might still come.
+        # Given up, and recent enough that it may still come.
         self._missed: deque[int] = deque(maxlen=RESTART)
         self._calm = 0
         self.hold = 0
 
     def add(self, packet: RtpPacket) -> tuple[bool, JitterFrame | None]:
-        """A packet has arrived, in any order: whether a picture is asked for (never) and what is due now."""
+        """Add a packet, which may arrive in any order.
+
+        Returns:
+            False, as no picture is ever requested, and the frame that is due now, if any.
+        """
         number = packet.sequence_number
         data = payload_of(packet)
         # RFC 3551: G.711 and G.722 have fixed numbers, Opus never has.
@@ -86,7 +90,7 @@ class ArrivalBuffer:
             self._calm = 0
 
     def _take(self, following: int) -> int:
-        """Move what is in order to what is due; returns the number that is waited for."""
+        """Move the packets that are in order to those due; return the number that is awaited next."""
         while self._held:
             if following in self._held:
                 self._due.append(self._held.pop(following))
@@ -102,7 +106,7 @@ class ArrivalBuffer:
         return following
 
     def _leave(self) -> JitterFrame | None:
-        """As much of what is due as one packet holds."""
+        """Return as many of the due packets as fit into one."""
         while self._due and not self._due[0].data:
             self._due.popleft()
         if not self._due:
@@ -117,7 +121,7 @@ class ArrivalBuffer:
 
 
 def deliver_at_once(receiver: RTCRtpReceiver) -> None:
-    """Have a receiver of audio use an ``ArrivalBuffer``; a receiver that has one keeps it."""
+    """Make a receiver of audio use an ``ArrivalBuffer``; a receiver that has one keeps it."""
     current = jitter_buffer_of(receiver)
     if current is None:
         logger.warning("this aiortc keeps its jitter buffer somewhere else: callers are heard 60 ms later")
@@ -126,7 +130,7 @@ def deliver_at_once(receiver: RTCRtpReceiver) -> None:
 
 
 def joinable(packets: list[bytes]) -> bool:
-    """Whether Opus packets can be one: a single frame each, of one configuration, 120 ms together at most."""
+    """Return whether Opus packets can be one: one frame each, of one configuration, 120 ms at most."""
     if not all(packets) or any(packet[0] & 3 for packet in packets):
         return False
     if any(one[0] != other[0] for one, other in pairwise(packets)):
@@ -135,9 +139,9 @@ def joinable(packets: list[bytes]) -> bool:
 
 
 def joined(packets: list[bytes]) -> bytes:
-    """One Opus packet with the frames of ``packets``, which are ``joinable`` or one.
+    """Return one Opus packet with the frames of ``packets``, which are ``joinable`` or a single one.
 
-    RFC 6716, 3.2.5: code 3 with variable lengths; the last frame's length is what is left.
+    RFC 6716, 3.2.5: code 3 with variable lengths; the last frame takes the remaining bytes.
     """
     if len(packets) == 1:
         return packets[0]
@@ -154,7 +158,7 @@ def _length(count: int) -> bytes:
 
 
 def _frame_length(configuration: int) -> int:
-    """Of one frame, in steps of 2.5 ms."""
+    """Return the length of one frame, in steps of 2.5 ms."""
     if configuration < 12:
         return _SILK[configuration % 4]
     if configuration < 16:

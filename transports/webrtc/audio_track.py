@@ -1,18 +1,18 @@
 """The bot's voice as a paced Opus stream.
 
-Decides when each 20 ms packet leaves and what is in it. PCM comes in through ``write``, which returns once no
-more than ``lead_ms`` is waiting (the caller is held back, nothing is dropped); packets leave through
+Decides when each 20 ms packet leaves and what it contains. PCM comes in through ``write``, which returns once
+no more than ``lead_ms`` is waiting; the writer is held back, and nothing is dropped. Packets leave through
 ``recv``, which the peer connection calls and which sleeps until the packet is due. An empty buffer sends
-silence, and on a busy loop one that has just begun to fill waits for a moment. ``clear`` drops what has not
-left, so a barge-in is silent from the next packet on. ``gain`` is applied to a packet when it leaves, so a
-duck is heard with the next one.
+silence, and on a busy loop one that has just begun to fill waits for a moment. ``clear`` drops unsent audio,
+so a barge-in is silent from the next packet on. ``gain`` is applied to a packet when it leaves, so a duck
+takes effect with the next one.
 
-Pipecat's own track keeps one chunk only and resolves a write when the chunk is gone, so a loop that is 10 ms
-late inserts silence into the middle of a word; the lead here covers ``lead_ms`` of lateness. A loop that was
-later than that sends what is overdue at once, and speech that is due and not there is waited for for a moment
-(``GRACE_MS``), in which its writer gets to run. Packets are encoded here, in mono at the bot's own rate, and
-silence is one packet encoded once: the stock path resamples every 10 ms to 48 kHz stereo and encodes in a
-thread, silence included.
+Pipecat's own track keeps one chunk only and resolves a write when the chunk is gone. A loop that is 10 ms
+late then inserts silence into the middle of a word; the lead here covers ``lead_ms`` of lateness. A loop that
+was later than that sends overdue packets at once. When speech is due and missing, the track waits for a
+moment (``GRACE_MS``), in which its writer gets to run. Packets are encoded here, in mono at the bot's own
+rate, and silence is one packet encoded once. The stock path resamples every 10 ms to 48 kHz stereo and
+encodes in a thread, silence included.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from audio.gain import RampedGain
 from core.media import PCM_BYTES_PER_SAMPLE
 
 PACKET_MS = 20
-# RFC 7587: the RTP clock of Opus is 48 kHz whatever the codec's own rate.
+# RFC 7587: the RTP clock of Opus is 48 kHz at any rate of the codec.
 RTP_RATE_HZ = 48_000
 RTP_TICKS_PER_PACKET = RTP_RATE_HZ * PACKET_MS // 1000
 OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
@@ -38,13 +38,14 @@ OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 BIT_RATE_BPS = 40_000
 # Encoder effort 0..10. White noise at 16 kHz mono took 0.27 ms a packet at 5, 0.30 at 10 and 0.16 at 0.
 COMPLEXITY = 5
-# Speech that has not come when it is due is waited for so long, and then it has ended. Its last packet of
-# silence is late by as much; nobody hears that.
+# Time to wait for speech that is missing when it is due; after that it counts as ended. Its last packet of
+# silence is late by as much, which is inaudible.
 GRACE_MS = 10
-# A packet that is so late says that the loop is busy, for so many packets. A reply then begins when so much
-# of it is here, and waits for that for so many packets at most: the loop is busiest when replies begin, and
-# the first word would be torn. On a loop with time a reply begins with its first chunk, and the next is here
-# 3 to 11 ms later. Not more than this: a writer with chunks of 40 ms is let in when 60 ms wait.
+# A packet that is later than ``BUSY_MS`` shows that the loop is busy; it counts as busy for the next
+# ``BUSY_PACKETS``. A reply then begins when ``START_MS`` of it are here, and waits for that for
+# ``START_PACKETS`` at most. The loop is busiest when replies begin, and the first word would have gaps. On an
+# idle loop a reply begins with its first chunk, and the next is here 3 to 11 ms later. The value is no larger
+# because a writer with chunks of 40 ms is let in when 60 ms wait.
 BUSY_MS = 10
 BUSY_PACKETS = 100
 START_MS = 80
@@ -54,7 +55,7 @@ RESYNC_MS = 200
 
 
 class OpusPacketizer:
-    """Mono PCM of one stream to 20 ms Opus packets.
+    """Encoder of one stream, from mono PCM to 20 ms Opus packets.
 
     Args:
         rate_hz: one of ``OPUS_RATES_HZ``.
@@ -95,11 +96,11 @@ class OpusPacketizer:
 
     @property
     def silence(self) -> bytes:
-        """An encoded packet of silence, the same each time."""
+        """Encoded packet of silence, the same each time."""
         return self._silence
 
     def encode(self, pcm: bytes) -> bytes:
-        """One packet of ``packet_bytes`` of PCM to Opus."""
+        """Encode ``packet_bytes`` of PCM as one Opus packet."""
         frame = av.AudioFrame.from_ndarray(
             np.frombuffer(pcm, dtype="<i2")[None, :], format="s16", layout="mono"
         )
@@ -111,16 +112,16 @@ class OpusPacketizer:
 
 
 class PacedAudioTrack(MediaStreamTrack):
-    """Sends what is written, 20 ms at a time, and silence otherwise.
+    """Track that sends written audio, 20 ms at a time, and silence otherwise.
 
     Args:
         rate_hz: rate of the PCM that is written.
-        lead_ms: how much may wait to be sent when ``write`` returns.
-        on_packet: told the PCM of every packet that carries written audio, as loud as it is, at the moment it
-            leaves; must not block.
+        lead_ms: audio that may still wait to be sent when ``write`` returns.
+        on_packet: called with the PCM of every packet that carries written audio, with its gain applied, at
+            the moment it leaves; must not block.
 
     Attributes:
-        gain: of what leaves.
+        gain: gain of the audio that leaves.
     """
 
     kind = "audio"
@@ -149,8 +150,8 @@ class PacedAudioTrack(MediaStreamTrack):
     async def write(self, pcm: bytes) -> bool:
         """Queue PCM; return once at most the lead is waiting or the track has ended.
 
-        False when it was dropped meanwhile. A piece that is no longer than the lead has then not begun to
-        play.
+        Returns False when it was dropped meanwhile. A piece that is no longer than the lead has then not
+        begun to play.
         """
         if self.readyState != "live":
             return False
@@ -163,7 +164,7 @@ class PacedAudioTrack(MediaStreamTrack):
         return clears == self._clears
 
     def clear(self) -> None:
-        """Drop everything that has not been sent and release who waits in ``write``; full volume again."""
+        """Drop all unsent audio, release a waiting ``write``, and reset the gain to full volume."""
         self._clears += 1
         self._buffer.clear()
         self.gain.reset()
@@ -175,7 +176,7 @@ class PacedAudioTrack(MediaStreamTrack):
         self.clear()
 
     async def recv(self) -> Packet:
-        """The next packet, at the moment it is due.
+        """Return the next packet, at the moment it is due.
 
         Raises MediaStreamError once the track has ended.
         """
@@ -210,7 +211,7 @@ class PacedAudioTrack(MediaStreamTrack):
         if not self._buffer:
             self._start_waits = 0
             if not self._idle:
-                # One really encoded packet lets the codec ring out before the canned silence takes over.
+                # One packet from the encoder lets the codec ring out before the stored silence takes over.
                 self._idle = True
                 return self._opus.encode(bytes(size))
             return self._opus.silence
@@ -227,6 +228,6 @@ class PacedAudioTrack(MediaStreamTrack):
         return self._opus.encode(pcm.ljust(size, b"\0"))
 
     def _waits_for_more(self) -> bool:
-        """Whether a reply that has begun to arrive is to begin later."""
+        """Return whether a reply that has begun to arrive should begin later."""
         is_busy = self._packets < self._busy_until_packet
         return is_busy and len(self._buffer) < self._start_bytes and self._start_waits < START_PACKETS

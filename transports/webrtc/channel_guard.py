@@ -1,17 +1,17 @@
-"""Bounds of a browser's data channel: what comes over it is counted before anything looks at it.
+"""Bounds of a browser's data channel: traffic is counted before any code reads it.
 
-aiortc reads SCTP in Python on the event loop and hands every message to a task of its own, and nothing in it
-can be read more slowly. So the guard stands at two places:
+aiortc reads SCTP in Python on the event loop and gives every message to a task of its own. None of its parts
+can be read more slowly. So the guard acts at two places:
 
-* packets: what a peer sends over its share of packets, bytes or time on the loop is dropped. SCTP takes that
-  for a lossy line: it sends again, later and more slowly, and an honest peer loses nothing;
-* messages: one over the rate, one that is too large and one that is no JSON object is not taken. The peer is
+* packets: those over the peer's share of packets, bytes or time on the loop are dropped. SCTP takes that for
+  a lossy line: it sends again, later and more slowly, and an honest peer loses nothing;
+* messages: one over the rate, one that is too large and one that is not a JSON object is refused. The peer is
   notified at most once a second.
 
-A peer of which more than ``MOST_DROPPED`` messages a minute are dropped, or that fills aiortc's unbounded
-buffers (pieces of messages, packets out of order), floods: its call is ended.
+A peer counts as flooding when more than ``MOST_DROPPED`` of its messages a minute are dropped. It does as
+well when it fills aiortc's unbounded buffers (pieces of messages, packets out of order). Its call is ended.
 
-Owns nothing that waits; ``detach`` ends it.
+Owns no task and no queue; ``detach`` ends it.
 """
 
 from collections.abc import Callable
@@ -36,19 +36,19 @@ from transports.pipecat_internals import (
     untap_sctp,
 )
 
-# A page types, presses keys and says once a second that it is there; a picture that it sends is one message.
+# A page types, presses keys and sends a sign of life once a second; a picture is one message.
 SHARE = ClientShare(
     messages_per_s=20, burst_messages=50, bytes_per_s=200_000, burst_bytes=4_000_000, busy_ms_per_s=50
 )
 PACKETS_PER_S, BURST_PACKETS = 400, 4_000
 MOST_MESSAGE_BYTES = 3_000_000
-# In a minute; so many at once too.
+# Messages dropped in a minute, and the largest burst.
 MOST_DROPPED = 1_000
 TOLD_US = 1_000_000
-# Of aiortc's receive buffer, which it announces and does not enforce: so far below zero, and packets that
-# wait for one that is missing.
+# Bounds of aiortc's receive buffer, which it announces and does not enforce: bytes below zero, and packets
+# that wait for one that is missing.
 LEAST_WINDOW_BYTES, MOST_MISORDERED = -4_000_000, 4_000
-# Pipecat's word of a page that is there.
+# Sign of life that Pipecat's pages send.
 PING = b"ping"
 
 
@@ -56,9 +56,9 @@ class ChannelGuard:
     """Guard of one peer's data channels, over all its peer connections.
 
     Args:
-        refuse: sends the peer a message that says why one of its own was not taken.
+        refuse: sends the peer a message with the reason for refusing one of its own.
         on_flood: ends the call; called once.
-        clock: of the budget; None: the running loop's.
+        clock: clock of the budget; that of the running loop when None.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class ChannelGuard:
 
     @property
     def dropped(self) -> int:
-        """Messages that were not taken."""
+        """Number of messages refused over the rate."""
         return self._budget.dropped
 
     def attach(self, sctp: RTCSctpTransport | None) -> None:
-        """Guard a transport; None when the peer has no data channel. The same again changes nothing."""
+        """Guard a transport; None when the peer has no data channel. Has no effect for the guarded one."""
         if sctp is self._sctp:
             return
         self.detach()
@@ -93,7 +93,7 @@ class ChannelGuard:
             tap_sctp(sctp, self._handle_data, self._receive)
 
     def detach(self) -> None:
-        """Leave the transport as it was."""
+        """Restore the transport's own handlers."""
         sctp, self._sctp = self._sctp, None
         if sctp is not None:
             untap_sctp(sctp)
@@ -116,7 +116,7 @@ class ChannelGuard:
         sctp = self._sctp
         if sctp is None or self._is_flooded:
             return
-        # What opens a channel is a message too.
+        # A message that opens a channel counts too.
         if not self._budget.take(len(data), self._clock.now_us()):
             self._say(f"over {SHARE.messages_per_s:g} messages a second")
             if not self._drops.take(1, self._clock.now_us()):

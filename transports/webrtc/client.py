@@ -1,12 +1,12 @@
 """Media and messages of one browser, between Pipecat's connection and its input and output.
 
-Decides when audio is written, which decoded frames go on, and when the peer was last heard of. Has the
-methods that Pipecat's ``SmallWebRTCInputTransport`` and ``SmallWebRTCOutputTransport`` call on their client,
-and is no subclass of its ``SmallWebRTCClient``: all that one does but send messages is done differently
-here, and its tracks, rates and handlers are private.
+Decides when audio is written, which decoded frames go on, and when the peer last gave a sign of life. It has
+the methods that Pipecat's ``SmallWebRTCInputTransport`` and ``SmallWebRTCOutputTransport`` call on their
+client. It does not extend ``SmallWebRTCClient``: everything but the sending of messages works differently
+here, and that class's tracks, rates and handlers are private.
 
-Handlers of the connection stay until that is closed, which is later than the end of a call: ``release``
-leaves them without effect.
+Handlers of the connection stay until it is closed, which is later than the end of a call: ``release`` leaves
+them without effect.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ from transports.webrtc.connection_state import is_over
 
 # aiortc queues decoded frames of 20 ms without a bound.
 MAX_BACKLOG_FRAMES = 25
-# More of a camera nobody looks at: an engine sees one picture in each of its units.
+# More pictures of a camera have no use: an engine takes one picture in each of its units.
 PICTURES_PER_S = 2.0
 # A picture is scaled down to this side before it goes on.
 LONGEST_PX = 1_344
@@ -70,10 +70,10 @@ class PacedWebRTCClient:
     """Client of one call.
 
     Args:
-        connection: of the peer.
-        callbacks: of the transport.
+        connection: connection of the peer.
+        callbacks: callbacks of the transport.
         on_packet: receives the PCM of every packet of bot audio as it leaves; must not block.
-        jitter_buffer: leave the caller's packets in aiortc's.
+        jitter_buffer: leave the caller's packets in aiortc's jitter buffer.
         on_first_word: called when the first audio or message of the peer has come; must not block.
     """
 
@@ -109,7 +109,7 @@ class PacedWebRTCClient:
         connection.add_event_handler("track-status", self._on_track_status)
 
     async def setup(self, params: TransportParams, setup: FrameProcessorSetup) -> None:
-        """Take the rates of the pipeline; called by the input and by the output."""
+        """Set the rates of the pipeline; called by the input and by the output."""
         self._params = params
         self._channels = params.audio_in_channels
         self._input_rate_hz = params.audio_in_sample_rate or setup.audio_in_sample_rate
@@ -119,13 +119,13 @@ class PacedWebRTCClient:
 
     @acquires("connection")
     async def connect(self) -> None:
-        """Tell the connection that a pipeline is there: once, for the input and the output."""
+        """Connect to the peer, once for the input and the output."""
         if not self._connection.is_connected():
             await self._connection.connect()
 
     @releases("connection")
     async def disconnect(self) -> None:
-        """Hang up, when the input and the output have done with the peer."""
+        """Hang up, when both the input and the output have released the peer."""
         if self.is_connected and not self._is_closing:
             self._is_closing = True
             await self._connection.disconnect()
@@ -133,12 +133,12 @@ class PacedWebRTCClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the peer is there by its pings, and by its connection where it sends none."""
+        """True when the peer is present by its pings, or by its connection where it sends none."""
         return self._connection.is_connected()
 
     @property
     def can_send(self) -> bool:
-        """Whether the peer connection stands; pings do not count."""
+        """True when the peer connection is up; pings do not count."""
         return self._connection.pc.connectionState == "connected" and not self._is_closing
 
     async def _on_connected(self, connection: SmallWebRTCConnection) -> None:
@@ -164,7 +164,7 @@ class PacedWebRTCClient:
     async def _on_closed(self, connection: SmallWebRTCConnection) -> None:
         self._stop_paced()
         self._forget_tracks()
-        # Not where this side has hung up.
+        # Not when this side has hung up.
         if not self._is_closing and self._callbacks is not None:
             await self._callbacks.on_client_disconnected(connection)
 
@@ -202,12 +202,12 @@ class PacedWebRTCClient:
         return track is not None and track.is_enabled()
 
     async def write_video_frame(self, frame: OutputImageRawFrame) -> bool:
-        """Send no picture: the bot has none."""
+        """Return False without sending: the bot has no pictures."""
         return False
 
     async def read_audio_frame(self) -> AsyncGenerator[InputAudioRawFrame, None]:
         loop = asyncio.get_running_loop()
-        # What came in while the pipeline was being built is no sign of overload.
+        # Audio that came in while the pipeline was being built is no sign of overload.
         level = "DEBUG"
         while True:
             track = self._microphone
@@ -240,16 +240,16 @@ class PacedWebRTCClient:
                 level = "WARNING"
 
     def _at_input_rate(self, frame: AudioFrame) -> list[AudioFrame]:
-        """A decoded frame at the rate and with the channels of the pipeline."""
+        """Return a decoded frame at the rate and with the channels of the pipeline."""
         if frame.sample_rate == self._input_rate_hz and frame.layout.name == self._layout:
             return [frame]
         assert self._resampler is not None
         return self._resampler.resample(frame)
 
     async def read_video_frame(self, video_source: str) -> AsyncGenerator[UserImageRawFrame, None]:
-        """Some pictures of a track, the newest ones, converted in a thread.
+        """Yield the newest pictures of a track, ``PICTURES_PER_S``, converted in a thread.
 
-        Pipecat's own converts each of thirty a second on the loop.
+        Pipecat's own client converts each of thirty a second on the loop.
         """
         loop = asyncio.get_running_loop()
         due_s = 0.0
@@ -268,7 +268,7 @@ class PacedWebRTCClient:
                 self._cameras.pop(video_source, None)
                 continue
             if not isinstance(frame, VideoFrame):
-                # A track that the peer has switched off gives nothing, and gives it at once.
+                # A track that the peer has switched off returns at once without a picture.
                 await asyncio.sleep(NO_VIDEO_S)
                 continue
             now_s = loop.time()
@@ -281,7 +281,9 @@ class PacedWebRTCClient:
             yield picture
 
     async def _drop_backlog(self, level: str) -> None:
-        """A process that is late hears the present with a gap, not the past in full."""
+        """Drop waiting frames when over ``MAX_BACKLOG_FRAMES`` wait: a late process continues with current
+        audio after a gap.
+        """
         track = self._microphone
         waiting = 0 if track is None else waiting_frames(track)
         if track is None or waiting <= MAX_BACKLOG_FRAMES:
@@ -295,17 +297,17 @@ class PacedWebRTCClient:
         return await self._paced.write(frame.audio)
 
     def set_gain_db(self, gain_db: float) -> None:
-        """The bot's volume from the next packet on; nothing before the call is up."""
+        """Set the bot's volume from the next packet on; no effect before the call is up."""
         if self._paced is not None:
             self._paced.gain.set_db(gain_db)
 
     def drop_unsent_audio(self) -> None:
-        """Silence from the next packet on."""
+        """Drop unsent audio: silence from the next packet on."""
         if self._paced is not None:
             self._paced.clear()
 
     def note_message(self) -> None:
-        """A message is a sign of life too."""
+        """Count a message as a sign of life."""
         self._last_media_s = asyncio.get_running_loop().time()
         self._note_word()
 
@@ -315,11 +317,11 @@ class PacedWebRTCClient:
             first()
 
     def quiet_ms(self) -> int:
-        """How long nothing came from the peer: no audio, no message, no ping. 0 before the call is up."""
+        """Return milliseconds since the peer's last audio, message or ping; 0 before the call is up."""
         if self._last_media_s is None:
             return 0
         now_s = asyncio.get_running_loop().time()
-        # Only whether it changed counts: the wall clock may be set.
+        # Only a change counts, as the wall clock may be set.
         pinged = last_ping_s(self._connection)
         if pinged != self._last_ping:
             self._last_ping = pinged
@@ -327,7 +329,7 @@ class PacedWebRTCClient:
         return int((now_s - self._last_media_s) * 1000)
 
     async def receiver_report(self) -> RTCRemoteInboundRtpStreamStats | None:
-        """The peer's newest RTCP report about the bot's audio; None before the first."""
+        """Return the peer's newest RTCP report about the bot's audio; None before the first."""
         for sender in self._connection.pc.getSenders():
             if sender.kind == "audio":
                 for stats in (await sender.getStats()).values():
@@ -338,7 +340,7 @@ class PacedWebRTCClient:
     def release(self) -> None:
         """Drop the tracks and the callbacks of a call whose pipeline has ended."""
         self._stop_paced()
-        # Without it a connection that comes up now starts no track.
+        # Without parameters, a connection that comes up now starts no track.
         self._params = self._callbacks = None
         self._on_packet = self._on_first_word = None
         self._forget_tracks()
@@ -355,7 +357,7 @@ class PacedWebRTCClient:
 
 
 def _as_rgb(frame: VideoFrame) -> tuple[tuple[int, int], bytes]:
-    """(width, height) and raw RGB of a picture, no side longer than ``LONGEST_PX``. Blocks."""
+    """Return (width, height) and raw RGB of a picture, no side longer than ``LONGEST_PX``. Blocks."""
     scale = min(1.0, LONGEST_PX / max(frame.width, frame.height))
     width, height = (max(1, round(side * scale)) for side in (frame.width, frame.height))
     return (width, height), frame.to_ndarray(format="rgb24", width=width, height=height).tobytes()

@@ -1,7 +1,7 @@
-"""State of a WebRTC connection, for those who may come after its events.
+"""State of a WebRTC connection, for code that may run after its events.
 
-Pipecat reports the end of a connection once, to the handlers of that moment. What is built for a caller
-who hangs up meanwhile has to look.
+Pipecat reports the end of a connection once, to the handlers of that moment. Code that is built for a caller
+who hangs up meanwhile has to check the state.
 """
 
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection

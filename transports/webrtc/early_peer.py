@@ -1,9 +1,9 @@
-"""A browser that is connected before there is a pipeline for it: told things, and watched.
+"""A browser that is connected before there is a pipeline for it: sends it messages and watches it.
 
-Decides what is kept of it. Audio and pictures are dropped where they arrive, undecoded; of its messages the
-first ``client-ready`` is kept, which Pipecat hands to the pipeline later. A browser that sends nothing, no
-media, no message and no ping, for ``vanish_ms`` has left, as in a call; one that never connects is hung up
-by the signalling.
+Decides which of its data is kept. Audio and pictures are dropped where they arrive, undecoded. Of its
+messages the first ``client-ready`` is kept, which Pipecat passes to the pipeline later. A browser that sends
+no media, no message and no ping for ``vanish_ms`` has left, as in a call. The signalling hangs up one that
+never connects.
 
 Owns no task: ``left`` runs in its caller's. ``release`` leaves the connection to a pipeline.
 """
@@ -27,8 +27,8 @@ class EarlyPeer:
     """Connection of one browser.
 
     Args:
-        connection: negotiated.
-        vanish_ms: quiet time after which it has left.
+        connection: a negotiated connection.
+        vanish_ms: quiet time after which the browser has left.
     """
 
     def __init__(self, connection: SmallWebRTCConnection, *, vanish_ms: int) -> None:
@@ -54,7 +54,7 @@ class EarlyPeer:
                     await self._closed.wait()
             except TimeoutError:
                 pass
-            # A negotiation may have brought more of them.
+            # A negotiation may have brought more tracks.
             self._drop_media()
             self._drop_messages()
             signs = await self._signs()
@@ -81,7 +81,7 @@ class EarlyPeer:
         pending[:] = [message for message in ready if len(json.dumps(message)) <= MOST_READY_CHARS]
 
     async def _signs(self) -> tuple[object, ...]:
-        """Return what changes while anything comes from the browser."""
+        """Return values that change while anything comes from the browser."""
         packets: dict[str, int] = {}
         for sender in self._connection.pc.getSenders():
             for stats in (await sender.getStats()).values():

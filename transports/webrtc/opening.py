@@ -1,4 +1,4 @@
-"""The transport of a browser's call, from the arguments that bring its connection."""
+"""Factory of the transport of a browser's call, from the arguments that bring its connection."""
 
 from pipecat.runner.types import SmallWebRTCRunnerArguments
 from pipecat.transports.base_transport import TransportParams, VideoInSourceParams
@@ -24,6 +24,6 @@ async def open_browser(
         jitter_buffer=request.jitter_buffer,
         on_packet=request.on_packet,
         events=request.events,
-        # Only the gateway's arguments have one.
+        # Only the gateway's arguments have this callback.
         on_first_word=getattr(arguments, "on_first_word", None),
     )

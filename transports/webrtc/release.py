@@ -1,11 +1,11 @@
 """Break the reference cycles of a closed WebRTC connection, so that reference counting frees it.
 
-In: a connection that has been closed, in whatever order. Out: a connection without handlers, and peer
-connections whose parts do not refer to each other in a circle. Codecs, decoder threads, packet histories
-and SSL state are then freed at once, and not by a full garbage collection, for which every call has to stop.
+Input: a closed connection; the order of closing does not matter. Output: a connection without handlers, and
+peer connections whose parts form no reference cycle. Codecs, decoder threads, packet histories and SSL state
+are then freed at once. A full garbage collection, which pauses every call, is not needed for them.
 
-Decides the order. Which members form the cycles, ``pipecat_internals`` knows; one that a newer version has
-renamed fails tests/unit/transports/test_webrtc_release.py.
+Decides the order. ``pipecat_internals`` lists the members that form the cycles; when a newer version has
+renamed one, tests/unit/transports/test_webrtc_release.py fails.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from transports.pipecat_internals import (
 
 
 async def release_connection(connection: SmallWebRTCConnection, *, within_s: float) -> None:
-    """Let a closed connection go.
+    """Release a closed connection.
 
     Args:
-        connection: closed, or as far as it could be.
+        connection: a connection that is closed, or as far closed as it could be.
         within_s: longest wait for handlers of its last events, and the same for its media.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s):
-            # The peer connection has said that it is closed, and the connection passes it on in a task.
+            # The peer connection has reported that it is closed, and the connection passes it on in a task.
             await _ended(closing_handlers(connection.pc))
             await _ended(running_handlers(connection))
     forget_handlers(connection)
@@ -50,7 +50,7 @@ async def _ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 async def release_peer_connection(peer: RTCPeerConnection, *, within_s: float) -> None:
-    """Let a closed peer connection go; waits ``within_s`` at most for media that it has started too late."""
+    """Release a closed peer connection; wait ``within_s`` at most for media that it has started too late."""
     peer.remove_all_listeners()
     stop_connecting(peer)
     with suppress(TimeoutError):
@@ -60,7 +60,7 @@ async def release_peer_connection(peer: RTCPeerConnection, *, within_s: float) -
 
 
 async def _stop_late_media(peer: RTCPeerConnection) -> None:
-    """Stop what was started in spite of ``stop_connecting``, by a peer connection that closed by itself."""
+    """Stop media that a peer connection which closed by itself started in spite of ``stop_connecting``."""
     for transceiver in peer.getTransceivers():
         await transceiver.stop()
         if transceiver.receiver.track is not None:

@@ -1,16 +1,18 @@
-"""Offers to answers: who may open a browser call, and what a bad offer is told.
+"""WebRTC signalling: answers offers, decides who may open a browser call, and refuses bad offers.
 
-In: offer and trickle-ICE requests of the Pipecat clients. Out: an answer, and one ``on_call`` for each new
-connection, awaited before the answer: when it raises, the offer is refused and the connection closed.
-``on_call`` starts the conversation and returns; what fails in the conversation later is not told to the peer
-here, whoever runs it hangs up. Holds the live connections by ``pc_id``; a closed one is dropped at once, one
-whose peer has not connected after ``connect_s`` is closed. What aiortc cannot negotiate is a PeerError on
-every path, and a failed first negotiation, or one that was to replace the peer connection, closes what it had
-opened. Hanging up never fails and has a deadline, after which the sockets are taken away.
+Inputs: offer and trickle-ICE requests of the Pipecat clients. Outputs: an answer, and one ``on_call`` for
+each new connection, awaited before the answer. When ``on_call`` raises, the offer is refused and the
+connection closed. ``on_call`` starts the conversation and returns. A later failure of the conversation is not
+reported to the peer here; the task that runs it hangs up.
+
+Holds the live connections by ``pc_id``. A closed one is dropped at once; one whose peer has not connected
+after ``connect_s`` is closed. A description that aiortc cannot negotiate is a PeerError on every path. A
+failed first negotiation, or one that was to replace the peer connection, closes what it had opened. Hanging
+up never fails and has a deadline, after which the sockets are closed by force.
 
 An offer is checked before anything is built for it: the size of its text (``offer_bounds``), then its fields.
-``check_json`` is for callers that have more to look at first. At most ``BUILDING`` peer connections are under
-construction at a time, a call is renegotiated ``RENEGOTIATIONS`` times a minute and takes ``MAX_CANDIDATES``
+``check_json`` is for code that has more to check first. At most ``BUILDING`` peer connections are under
+construction at a time. A call is renegotiated ``RENEGOTIATIONS`` times a minute and takes ``MAX_CANDIDATES``
 candidates.
 """
 
@@ -35,17 +37,17 @@ from transports.webrtc.offer_bounds import MAX_SDP_CHARS, check_bounds
 from transports.webrtc.release import release_connection, release_peer_connection
 
 OnCall = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
-# One takes some 10 ms of the loop; the others wait, in order, so long at most.
+# Building a connection takes some 10 ms of the loop; further ones wait in order, ``BUILDING_S`` at most.
 BUILDING, BUILDING_S = 4, 5.0
 # A page renegotiates when it adds a camera or a screen, or has changed its network.
 RENEGOTIATIONS, RENEGOTIATIONS_S = 20, 60.0
-# Trickled to one peer connection; a browser has two to ten for each of its addresses.
+# Candidates trickled to one peer connection; a browser has two to ten for each of its addresses.
 MAX_CANDIDATES = 100
-# An offer whose peer never connects holds a pipeline: not for the stock 60 s.
+# An offer whose peer never connects holds a pipeline; the stock 60 s are too long for that.
 CONNECT_TIMEOUT_S = 15.0
 HANG_UP_S = 3.0
-# What aiortc raises on a description that parses and cannot be negotiated: its own errors, none of which is a
-# ValueError, and whatever its code trips over. OSError is not among them: that is this machine's trouble.
+# Errors that aiortc raises on a description that parses and cannot be negotiated: its own, none of which is a
+# ValueError, and those that its code runs into. OSError is not among them: it is a fault of this machine.
 NEGOTIATION_ERRORS = (
     InternalError,
     InvalidAccessError,
@@ -62,8 +64,9 @@ NEGOTIATION_ERRORS = (
 
 
 class OfferRequest(BaseModel):
-    """Body of ``POST /api/offer``. Field names are those of Pipecat's clients, which send others that we
-    ignore.
+    """Body of ``POST /api/offer``.
+
+    Field names are those of Pipecat's clients, which send others that are ignored.
     """
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
@@ -76,7 +79,7 @@ class OfferRequest(BaseModel):
 
 
 class CandidateBody(BaseModel):
-    """One ICE candidate; an empty ``candidate`` ends the list (RFC 8840)."""
+    """ICE candidate of a peer; an empty ``candidate`` ends the list (RFC 8840)."""
 
     candidate: str = Field(max_length=2_000)
     sdp_mid: str = Field(max_length=200)
@@ -91,15 +94,15 @@ class CandidatesRequest(BaseModel):
 
 
 class Signaling:
-    """The WebRTC doorway of one process.
+    """WebRTC signalling of one process.
 
     Args:
         on_call: takes a new connection and starts its conversation; raising refuses the call.
-        max_calls: connections at a time.
+        max_calls: most connections at a time.
         ice_servers: STUN urls given to the peer connections.
-        connect_s: how long an answered peer may take to connect.
-        hang_up_s: how long closing one connection may take.
-        building_s: how long an offer may wait for its peer connection to be built.
+        connect_s: time within which an answered peer must connect.
+        hang_up_s: longest time for closing one connection.
+        building_s: longest wait of an offer for its peer connection to be built.
 
     Raises ConfigError for an ICE server that no call could use.
     """
@@ -124,7 +127,7 @@ class Signaling:
         self._opening = 0
         self._building = asyncio.Semaphore(BUILDING)
         self._renegotiating: set[SmallWebRTCConnection] = set()
-        # Loop times of the latest, and candidates of the peer connection that stands.
+        # Loop times of the latest renegotiations, and candidates of the present peer connection.
         self._renegotiated: dict[SmallWebRTCConnection, deque[float]] = {}
         self._candidates: Counter[SmallWebRTCConnection] = Counter()
         self._deadlines: dict[SmallWebRTCConnection, asyncio.TimerHandle] = {}
@@ -133,15 +136,15 @@ class Signaling:
 
     @property
     def open_calls(self) -> int:
-        """Connections that are up or being negotiated."""
+        """Number of connections that are up or being negotiated."""
         return len(self._connections) + self._opening
 
     def is_open(self, pc_id: str) -> bool:
-        """Whether ``pc_id`` names a live call."""
+        """Return whether ``pc_id`` names a live call."""
         return pc_id in self._connections
 
     def check_json(self, body: dict[str, object]) -> dict[str, object]:
-        """Check an offer and build nothing; returns what the client gives for its call.
+        """Check an offer and build nothing; return the client's data for its call.
 
         Raises:
             ValidationError: wrong fields (pydantic's).
@@ -152,18 +155,18 @@ class Signaling:
         return request.request_data or {}
 
     async def offer_json(self, body: dict[str, object]) -> dict[str, str]:
-        """``offer`` from a parsed body. Raises pydantic's ValidationError for wrong fields."""
+        """Call ``offer`` with a parsed body. Raises pydantic's ValidationError for wrong fields."""
         return await self.offer(OfferRequest.model_validate(body))
 
     async def candidates_json(self, body: dict[str, object]) -> None:
-        """``add_candidates`` from a parsed body. Raises pydantic's ValidationError for wrong fields."""
+        """Call ``add_candidates`` with a parsed body. Raises pydantic's ValidationError for wrong fields."""
         await self.add_candidates(CandidatesRequest.model_validate(body))
 
     async def offer(self, request: OfferRequest) -> dict[str, str]:
         """Answer an offer: a new call, or a renegotiation when ``pc_id`` names a live one.
 
         Raises:
-            PeerError: the SDP cannot be negotiated, or the call is renegotiated already, or too often.
+            PeerError: the SDP cannot be negotiated, or the call is being renegotiated already, or too often.
             CapacityError: too many calls, or too many that begin.
         """
         check_sdp(request.sdp)
@@ -183,7 +186,8 @@ class Signaling:
     async def _open(self, request: OfferRequest) -> dict[str, str]:
         connection = SmallWebRTCConnection(
             ice_servers=self._ice_servers,
-            # Ours comes first: Pipecat's cancels itself in the middle of closing, and begins only with ICE.
+            # Our own timeout comes first: Pipecat's cancels itself in the middle of closing, and begins only
+            # with ICE.
             connection_timeout_secs=int(self._connect_s) + 5,
         )
 
@@ -253,12 +257,12 @@ class Signaling:
             if known.pc is not replaced:
                 await release_peer_connection(replaced, within_s=self._hang_up_s)
             if restart and begun and not answered:
-                # The old peer connection is gone and the new one came to nothing. Without a restart the call
-                # goes on as it was.
+                # The old peer connection is gone and the new one failed. Without a restart the call goes on
+                # as it was.
                 await self.hang_up(known)
 
     def _guard(self, connection: SmallWebRTCConnection) -> None:
-        """Bound what comes over the data channel, that of a new peer connection too."""
+        """Bound the traffic of the data channel, also that of a new peer connection."""
         guard = self._guards.get(connection)
         if guard is None:
             guard = self._guards[connection] = ChannelGuard(
@@ -272,7 +276,7 @@ class Signaling:
         task.add_done_callback(self._ending.discard)
 
     def _rename(self, connection: SmallWebRTCConnection) -> None:
-        """A new peer connection has a new ``pc_id``, and its peer has to connect again."""
+        """Register a connection under its new ``pc_id`` after a restart; its peer has to connect again."""
         if connection not in self._connections.values():
             raise PeerError("the call has ended")
         guard = self._guards.pop(connection)
@@ -309,14 +313,14 @@ class Signaling:
             guard.detach()
 
     async def hang_up(self, connection: SmallWebRTCConnection) -> None:
-        """Close a connection, in whatever state it is, and give its line back. Does not raise."""
+        """Close a connection, in any state, and free its line. Does not raise."""
         stop_connecting(connection.pc)
         try:
             async with asyncio.timeout(self._hang_up_s):
                 await connection.disconnect()
         except Exception as error:
-            # The edge of one call. aiortc's close() gives up at the first transport that a failed negotiation
-            # left half made, and waits for ever when it is called again.
+            # The boundary of one call. aiortc's close() gives up at the first transport that a failed
+            # negotiation left half made, and waits for ever when it is called again.
             logger.warning(f"a connection did not close in good order: {type(error).__name__}: {error}")
             await _stop_transports(connection.pc, within_s=self._hang_up_s)
             # No event came, and the conversation waits for one.
@@ -357,7 +361,7 @@ class Signaling:
 
 @contextmanager
 def negotiation(fault: str) -> Iterator[None]:
-    """What aiortc raises inside over something of the peer's is a PeerError that begins with ``fault``."""
+    """Turn errors that aiortc raises over the peer's data into a PeerError that begins with ``fault``."""
     try:
         yield
     except NEGOTIATION_ERRORS as error:
@@ -365,11 +369,11 @@ def negotiation(fault: str) -> Iterator[None]:
 
 
 def ice_server(url: str) -> RTCIceServer:
-    """The server at a STUN url.
+    """Return the server at a STUN url.
 
     Raises:
-        ConfigError: it is none, or a TURN server: browsers take those with a user and a password only, and
-            settings hold no secrets.
+        ConfigError: it is not a STUN url. A TURN server is refused too: browsers accept those with a user and
+            a password only, and settings hold no secrets.
     """
     try:
         scheme = parse_stun_turn_uri(url)["scheme"]
@@ -381,10 +385,10 @@ def ice_server(url: str) -> RTCIceServer:
 
 
 def check_sdp(sdp: str) -> None:
-    """Refuse what is not an offer with audio.
+    """Refuse a text that is not an offer with audio.
 
     Raises:
-        PeerError: says what is missing, or is too much.
+        PeerError: the message names what is missing, or exceeds a bound.
     """
     check_bounds(sdp)
     with negotiation("the offer is not an SDP"):
@@ -403,7 +407,7 @@ def check_sdp(sdp: str) -> None:
     if len(set(mids)) < len(mids):
         raise PeerError("two media sections of the offer have one mid")
     for group in description.group:
-        # aiortc takes the transports of the others away before it notices that there is none to share.
+        # aiortc removes the transports of the others before it notices that there is none to share.
         if group.semantic == "BUNDLE" and not set(group.items) <= set(mids):
             raise PeerError("the offer bundles a media section that it does not have")
 
@@ -416,7 +420,7 @@ def _answer(connection: SmallWebRTCConnection) -> dict[str, str]:
 
 
 async def _stop_transports(connection: RTCPeerConnection, *, within_s: float) -> None:
-    """Give the sockets of a peer connection back that cannot be closed."""
+    """Close the sockets of a peer connection that cannot be closed."""
     stops = [asyncio.ensure_future(transport.stop()) for transport in ice_transports(connection)]
     if not stops:
         return

@@ -1,16 +1,16 @@
 """Pipecat's SmallWebRTC with seven changes that a live call needs.
 
-1. Output goes through ``PacedAudioTrack``: late loops do not tear words, silence costs nothing, and an
-   interruption drops what has not been sent (stock keeps up to one chunk).
-2. The bot never believes it spoke to a peer that heard nothing: audio is written while the peer connection
-   stands, not only while pings arrive (a throttled tab stops pinging and keeps listening).
-3. A peer that vanishes is noticed after ``vanish_ms`` without media or messages, instead of when ICE consent
+1. Output goes through ``PacedAudioTrack``: late loops put no gaps into words, silence costs nothing, and an
+   interruption drops unsent audio (stock keeps up to one chunk).
+2. Audio does not count as spoken when the peer received none. It is written while the peer connection is up,
+   not only while pings arrive (a throttled tab stops pinging and keeps listening).
+3. A peer that vanishes is detected after ``vanish_ms`` without media or messages, instead of when ICE consent
    expires half a minute later. The watch is a task of the input transport and ends with it.
-4. What the peer reports about the line is read every ``REPORT_S`` and becomes an estimate of how long audio
-   takes to the ear (``client_delay``), in another task of the input transport.
-5. The caller is heard when packets arrive: nothing is kept back for an ear that is not there (``arrival``).
+4. The peer's reports about the line are read every ``REPORT_S``, in another task of the input transport. They
+   give an estimate of the time that audio takes to the ear (``client_delay``).
+5. The caller's packets go on when they arrive: nothing is held back for a human listener (``arrival``).
 6. Of a camera some pictures a second go on, converted in a thread.
-7. A call that has ended is freed at once: the transport lets go of its pipeline (``ReleasesCall``), and audio
+7. A call that has ended is freed at once: the transport releases its pipeline (``ReleasesCall``), and audio
    is read without a task for each packet. The last of those would hold the receiver in a reference cycle.
 
 The connection, the input and the output are Pipecat's or its subclasses. The client between them is ours
@@ -51,7 +51,7 @@ REPORT_S = 2.0
 
 
 class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
-    """Input side; owns the watch for a vanished peer and the one over its reports."""
+    """Input side; owns the watch for a vanished peer and the reading of its reports."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
                 await self.cancel_task(task)
 
     async def _watch_peer(self) -> None:
-        # A ping is noticed only here, so looking often dates it well; the last wait ends with the time.
+        # A ping is noticed only here, so frequent checks date it well; the last wait ends with the deadline.
         often_ms = self._vanish_ms / 8
         while True:
             left_ms = self._vanish_ms - self._paced_client.quiet_ms()
@@ -114,7 +114,7 @@ class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
         while True:
             await asyncio.sleep(REPORT_S)
             report = await self._paced_client.receiver_report()
-            # aiortc keeps the newest report for ever: one that was seen before is no news.
+            # aiortc keeps the newest report for ever: one that was read before is not new.
             if report is None or report is seen:
                 continue
             seen = report
@@ -127,7 +127,7 @@ class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
 
 
 class PacedWebRTCOutput(InterruptibleOutput, SmallWebRTCOutputTransport):
-    """Output side; an interruption also drops what waits in the track."""
+    """Output side; an interruption also drops audio queued in the track."""
 
     def __init__(self, client: PacedWebRTCClient, params: TransportParams, **kwargs: Any) -> None:
         super().__init__(as_pipecats(client), params, **kwargs)
@@ -153,7 +153,7 @@ class PacedWebRTCTransport(BaseTransport):
         vanish_ms: quiet time after which the peer counts as gone.
         on_packet: receives the PCM of every packet of bot audio as it leaves; must not block.
         on_first_word: called when the first audio or message of the peer has come; must not block.
-        jitter_buffer: leave the caller's packets in aiortc's.
+        jitter_buffer: leave the caller's packets in aiortc's jitter buffer.
     """
 
     def __init__(
@@ -188,15 +188,15 @@ class PacedWebRTCTransport(BaseTransport):
         declare_events(self, "on_app_message", "on_client_connected", "on_client_disconnected")
 
     def quiet_ms(self) -> int:
-        """How long nothing came from the peer; 0 before the call is up."""
+        """Return for how many milliseconds nothing came from the peer; 0 before the call is up."""
         return self._client.quiet_ms()
 
     def set_gain_db(self, gain_db: float) -> None:
-        """See ``SetsGain``."""
+        """Set the gain of the next packet (``SetsGain``)."""
         self._client.set_gain_db(gain_db)
 
     def release(self) -> None:
-        """See ``ReleasesCall``. The client goes on until the connection is closed, without effect."""
+        """Release the pipeline (``ReleasesCall``). Until the connection closes, the client has no effect."""
         self._client.release()
         self._input = self._output = None
         del self._client
@@ -223,7 +223,7 @@ class PacedWebRTCTransport(BaseTransport):
         await emit(self, "on_app_message", message, sender)
 
     async def _on_connected(self, connection: SmallWebRTCConnection) -> None:
-        # Ahead of the handlers, so that one that chooses a source itself has the last word.
+        # Ahead of the handlers, so that a handler that chooses a source itself prevails.
         for source, wanted in self._params.video_in_sources.items():
             if self._input is not None and source in (CAM_VIDEO_SOURCE, SCREEN_VIDEO_SOURCE):
                 framerate = 0 if wanted.on_request_only else wanted.framerate
@@ -243,5 +243,5 @@ class PacedWebRTCTransport(BaseTransport):
 
 
 def as_pipecats(client: PacedWebRTCClient) -> SmallWebRTCClient:
-    """Return a client as what Pipecat's input and output take: they call its public methods and no others."""
+    """Return a client typed as Pipecat's, whose input and output call its public methods and no others."""
     return cast(SmallWebRTCClient, client)

@@ -1,1 +1,1 @@
-"""Calls over a WebSocket: bytes as a client writes them, its speech in real time, what it is told."""
+"""Calls over a WebSocket: codecs of a client's audio, its speech in real time, and messages to it."""

@@ -1,7 +1,7 @@
-"""Audio as bytes of a client's format, and as the pipeline's 16-bit PCM, stream by stream.
+"""Conversion of audio between a client's format and the pipeline's 16-bit PCM, stream by stream.
 
-One object for each direction of a call. A format may change between two pieces (a client's update): what was
-held of the old one is dropped, which is less than a packet.
+One object serves one direction of a call. A format may change between two pieces (a client's update): audio
+still held of the old one is dropped, which is less than a packet.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,12 @@ _LAWS = {Codec.PCMU: g711.Law.MU, Codec.PCMA: g711.Law.A}
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A piece of a client's audio that is not decoded yet.
+    """Piece of a client's audio that is not decoded yet.
 
     Attributes:
         parts: its bytes, or its packets.
-        long_ms: how long it lasts.
+        format: format of the piece.
+        long_ms: length of its audio.
     """
 
     parts: tuple[bytes, ...]
@@ -35,10 +36,10 @@ class Coded:
 
 
 class Decoder:
-    """From a client's bytes to 16-bit PCM at ``rate_hz``, in two steps: the first tells what the other costs.
+    """Converter from a client's bytes to 16-bit PCM, in two steps: the first measures the cost of the second.
 
     Args:
-        rate_hz: of the PCM.
+        rate_hz: rate of the PCM.
     """
 
     def __init__(self, rate_hz: int) -> None:
@@ -48,10 +49,10 @@ class Decoder:
         self._resampler: Resampler | None = None
 
     def open(self, data: bytes, format_: Format) -> Coded:
-        """Take more of the stream and return what it would cost to decode, without decoding it.
+        """Add bytes to the stream; return them with the cost of decoding, undecoded.
 
         Raises:
-            ShapeError: it is not in that format, or too much at a time.
+            ShapeError: the bytes are not in that format, or too much at a time.
         """
         if format_ != self._format:
             self._format = format_
@@ -64,10 +65,10 @@ class Decoder:
         return Coded((data,), format_, len(data) * 1000 / (SAMPLE_BYTES[format_.codec] * format_.rate_hz))
 
     def decode(self, coded: Coded) -> bytes:
-        """Decode what was opened last. May run in a thread while nothing else uses this object.
+        """Decode the piece opened last. May run in a thread while no other code uses this object.
 
         Raises:
-            ShapeError: no whole samples, or no Opus.
+            ShapeError: the piece has no whole samples, or is not Opus.
         """
         format_ = coded.format
         if self._resampler is None and format_.codec is Codec.PCM16:
@@ -78,7 +79,7 @@ class Decoder:
             samples = _floats(coded.parts[0], format_.codec)
         if self._resampler is None:
             return float_to_pcm16(samples)
-        # A resampler holds what it works with some fifty times over.
+        # A resampler's working memory is some fifty times its input.
         blocks = range(0, len(samples), BLOCK_SAMPLES)
         return b"".join(
             float_to_pcm16(self._resampler.feed(samples[at : at + BLOCK_SAMPLES])) for at in blocks
@@ -86,16 +87,16 @@ class Decoder:
 
 
 class Encoder:
-    """From 16-bit PCM to a client's bytes."""
+    """Converter from 16-bit PCM to a client's bytes."""
 
     def __init__(self) -> None:
         self._rates = (0, 0)
         self._resampler: Resampler | None = None
-        # One stream for the whole call, whatever is interrupted in it.
+        # One stream for the whole call, across interruptions.
         self._opus: OpusEncoder | None = None
 
     def encode(self, pcm: bytes, rate_hz: int, format_: Format) -> bytes:
-        """More of the stream; nothing while the resampler waits for more."""
+        """Encode more of the stream; empty while the resampler waits for more."""
         rates = (rate_hz, format_.rate_hz)
         if rates != self._rates:
             self._rates = rates
@@ -114,7 +115,7 @@ class Encoder:
                 return self._opus.encode(pcm)
 
     def flush(self, format_: Format) -> bytes:
-        """The end of the stream, which the resampler holds back; what comes next follows nothing."""
+        """Return the end of the stream, which the resampler holds back, and start a new stream."""
         resampler, rate_hz = self._resampler, self._rates[0]
         held = b""
         if resampler is not None and rate_hz:
@@ -123,7 +124,7 @@ class Encoder:
         return held
 
     def reset(self) -> None:
-        """What comes next follows nothing."""
+        """Start a new stream: later audio does not continue the earlier."""
         self._rates = (0, 0)
         self._resampler = None
 

@@ -1,12 +1,12 @@
-"""What a client sends, in real time: speech goes on at once as long as it is not far ahead of the clock.
+"""Pacing of a client's speech in real time: it goes on at once as long as it is not far ahead of the clock.
 
 Clients send pieces of 20 ms to a second, or a whole recording at once. Voice activity, the recogniser and the
-turns count in both samples and seconds, so what is far ahead of the clock waits here, in order, and with it
-what the client wants behind it (the end of a turn). A client that is late is never made up for: its clock
-begins anew.
+turn logic count in both samples and seconds. So speech that is far ahead of the clock waits here, in order,
+together with the client's actions that follow it (the end of a turn). A late client is not compensated for:
+its clock begins anew.
 
-Pure: times come in, in microseconds on any clock. Full: more than ``most_ms`` is refused, and what is held
-stays.
+Pure: times are passed in, in microseconds of any clock. When it is full, more than ``most_ms`` is refused,
+and the queued speech stays.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from core.media import PCM_BYTES_PER_SAMPLE
 from protocols.surface import Action, Pictures, Refusal
 
 _US_PER_S = 1_000_000
-# Of one client: wishes behind what it said, and files of pictures among them.
+# Bounds of one client: actions queued after its speech, and bytes of the picture files among them.
 MOST_WANTS, MOST_PICTURE_BYTES = 512, 16_000_000
 
 
@@ -27,13 +27,13 @@ class _Piece:
 
 
 class SpeechLine:
-    """One caller.
+    """Queue of one caller's speech and actions.
 
     Args:
-        rate_hz: of the PCM.
+        rate_hz: rate of the PCM.
         ahead_ms: speech that is no further ahead of the clock goes on at once.
-        most_ms: so much may wait.
-        piece_ms: what waits goes on in pieces of this length.
+        most_ms: longest speech that may wait.
+        piece_ms: length of the pieces in which queued speech goes on.
     """
 
     def __init__(
@@ -45,26 +45,26 @@ class SpeechLine:
         self._piece_bytes = rate_hz * piece_ms // 1000 * PCM_BYTES_PER_SAMPLE
         self._waiting: deque[_Piece | Action] = deque()
         self._held_us = 0
-        # What waits that is no speech.
+        # Queued actions, and the bytes of their pictures.
         self._wants = self._picture_bytes = 0
-        # The clock's time at which all that went on would have been said.
+        # The clock's time at which all the speech that went on would have been said.
         self._said_us = 0
 
     @property
     def held_ms(self) -> int:
-        """Speech that waits."""
+        """Length of the speech that waits."""
         return self._held_us // 1000
 
     def set_ahead_ms(self, ahead_ms: int) -> None:
-        """From here on."""
+        """Set how far speech may be ahead of the clock from here on."""
         self._ahead_us = ahead_ms * 1000
 
     def speak(self, pcm: bytes, *, at_once: bool = False) -> None:
-        """More of it.
+        """Queue speech.
 
         Args:
-            pcm: of any length.
-            at_once: it was said before; the clock is not waited for.
+            pcm: PCM of any length.
+            at_once: it was said before, and goes on without waiting for the clock.
 
         Raises:
             Refusal: too much waits.
@@ -75,7 +75,7 @@ class SpeechLine:
             self._waiting.append(_Piece(pcm[start : start + self._piece_bytes], at_once))
 
     def check_room(self, long_ms: float) -> None:
-        """Raises Refusal when so much more may not wait."""
+        """Raise Refusal when this much more speech may not wait."""
         if self._held_us + long_ms * 1000 > self._most_us:
             raise Refusal(
                 f"{self.held_ms // 1000} s of speech wait to be heard: send it as it is said",
@@ -84,10 +84,10 @@ class SpeechLine:
             )
 
     def want(self, action: Action) -> None:
-        """Behind what was said.
+        """Queue an action after the speech so far.
 
         Raises:
-            Refusal: too much of it waits.
+            Refusal: too many actions wait.
         """
         picture_bytes = _picture_bytes(action)
         if self._wants >= MOST_WANTS or self._picture_bytes + picture_bytes > MOST_PICTURE_BYTES:
@@ -97,12 +97,12 @@ class SpeechLine:
         self._waiting.append(action)
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop everything queued."""
         self._waiting.clear()
         self._held_us = self._wants = self._picture_bytes = 0
 
     def next_due_us(self) -> int | None:
-        """When there is something to take; None while nothing waits."""
+        """Return the time at which something is due; None while nothing is queued."""
         if not self._waiting:
             return None
         first = self._waiting[0]
@@ -111,7 +111,7 @@ class SpeechLine:
         return self._said_us - self._ahead_us
 
     def take(self, now_us: int) -> bytes | Action | None:
-        """What goes on now: speech in one piece, or a wish; None: it is too early, or nothing waits."""
+        """Return what goes on now, speech in one piece or an action; None when nothing is due."""
         due_us = self.next_due_us()
         if due_us is None or due_us > now_us:
             return None
@@ -123,7 +123,7 @@ class SpeechLine:
             return first
         self._said_us = max(self._said_us, now_us)
         if first.at_once:
-            # One by one: whoever listens tells the state of the voice once for each piece.
+            # One by one: the listener reports the state of the voice once for each piece.
             self._waiting.popleft()
             self._held_us -= self._long_us(first.pcm)
             return first.pcm

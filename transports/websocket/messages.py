@@ -1,13 +1,13 @@
 """A client of a turn-based socket: messages in one by one, messages out one by one.
 
-In: text, each read by the protocol's function; what takes long (JSON and base64 of over ``LARGE_BYTES``) is
-done in a thread. ``stop`` and the client's leaving are seen at any moment, whatever else is being done. Out:
+Input: text, each read by the protocol's function. Long work (JSON and base64 of over ``LARGE_BYTES``) is done
+in a thread. A ``stop`` and the client's leaving are noticed at any time, also during other work. Output:
 bytes in a message are written as base64. Decides what a client may do to this process:
 
-* a message that is not taken is answered with the reason; ``most_refusals`` in a row end it;
-* what it may send and cost in a second is bounded (``transports.client_budget``), and what comes while
-  ``most_waiting`` wait is refused;
-* a client that does not take in what it is sent within ``send_s`` is given up.
+* a refused message is answered with the reason; ``most_refusals`` in a row end it;
+* what it may send and cost in a second is bounded (``transports.client_budget``), and messages that come
+  while ``most_waiting`` wait are refused;
+* a client that does not read what it is sent within ``send_s`` is given up.
 
 Owns one task, the reader, from ``open`` to ``close``.
 """
@@ -27,14 +27,14 @@ from runtime.loop_clock import LoopClock
 from transports.client_budget import ClientBudget, ClientShare
 from transports.websocket.session import Peer, SocketSettings
 
-# Of that, JSON and base64 take a third of a millisecond.
+# JSON and base64 of this size take a third of a millisecond.
 LARGE_BYTES = 100_000
 
 T = TypeVar("T")
 
 
 class ChatSocketTuning(SocketSettings, ClientShare):
-    """Bounds of one client of ``/ws/chat`` and ``/ws/streaming``, beside those that a deployment sets."""
+    """Bounds of one client of ``/ws/chat`` and ``/ws/streaming``, with those that no deployment sets."""
 
     messages_per_s: float = Field(10.0, ge=0.1, le=10_000)
     burst_messages: int = Field(40, ge=1, le=100_000)
@@ -56,19 +56,19 @@ class ChatSocketTuning(SocketSettings, ClientShare):
 
 
 class MessageSocket(Generic[T]):
-    """One client.
+    """Socket of one client.
 
     Args:
-        peer: its socket.
-        read: makes a typed message of a text, or raises Refusal; in a thread for a large one.
-        is_stop: tells a message that ends what is being made from all others; it is not waited for in line.
+        peer: the client's socket.
+        read: makes a typed message of a text, or raises Refusal; runs in a thread for a large one.
+        is_stop: returns whether a message ends the present answer; such a message is not queued.
         settings: bounds.
-        on_first_message: called with the first message that is taken; must not block.
+        on_first_message: called with the first message that is accepted; must not block.
 
     Attributes:
-        has_spoken: a message was taken.
-        gone: the other side is.
-        stopped: it wants no more of what was taken last; said behind that, also before it was taken.
+        has_spoken: a message was accepted.
+        gone: set when the other side is gone.
+        stopped: set when a stop came after the message taken last, also when it came before that was taken.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class MessageSocket(Generic[T]):
         self._is_stop = is_stop
         self._settings = settings
         self._inbox: asyncio.Queue[tuple[int, T] | None] = asyncio.Queue(settings.most_waiting + 1)
-        # Of the messages that came: how many, and which the last stop was.
+        # Number of messages that came, and the number of the last stop among them.
         self._came = self._stop_came = 0
         self._clock = LoopClock()
         self._budget = ClientBudget(settings)
@@ -99,14 +99,14 @@ class MessageSocket(Generic[T]):
         self._reader: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Read from here on."""
+        """Begin to read."""
         self._reader = asyncio.create_task(self._listen(), name="messages.reader")
 
     async def next(self, within_s: float) -> T | None:
-        """The next message; None when there will be no more.
+        """Return the next message; None when there will be no more.
 
         Raises:
-            TimeoutError: there was none.
+            TimeoutError: none came within ``within_s``.
         """
         async with asyncio.timeout(within_s):
             taken = None if self.gone.is_set() and self._inbox.empty() else await self._inbox.get()
@@ -120,7 +120,7 @@ class MessageSocket(Generic[T]):
         return message
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Send one; values that are bytes become base64. To a client that is gone nothing is sent."""
+        """Send a message; values that are bytes become base64. Has no effect when the client is gone."""
         size = sum(len(value) for value in message.values() if isinstance(value, (bytes, str)))
         text = await asyncio.to_thread(_encoded, message) if size > LARGE_BYTES else _encoded(message)
         async with self._sending:
@@ -137,17 +137,17 @@ class MessageSocket(Generic[T]):
             self._leave()
 
     def give_up(self, code: int, reason: str) -> None:
-        """This client is to be heard no more."""
+        """Give the client up: nothing more is read from it or sent to it."""
         self._close = self._close or (code, reason)
         self._leave()
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close the socket, end the reader."""
+        """Close the socket and end the reader."""
         code, reason = self._close or (code, reason)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.send_s):
                 await self._peer.close(code, reason)
-        # A task that was cancelled refers to this by its traceback.
+        # A task that was cancelled refers to this object by its traceback.
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.cancel()
@@ -202,7 +202,7 @@ class MessageSocket(Generic[T]):
             self._inbox.put_nowait((self._came, message))
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Something that the client sent is not taken."""
+        """Send the reason for refusing a message; give the client up after ``most_refusals`` in a row."""
         self._refusals += 1
         await self.send({"type": "error", "error": str(refusal), "code": refusal.code})
         if self._refusals >= self._settings.most_refusals:
@@ -211,7 +211,7 @@ class MessageSocket(Generic[T]):
     def _leave(self) -> None:
         if not self.gone.is_set():
             self.gone.set()
-            # Has a place of its own, behind all that wait.
+            # The queue has one extra place for this, after all messages that wait.
             self._inbox.put_nowait(None)
 
 
@@ -220,5 +220,5 @@ def _encoded(message: Mapping[str, Any]) -> str:
         name: written(value) if isinstance(value, bytes) else value for name, value in message.items()
     }
     text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
-    # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, is an escape again.
+    # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, becomes an escape again.
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -1,7 +1,7 @@
-"""Speech as Opus in Ogg (RFC 7845), both ways, as a stream. libopus through PyAV.
+"""Speech as Opus in Ogg (RFC 7845), both ways, as a stream, by libopus through PyAV.
 
-How long a packet lasts stands in its first two bytes (RFC 6716, 3.1 and 3.2), so what a message would cost is
-known, and bounded, before any of it is decoded. 150 bytes may stand for five seconds.
+The first two bytes of a packet give its duration (RFC 6716, 3.1 and 3.2). So the cost of a message is known,
+and bounded, before any of it is decoded. 150 bytes may represent five seconds.
 """
 
 import secrets
@@ -16,7 +16,7 @@ from av.error import FFmpegError
 from audio.ogg import OggReader, OggWriter
 from core.errors import ShapeError
 
-# Opus counts in these, whatever the rate.
+# Opus counts in these at any rate.
 GRANULE_HZ = 48_000
 FRAME_MS = 20
 BITRATE = 32_000
@@ -24,7 +24,8 @@ BITRATE = 32_000
 PRE_SKIP = 312
 # One packet is 120 ms at most.
 LONGEST_PACKET_SAMPLES = 5_760
-# Of one message. A byte of it may stand for 15 ms: half a megabyte would be hours, and gigabytes.
+# Bound of one message. A byte of it may represent 15 ms: half a megabyte would be hours, and gigabytes
+# decoded.
 LONGEST_MESSAGE_SAMPLES = 5 * GRANULE_HZ
 
 
@@ -33,10 +34,10 @@ _FRAME_SAMPLES = (480, 960, 1_920, 2_880) * 3 + (480, 960) * 2 + (120, 240, 480,
 
 
 def packet_samples(packet: bytes) -> int:
-    """Return the length of a packet in samples at 48 kHz; 0 for one of the two that head a stream.
+    """Return the length of a packet in samples at 48 kHz; 0 for the two header packets of a stream.
 
     Raises:
-        ShapeError: it is no packet of Opus, or stands for more than one may.
+        ShapeError: it is not an Opus packet, or is longer than a packet may be.
     """
     if not packet or packet.startswith((b"OpusHead", b"OpusTags")):
         return 0
@@ -48,7 +49,7 @@ def packet_samples(packet: bytes) -> int:
 
 
 class OpusDecoder:
-    """One stream: bytes in, float32 at 48 kHz out."""
+    """Decoder of one stream: bytes in, float32 at 48 kHz out."""
 
     rate_hz = GRANULE_HZ
 
@@ -58,10 +59,10 @@ class OpusDecoder:
         self._skip = 0
 
     def packets(self, data: bytes) -> tuple[list[bytes], int]:
-        """More of the stream: the packets that are complete with it, and how many samples they stand for.
+        """Add bytes to the stream; return the packets that are complete now, and their length in samples.
 
         Raises:
-            ShapeError: they are no Opus, or too much of it at a time.
+            ShapeError: they are not Opus, or too long for one message.
         """
         packets: list[bytes] = []
         samples = 0
@@ -76,7 +77,7 @@ class OpusDecoder:
         """Decode packets in order: float32, (samples,). Takes 0.3 ms for a packet of 20 ms.
 
         Raises:
-            ShapeError: it is no Opus of one or two channels.
+            ShapeError: they are not Opus of one or two channels.
         """
         heard = [piece for packet in packets if len(piece := self._packet(packet))]
         return np.concatenate(heard) if heard else np.zeros(0, np.float32)
@@ -116,10 +117,10 @@ class OpusDecoder:
 
 
 class OpusEncoder:
-    """One stream: 16-bit PCM in, pages out; what fills no frame waits for more.
+    """Encoder of one stream: 16-bit PCM in, pages out; less than a frame waits for more.
 
     Args:
-        rate_hz: of the PCM: one that Opus has.
+        rate_hz: rate of the PCM: one that Opus supports.
     """
 
     def __init__(self, rate_hz: int) -> None:
@@ -143,7 +144,7 @@ class OpusEncoder:
         self._first = self._writer.page(head, 0) + self._writer.page(tags, 0)
 
     def encode(self, pcm: bytes) -> bytes:
-        """More of it: whole pages, with the head of the stream in front of the first."""
+        """Encode more of the stream: whole pages, with the header of the stream before the first."""
         self._held += pcm
         pages, self._first = [self._first], b""
         while len(self._held) >= self._frame_bytes:

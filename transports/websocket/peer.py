@@ -11,11 +11,11 @@ TOO_LARGE = 1009
 
 
 class MixedPeer:
-    """A peer that sends and takes messages of text and of bytes.
+    """Peer that sends and takes text and binary messages.
 
     Args:
-        socket: accepted.
-        most_bytes: of a message; larger ones are refused.
+        socket: an accepted socket.
+        most_bytes: largest message; larger ones are refused.
     """
 
     def __init__(self, socket: WebSocket, *, most_bytes: int) -> None:
@@ -23,10 +23,10 @@ class MixedPeer:
         self._most_bytes = most_bytes
 
     async def take(self) -> str | bytes | None:
-        """Return the next message; None: the socket is closed.
+        """Return the next message; None when the socket is closed.
 
         Raises:
-            Refusal: it is too large.
+            Refusal: the message is too large.
         """
         try:
             message = await self._socket.receive()
@@ -34,7 +34,7 @@ class MixedPeer:
             return None
         if message["type"] != "websocket.receive":
             if message.get("code") == TOO_LARGE:
-                # The socket is closed with that; the next call says so.
+                # The socket is closed with that code; the next call returns None.
                 raise Refusal("a message was larger than one side reads", code="too_large")
             return None
         text = message.get("text")
@@ -44,11 +44,11 @@ class MixedPeer:
         return data
 
     async def receive(self) -> str | bytes | None:
-        """See ``transports.twilio.stream.Peer``."""
+        """Return the next message, of text or bytes (``transports.twilio.stream.Peer``)."""
         return await self.take()
 
     async def send(self, message: str | bytes) -> bool:
-        """See ``Peer``."""
+        """Send a message; return False when the socket is closed (``Peer``)."""
         try:
             if isinstance(message, bytes):
                 await self._socket.send_bytes(message)
@@ -59,7 +59,7 @@ class MixedPeer:
         return True
 
     async def close(self, code: int, reason: str) -> None:
-        """See ``Peer``."""
+        """Close the socket with the first ``REASON_BYTES`` of the reason; never raises (``Peer``)."""
         if WebSocketState.DISCONNECTED in (self._socket.application_state, self._socket.client_state):
             return
         short = reason.encode()[:REASON_BYTES].decode(errors="ignore")
@@ -70,10 +70,10 @@ class MixedPeer:
 
 
 class StarlettePeer(MixedPeer):
-    """See ``transports.websocket.session.Peer``: a peer that sends text alone."""
+    """Peer that sends text alone; see ``transports.websocket.session.Peer``."""
 
     async def receive(self) -> str | None:
-        """See ``Peer``."""
+        """Return the next message (``Peer``). Raises Refusal for a binary one."""
         message = await self.take()
         if isinstance(message, bytes):
             raise Refusal("expected a text message, got bytes", code="invalid_payload")

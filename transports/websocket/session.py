@@ -1,21 +1,20 @@
-"""One client of a socket for the length of a call: what it says is read, what it is told is written.
+"""Session of one client of a socket, for the length of a call: reads its messages and writes ours.
 
-In: text messages, each read by the dialect into actions. Speech is brought to the pipeline's rate and waits
-in a line until its time; what belongs behind it waits with it; everything else goes to ``on_action``. Out:
-what the dialect makes of what happens, in order, written by one task. Decides what a client may do to this
-process:
+Input: text messages, each read by the dialect into actions. Speech is converted to the pipeline's rate and
+waits in a line until its time. Actions that belong after it wait with it; all others go to ``on_action``.
+Output: the messages that the dialect makes of what happens, in order, written by one task. Decides what a
+client may do to this process:
 
-* a message that is not taken is answered with the reason, and the call goes on; ``most_refusals`` in a row
-  end it;
-* what it may send and cost in a second is bounded (``transports.client_budget``): a message over the rate is
+* a refused message is answered with the reason, and the call goes on; ``most_refusals`` in a row end it;
+* what it may send and cost in a second is bounded (``transports.client_budget``). A message over the rate is
   refused, and a client that is over its bytes or its time on the loop is read more slowly;
 * more than ``line_ms`` of speech ahead of the clock is refused;
-* a client of which no message was taken within ``open_s`` is given up, and one of which none was taken for
-  ``idle_s`` after that: a line is for a conversation;
+* a client is given up when none of its messages was accepted within ``open_s``, or for ``idle_s`` after that:
+  a line is for a conversation;
 * a client that does not read is given up when ``most_unsent_bytes`` wait, or one write takes ``send_s``.
 
-Owns two tasks, the reader and the writer, from ``open`` to ``close``. Gone: ``gone`` is set, and nothing
-that is told reaches anybody.
+Owns two tasks, the reader and the writer, from ``open`` to ``close``. When the client is gone, ``gone`` is
+set, and messages to it are dropped.
 """
 
 import asyncio
@@ -64,37 +63,38 @@ from transports.websocket.line import SpeechLine
 
 OnAction = Callable[[Action], Awaitable[None]]
 Check = Callable[[Action], Action]
-# What stands in the line behind the speech that it belongs to.
+# Actions that wait in the line after the speech that they belong to.
 IN_LINE = (EndTurn, MustListen, Pause, Resume, Pictures)
 # Actions of one client that wait for a pipeline that is being built.
 MOST_EARLY = 256
-# Speech that is longer is decoded in a thread, and Opus always. A client has one message there at a time,
-# so as many wait as there are clients.
+# Longer speech is decoded in a thread, and Opus always. A client has one message there at a time, so at most
+# one per client waits.
 AT_ONCE_MS = 200
 _DECODERS = ThreadPoolExecutor(2, thread_name_prefix="socket.decode")
-# What a client may send at once beyond its rate: two recordings of the longest that it may have waiting.
+# Burst that a client may send beyond its rate: two recordings of the longest that may wait.
 BURST_LINES = 2
-# Behind a turn of a client whose microphone is off: voices and recognisers take their end from silence.
+# Silence after a turn of a client whose microphone is off: voice activity and recognisers detect its end by
+# it.
 QUIET_MS = 600
 
 
 class Peer(Protocol):
-    """The other side of a socket."""
+    """Other side of a socket."""
 
     async def receive(self) -> str | None:
-        """The next message; None when there will be no more.
+        """Return the next message; None when there will be no more.
 
         Raises:
-            Refusal: it is none that can be read.
+            Refusal: the message cannot be read.
         """
         ...
 
     async def send(self, text: str) -> bool:
-        """Whether it went out."""
+        """Send a text; return whether it was sent."""
         ...
 
     async def close(self, code: int, reason: str) -> None:
-        """Never raises."""
+        """Close the socket; never raises."""
         ...
 
 
@@ -114,7 +114,7 @@ class SocketSettings(StrictModel):
 
 
 class SocketTuning(SocketSettings, ClientShare):
-    """Settings with the values beside them that no deployment sets."""
+    """Settings, and the values that no deployment sets."""
 
     most_refusals: int = Field(50, ge=1, le=10_000, description="in a row, and the client is given up")
     audio_s_per_s: float = Field(
@@ -138,22 +138,24 @@ class SocketTuning(SocketSettings, ClientShare):
 
 
 class SurfaceSession:
-    """One client.
+    """Session of one client.
 
     Args:
-        peer: its socket.
-        dialect: its protocol.
+        peer: the client's socket.
+        dialect: the client's protocol.
         settings: bounds.
-        rate_hz: of the pipeline's input.
-        check: raises Refusal for what this deployment does not do for this client, before anything is done;
-            returns what is to be done.
+        rate_hz: rate of the pipeline's input.
+        check: raises Refusal for an action that this deployment does not support for this client, before it
+            has any effect; returns the action to perform.
+        on_first_word: called when the client no longer counts as holding a line in silence; may be called
+            again.
 
     Attributes:
-        line: what it says.
-        lead_ms: what the bot says leaves so long before it is due.
-        wish: all that it has wished for.
-        gone: the other side is.
-        began: it has said what it wants to be known before the conversation begins.
+        line: the client's speech.
+        lead_ms: time by which the bot's audio leaves before it is due.
+        wish: all settings that the client has requested, merged.
+        gone: set when the other side is gone.
+        began: set when the client has sent all that it requires before the conversation begins.
     """
 
     def __init__(
@@ -173,7 +175,7 @@ class SurfaceSession:
         self.wish = Wish()
         self.gone = asyncio.Event()
         self.began = asyncio.Event()
-        # Set while there is something in the line that was not there before.
+        # Set when something new is in the line.
         self.spoke = asyncio.Event()
         self.on_action: OnAction | None = None
         self._hears_at_once = False
@@ -197,23 +199,23 @@ class SurfaceSession:
         self._limit: asyncio.TimerHandle | None = None
         self._on_first_word = on_first_word
         self._has_spoken = False
-        # In the queue for a line: it need not say anything.
+        # In the queue for a line: the client need not send anything.
         self._is_queued = False
-        # When the last message of the client was taken.
+        # Time at which the last message of the client was accepted.
         self._spoke_us = self._began_us
         self._quiet_timer: asyncio.TimerHandle | None = None
 
     @property
     def now_ms(self) -> int:
-        """Since the client came."""
+        """Time since the client came, in milliseconds."""
         return (self._clock.now_us() - self._began_us) // 1000
 
     def hear_at_once(self) -> None:
-        """Hear what was said before (``Speech.is_whole``) faster than at the pace of speech."""
+        """Pass on speech that was said before (``Speech.is_whole``) faster than at the pace of speech."""
         self._hears_at_once = True
 
     def open(self) -> None:
-        """Read and write from here on."""
+        """Begin to read and write."""
         self._tasks = [
             asyncio.create_task(self._read(), name="socket.reader"),
             asyncio.create_task(self._write(), name="socket.writer"),
@@ -221,12 +223,12 @@ class SurfaceSession:
         self._look_for_words()
 
     def _look_for_words(self) -> None:
-        """Give up a client that takes a line and says nothing."""
+        """Give up a client that holds a line and sends nothing."""
         now_us, limit_s = self._clock.now_us(), self.settings.idle_s
         if not self._has_spoken:
             limit_s = self.settings.open_s
             if self.dialect.wants_units:
-                # It waits for an engine, and is to prepare the conversation then: see ``placed``.
+                # It waits for an engine, and has to prepare the conversation then: see ``placed``.
                 self._spoke_us = now_us
         if self._is_queued:
             self._spoke_us = now_us
@@ -235,7 +237,7 @@ class SurfaceSession:
             self.over("timeout", f"nothing was said for {limit_s:g} s")
             self._hang_up()
         elif not self.gone.is_set():
-            # One timer for the length of a call, and not one for each message.
+            # One timer for the length of a call, instead of one for each message.
             self._quiet_timer = asyncio.get_running_loop().call_later(left_s, self._look_for_words)
 
     def _note_words(self) -> None:
@@ -245,12 +247,12 @@ class SurfaceSession:
             self._give_place_back()
 
     def _give_place_back(self) -> None:
-        """Count the client no more as one that takes a line and says nothing."""
+        """Stop counting the client as one that holds a line and sends nothing."""
         if self._on_first_word is not None:
             self._on_first_word()
 
     async def close(self, reason: str = "stopped") -> None:
-        """Say the last words, close the socket, end both tasks."""
+        """Send the last messages, close the socket and end both tasks."""
         if self._expected is not None:
             self._expected.cancel()
         if not self.gone.is_set():
@@ -259,7 +261,7 @@ class SurfaceSession:
             if timer is not None:
                 timer.cancel()
         reader, writer = self._tasks
-        # Nobody hears any more what it still sends.
+        # Messages that the client still sends are ignored.
         reader.cancel()
         self.on_action = None
         self.line.clear()
@@ -272,22 +274,23 @@ class SurfaceSession:
         await asyncio.gather(reader, writer, return_exceptions=True)
 
     def over(self, reason: str, message: str = "") -> None:
-        """The conversation is over; told once."""
+        """Report to the client, once, that the conversation is over."""
         if not self._was_told_over:
             self._was_told_over = True
             self.happen(Over(reason, message))
             self._close = self._close or self.dialect.goodbye(reason)
 
     def queued(self, place: InQueue) -> None:
-        """Tell the client its place in the queue for a line; position 0: it has one."""
+        """Report the client's position in the queue for a line; 0 when it has one."""
         self._is_queued = place.position > 0
         if self._is_queued or not self.dialect.wants_units:
-            # A client that wants units waits for an engine now, and is told when it has one: see ``placed``.
+            # A client that wants units waits for an engine now, and is notified when it has one: see
+            # ``placed``.
             self._tell(place)
         self._spoke_us = self._clock.now_us()
 
     def placed(self) -> None:
-        """An engine is there: the client is told, and has to say how the conversation is to be."""
+        """Report that an engine is ready; the client has to prepare the conversation within ``prepare_s``."""
         self.happen(InQueue(0))
         if not self.began.is_set() and self._expected is None:
             loop = asyncio.get_running_loop()
@@ -299,20 +302,20 @@ class SurfaceSession:
             self._hang_up()
 
     def _hang_up(self) -> None:
-        """What is on its way to the client is sent, and nothing more is taken."""
+        """Send the messages that are queued for the client, and accept nothing more."""
         self.gone.set()
         self.spoke.set()
         self.began.set()
         self._unsent.set()
 
     def happen(self, happening: Happening) -> None:
-        """Something has happened; what the client is told of it is sent in order. Never blocks."""
+        """Report an event to the client by its dialect, in order. Never blocks."""
         if isinstance(happening, Ready) and happening.by_arrival:
-            # Each unit is taken when it has been heard, and what is said in it leaves with it.
+            # Each unit is taken when it is complete, and the speech made in it leaves with it.
             self.line.set_ahead_ms(2 * happening.unit_ms)
             self.lead_ms = 4 * happening.unit_ms
         if isinstance(happening, InQueue):
-            # By its protocol it says nothing until an engine is there.
+            # Its protocol has the client send nothing until an engine is ready.
             self._give_place_back()
         self._tell(happening)
 
@@ -320,18 +323,19 @@ class SurfaceSession:
         try:
             messages = self.dialect.tell(happening, self.now_ms)
         except Exception as error:
-            # The edge of a client: it loses its call, and whoever tells it does not.
+            # The boundary of one client: its call ends, and the code that reports to it goes on.
             logger.opt(exception=error).error(f"a client of {self.dialect.name}: {type(error).__name__}")
             self._close = (1011, "what happened could not be told")
             self._hang_up()
         else:
             if messages and self._has_spoken:
-                # A client that listens takes part; one that has never said anything has its first deadline.
+                # A client that receives messages takes part; for one that has never sent any, the first
+                # deadline holds.
                 self._spoke_us = self._clock.now_us()
             self._post(messages)
 
     async def attend(self, on_action: OnAction) -> None:
-        """Have actions done from here on, those first that came while nobody did."""
+        """Perform actions from here on, beginning with those that came before any handler."""
         while self._early:
             action = self._early.popleft()
             try:
@@ -354,7 +358,7 @@ class SurfaceSession:
             self._hang_up()
         self._unsent.set()
 
-    # What the client says.
+    # Messages from the client.
 
     async def _read(self) -> None:
         try:
@@ -368,18 +372,18 @@ class SurfaceSession:
                     self._refusals = 0
                 except Refusal as refusal:
                     self.refuse(refusal)
-                # The message is not kept while the next one is waited for.
+                # The message is not kept during the wait for the next one.
                 text = None
                 await self._rest()
         except Exception as error:
-            # The edge of a client: it loses its call, and nobody else does.
+            # The boundary of one client: its call ends, and no other one does.
             logger.opt(exception=error).error(f"a client of {self.dialect.name}: {type(error).__name__}")
             self._close = (1011, "the message could not be handled")
         finally:
             self._hang_up()
 
     async def _take(self, text: str) -> None:
-        # Characters are bytes, or a few: the bound is on what is parsed.
+        # A character is one byte or a few: the bound applies to the text that is parsed.
         if not self._budget.take(len(text), self._clock.now_us()):
             raise Refusal(
                 f"over {self.settings.messages_per_s:g} messages a second: send longer ones",
@@ -396,13 +400,13 @@ class SurfaceSession:
             await self._do(action)
 
     async def _rest(self) -> None:
-        """Leave the client unread for as long as it is over its share."""
+        """Read nothing from the client for as long as it is over its share."""
         wait_us = self._budget.wait_us(self._clock.now_us())
         if wait_us:
             await asyncio.sleep(wait_us / 1_000_000)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Something that the client sent is not taken."""
+        """Send the reason for refusing a message; hang up after ``most_refusals`` in a row."""
         self._refusals += 1
         self._post(self.dialect.refused(refusal))
         if self._refusals >= self.settings.most_refusals:
@@ -410,7 +414,8 @@ class SurfaceSession:
             self._hang_up()
 
     async def _do(self, action: Action) -> None:
-        # Pictures beside the sound of a unit are for engines that see; the others hear it all the same.
+        # Pictures that come with the sound of a unit are for engines with vision; others take the sound
+        # alone.
         if self._check is not None and not (isinstance(action, Pictures) and self.dialect.wants_units):
             action = self._check(action)
         match action:
@@ -441,7 +446,7 @@ class SurfaceSession:
                 await self.act(action)
 
     async def _decoded(self, data: bytes) -> bytes:
-        """PCM of what the client says; refused before it is decoded where there is no room for it."""
+        """Return PCM of the client's speech; refuse it before it is decoded where there is no room for it."""
         format_ = self.dialect.input_format
         try:
             coded = self._decoder.open(data, format_)
@@ -462,12 +467,12 @@ class SurfaceSession:
 
     def _time_out(self) -> None:
         self.over("timeout")
-        # Behind the last word: what is gone is told nothing.
+        # After the last message: nothing is sent to a client that is gone.
         self.gone.set()
         self.spoke.set()
 
     async def act(self, action: Action) -> None:
-        """Have something done, now or when there is somebody to do it.
+        """Perform an action, now or once a handler attends.
 
         Raises:
             Refusal: too much waits.
@@ -479,7 +484,7 @@ class SurfaceSession:
         elif not isinstance(action, Wish):
             self._early.append(action)
 
-    # What it is told.
+    # Messages to the client.
 
     async def _write(self) -> None:
         try:

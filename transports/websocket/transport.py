@@ -1,17 +1,17 @@
-"""A call over a socket, as a Pipecat transport: speech in real time in, paced audio and what happens out.
+"""A call over a socket as a Pipecat transport: speech in real time in, paced audio and events out.
 
-In: the line of a ``SurfaceSession``; what goes on is pushed into the pipeline by one task. Pictures are
-decoded in a thread. Out: audio leaves up to ``lead_ms`` before it is due, and counts as played when it is
-due, so that an interruption leaves the rest unheard: such clients drop what they hold when they are told of
-it. Replies are told by their frames in the order of playing; the end of one is told when it has been
-played, or cut off. Where the frames that end one are lost, the books of what was heard say that it is over
+Input: the line of a ``SurfaceSession``; one task pushes due audio and actions into the pipeline. Pictures are
+decoded in a thread. Output: audio leaves up to ``lead_ms`` before it is due, and counts as played when it is
+due. An interruption therefore leaves the rest unheard: such clients drop the audio they hold when it is
+reported. Replies are reported by their frames in the order of playing; the end of one is reported when it has
+been played, or cut off. Where the frames that end one are lost, the playout record reports its end
 (``end_reply``).
 
 The caller's words take a longer way here than the end of the turn that they decide: RTVI's messages pass the
-whole pipeline. The end of a turn, and all that happens after it, is told after RTVI has told of that very end
-(``TURN_END``), and so of the words before it, by ``WORDS_S`` at the latest.
+whole pipeline. So the end of a turn, and every later event, is reported after RTVI has reported that very end
+(``TURN_END``), and with it the words before it. The wait is ``WORDS_S`` at most.
 
-Two tasks, owned by the input and the output side. A client that is gone ends the call.
+The input and the output side own one task each. The call ends when the client is gone.
 """
 
 import asyncio
@@ -75,24 +75,25 @@ from transports.websocket.session import SurfaceSession
 
 _US_PER_S = 1_000_000
 PLAYED_MS = 20
-# RTVI's message at the end of a turn of the caller's.
+# RTVI's message at the end of a caller's turn.
 TURN_OVER = "user-stopped-speaking"
-# An engine's thread takes less to begin, where it is free.
+# Longest wait for the begin of a unit; the thread of an idle engine takes less.
 UNIT_FIRST_MS = 5
-# A reply that a caller cuts off is told behind the caller: who decides may say the two in either order.
+# A reply that a caller cuts off is reported after the caller: the deciding processor may report the two in
+# either order.
 CUT_TOLD_S = 0.05
 # Longest wait for the last words of a turn that is over.
 WORDS_S = 1.0
-# What a client may hold behind the time at which it would have played it.
+# Audio that a client may still hold after the time at which it would have played it.
 BUFFERED_US = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class PictureLimits:
-    """Of a client's camera.
+    """Limits of a client's camera.
 
     Attributes:
-        most_pixels: a file that says that it has more is not looked at.
+        most_pixels: a file that declares more is not decoded.
         longest_px: a longer side is scaled down to this.
     """
 
@@ -102,12 +103,12 @@ class PictureLimits:
 
 @dataclass(frozen=True, slots=True)
 class _HeldEnd:
-    """The end of a turn whose last words are still on their way.
+    """End of a turn whose last words have not come yet.
 
     Attributes:
-        end_id: of its frame.
-        timer: the end of its wait.
-        happened: what happened from it on, to be told after the words.
+        end_id: id of its frame.
+        timer: deadline of its wait.
+        happened: events from it on, to be reported after the words.
     """
 
     end_id: int
@@ -116,7 +117,7 @@ class _HeldEnd:
 
 
 class SocketInput(DirectAudioInput):
-    """What the client says."""
+    """Client's side: its speech, pictures and actions into the pipeline."""
 
     def __init__(self, transport: "SocketTransport", params: TransportParams) -> None:
         super().__init__(params)
@@ -147,7 +148,8 @@ class SocketInput(DirectAudioInput):
                 ears = self._socket.ears()
                 if ears is not None:
                     ears.hear(frame)
-                    # A unit that is whole with it begins before voice activity looks at a second of sound.
+                    # A unit that is complete with it begins before voice activity processes a second of
+                    # sound.
                     await ears.unit_begun(UNIT_FIRST_MS)
                 await self.push_audio_frame(frame)
             elif isinstance(taken, Pictures):
@@ -179,7 +181,7 @@ class SocketInput(DirectAudioInput):
         for data in pictures.files:
             try:
                 size, image = await asyncio.to_thread(_as_rgb, data, self._socket.pictures)
-            except Exception as error:  # a decoder raises what it likes
+            except Exception as error:  # a decoder may raise any error
                 refusal = Refusal(f"a picture cannot be read: {error}", code="invalid_payload", param="frame")
                 self._socket.session.refuse(refusal)
                 continue
@@ -192,35 +194,35 @@ class SocketInput(DirectAudioInput):
 
 
 class SocketOutput(InterruptibleOutput):
-    """What the client is sent."""
+    """Bot's side: audio and events to the client."""
 
     def __init__(self, transport: "SocketTransport", params: TransportParams) -> None:
         super().__init__(params)
         self._socket = transport
         self._clock = LoopClock()
         self._encoder = Encoder()
-        # Until when what was told in front of the pipeline plays; whether the reply that is on was told so.
+        # Time until which audio sent ahead of the pipeline plays; whether the present reply was sent so.
         self._told_until_us = 0
         self._is_told = False
         self.gain = RampedGain()
-        # When what comes next is played, and what has been sent and not played: PCM, or the end of a reply.
+        # Time at which the next audio is played, and the queue of unplayed items: PCM, or the end of a reply.
         self._next_us = 0
         self._ahead: deque[tuple[int, bytes | str]] = deque()
         self._sent = asyncio.Event()
         self._player: asyncio.Task[None] | None = None
-        # The reply that is being sent; the contexts of those that are; replies whose model still writes.
+        # The reply that is being sent; the contexts of the replies; replies whose model still writes.
         self._reply_id: str | None = None
         self._contexts: dict[str, str] = {}
         self._written: set[str] = set()
-        # Where the caller's voice began and ended last, in what was heard.
+        # Last begin and end of the caller's voice, in the audio received.
         self._voice_ms: tuple[int | None, int | None] = (None, None)
-        # A reply that was cut off, and what tells it where no caller does.
+        # A reply that was cut off, and the timer that reports it when no caller does.
         self._cut_off: ReplyOver | None = None
         self._cut_timer: asyncio.TimerHandle | None = None
-        # Ends of turns whose last words are still on their way.
+        # Ends of turns whose last words have not come yet.
         self._held: deque[_HeldEnd] = deque()
-        # The newest end that RTVI has told of. Pipecat's ids of frames grow: a late message, of an end that
-        # is not waited for any more, is below those that are held.
+        # The newest end that RTVI has reported. Pipecat's ids of frames grow: a late message, of an end that
+        # is not awaited any more, is below those that are held.
         self._worded_id = -1
 
     async def start(self, frame: StartFrame) -> None:
@@ -269,7 +271,7 @@ class SocketOutput(InterruptibleOutput):
         await super().push_frame(frame, direction)
 
     def _stays_whole(self, frame: OutputAudioRawFrame) -> bool:
-        """Return whether audio is said in a unit: cut into packets, each would have its own way down."""
+        """Return whether audio is spoken in a unit: cut into packets, each would be a frame of its own."""
         is_unit = isinstance(frame, TTSAudioRawFrame) and self._socket.session.dialect.wants_units
         return TOLD.is_on(frame) or (is_unit and frame.sample_rate == self.sample_rate)
 
@@ -303,7 +305,7 @@ class SocketOutput(InterruptibleOutput):
         long_us = len(frame.audio) // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
         self._next_us = start_us + long_us
         if self._reply_id is None and self._contexts:
-            # A context that began behind an interruption.
+            # A context that began after an interruption.
             self._begin(next(reversed(self._contexts.values())))
         pcm = frame.audio
         self._is_told = TOLD.is_on(frame)
@@ -318,14 +320,14 @@ class SocketOutput(InterruptibleOutput):
         return True
 
     def say(self, pcm: bytes) -> None:
-        """See ``UnitMouth``: told now, and counted as played from when its frame has come."""
+        """Send audio ahead of the pipeline (``UnitMouth``); it counts as played from its frame on."""
         long_us = len(pcm) // PCM_BYTES_PER_SAMPLE * _US_PER_S // self.sample_rate
         self._told_until_us = max(self._told_until_us, self._clock.now_us()) + long_us
         if not self._socket.session.gone.is_set():
             self._tell_audio(self.gain.apply(pcm), self.sample_rate)
 
     def cut(self) -> None:
-        """See ``UnitMouth``."""
+        """Report that the reply is cut off (``UnitMouth``), when one is on or may still be playing."""
         is_on = self._is_told and self._reply_id is not None
         until_us, self._told_until_us = self._told_until_us, 0
         if is_on or (until_us and until_us + BUFFERED_US > self._clock.now_us()):
@@ -337,14 +339,14 @@ class SocketOutput(InterruptibleOutput):
             self.happen(ReplyAudio(data, len(pcm) / PCM_BYTES_PER_SAMPLE * 1000 / rate_hz))
 
     def drop_unsent(self) -> None:
-        """What was sent and not played is dropped by the client, which is told of the interruption."""
+        """Drop audio that was sent and not played: the client drops it on the report of the interruption."""
         self._ahead.clear()
         self._next_us = 0
         self._encoder.reset()
         self.gain.reset()
 
     def end_reply(self, reply_id: str, *, was_cut: bool) -> None:
-        """By the books a reply is over; its frames say it too, where none of them was lost."""
+        """End a reply by the playout record; its frames end it too, where none of them was lost."""
         if reply_id != self._reply_id:
             return
         self._written.discard(reply_id)
@@ -358,7 +360,7 @@ class SocketOutput(InterruptibleOutput):
         return max(0, self._socket.heard_ms - round(secs * 1000))
 
     def happen(self, happening: Happening) -> None:
-        """Tell the client, in order."""
+        """Report an event to the client, in order."""
         if not isinstance(happening, CallerStarted):
             self._tell_cut()
         if isinstance(happening, Words) or not self._held:
@@ -368,18 +370,18 @@ class SocketOutput(InterruptibleOutput):
         self._tell_cut()
 
     def _hold(self, end_id: int) -> None:
-        """A turn is over: what happens from here on is told after its words."""
+        """Hold the events after the end of a turn until its words have been reported."""
         timer = asyncio.get_running_loop().call_later(WORDS_S, self._tell_held)
         self._held.append(_HeldEnd(end_id, timer))
 
     def _on_words_told(self, end_id: int) -> None:
-        """RTVI has told of an end, and of the words of its turn and of all before it."""
+        """Release the ends whose words RTVI has reported: this one, and all before it."""
         self._worded_id = max(self._worded_id, end_id)
         while self._held and self._held[0].end_id <= self._worded_id:
             self._tell_held()
 
     def _tell_held(self) -> None:
-        """The words before the first end that is held have come, or are not waited for any more."""
+        """Report the events after the first held end: its words have come, or are not awaited any more."""
         if self._held:
             held = self._held.popleft()
             held.timer.cancel()
@@ -429,9 +431,9 @@ class SocketOutput(InterruptibleOutput):
             return
         tail = self._encoder.flush(self._socket.session.dialect.output_format)
         if tail:
-            # How long it is was told with what went in.
+            # Its length was reported with the audio that went in.
             self.happen(ReplyAudio(tail, 0.0))
-        # Behind what was sent of it, so that its last words are told before.
+        # After the audio of the reply, so that its last words are reported before.
         self._ahead.append((max(self._next_us, self._clock.now_us()), reply_id))
         self._sent.set()
 
@@ -440,7 +442,7 @@ class SocketOutput(InterruptibleOutput):
         self._contexts.clear()
         self._written.clear()
         if reply_id is None or self._is_told:
-            # Whoever told it in front of the pipeline has told this too.
+            # The code that sent it ahead of the pipeline has reported this too.
             return
         self._tell_cut()
         self._cut_off = ReplyOver(reply_id, was_cut=True)
@@ -450,7 +452,7 @@ class SocketOutput(InterruptibleOutput):
             self._cut_timer = asyncio.get_running_loop().call_later(CUT_TOLD_S, self._tell_cut)
 
     async def _play(self) -> None:
-        """What was sent is played when it is due."""
+        """Report sent audio as played when it is due."""
         while True:
             if not self._ahead:
                 self._sent.clear()
@@ -477,19 +479,19 @@ class SocketTransport(BaseTransport):
     Event handlers available: ``on_client_connected(transport, session)``, ``on_client_disconnected``.
 
     Args:
-        session: of the client, open.
-        params: Pipecat's.
-        input_rate_hz: of the pipeline.
-        pictures: which of a client's are taken, and how large they go on.
-        on_packet: told the PCM of the bot's audio when it is played; must not block.
-        ears: who hears in front of the pipeline, where there is somebody.
-        reply_of: the reply of a voice's context.
-        reply_named: the reply that a frame of the model's begins or ends.
+        session: session of the client, open.
+        params: parameters of Pipecat.
+        input_rate_hz: rate of the pipeline.
+        pictures: limits of the client's pictures.
+        on_packet: called with the PCM of the bot's audio when it is played; must not block.
+        ears: returns the receiver of audio ahead of the pipeline; None when there is none.
+        reply_of: returns the reply of a voice's context.
+        reply_named: returns the reply that a frame of the model begins or ends.
 
     Attributes:
-        rate_hz: of what the bot says; see ``UnitMouth``.
-        heard_samples: of the caller's audio, that went into the pipeline.
-        caller_speaks: a turn of the caller's is open.
+        rate_hz: rate of the bot's audio; see ``UnitMouth``.
+        heard_samples: samples of the caller's audio that went into the pipeline.
+        caller_speaks: a turn of the caller is open.
     """
 
     def __init__(
@@ -521,27 +523,27 @@ class SocketTransport(BaseTransport):
 
     @property
     def heard_ms(self) -> int:
-        """The caller's audio that went into the pipeline."""
+        """Length of the caller's audio that went into the pipeline."""
         return self.heard_samples * 1000 // self.input_rate_hz
 
     def tell(self, happening: Happening) -> None:
-        """Something that has happened beside the pipeline, behind what happened in it before."""
+        """Report an event from outside the pipeline, after the events that happened in it before."""
         self._socket_output.happen(happening)
 
     def end_reply(self, reply_id: str, *, was_cut: bool) -> None:
-        """By the books a reply is over."""
+        """End a reply by the playout record."""
         self._socket_output.end_reply(reply_id, was_cut=was_cut)
 
     def say(self, pcm: bytes) -> None:
-        """See ``UnitMouth``."""
+        """Send audio ahead of the pipeline (``UnitMouth``)."""
         self._socket_output.say(pcm)
 
     def cut(self) -> None:
-        """See ``UnitMouth``."""
+        """Report that the reply is cut off (``UnitMouth``)."""
         self._socket_output.cut()
 
     def set_gain_db(self, gain_db: float) -> None:
-        """See ``SetsGain``."""
+        """Set the gain of the next audio (``SetsGain``)."""
         self._socket_output.gain.set_db(gain_db)
 
     def input(self) -> SocketInput:
@@ -552,7 +554,7 @@ class SocketTransport(BaseTransport):
 
 
 def _of_rtvi(message: dict[str, Any]) -> Happening | Refusal | None:
-    """What a message for RTVI clients says, where a dialect is told of it too."""
+    """Return the event of a message for RTVI clients, where a dialect reports it too; else None."""
     data = message.get("data")
     if not isinstance(data, dict):
         return None
@@ -572,7 +574,10 @@ def _of_rtvi(message: dict[str, Any]) -> Happening | Refusal | None:
 
 
 def _as_rgb(data: bytes, limits: PictureLimits) -> tuple[tuple[int, int], bytes]:
-    """(width, height) and raw RGB of a picture's file, no larger than it may be. Blocks."""
+    """Return (width, height) and raw RGB of a picture's file, within the limits. Blocks.
+
+    Raises ValueError for a file with more pixels than ``most_pixels``.
+    """
     with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as picture:
         if picture.width * picture.height > limits.most_pixels:
             raise ValueError(f"over {limits.most_pixels} pixels")
