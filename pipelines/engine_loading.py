@@ -44,9 +44,9 @@ from serving.pool.streams import PoolSttSettings, PoolTtsSettings, pooled_stt, p
 # Clauses of different calls that are synthesised at the same moment: one for each core of the smallest
 # machine.
 SPEECH_THREADS = 2
-# What an engine in a worker of this deployment is described by.
+# Settings of engines in workers of this deployment.
 POOLED = (PoolOmniSettings, PoolSttSettings, PoolTtsSettings)
-# A final result of a hosted recogniser may wait for the piece of audio in front of it.
+# A final result of a hosted recogniser may wait for the piece of audio before it.
 FINAL_MARGIN_S = 1.0
 Result = TypeVar("Result")
 
@@ -58,19 +58,19 @@ class Loaded:
     Attributes:
         vad: voice activity.
         turn: turn completeness, or None when it is switched off.
-        stt: the embedded recogniser, started by whoever closes it, or the row of a service.
+        stt: the embedded recogniser, started by its owner, or the row of a service.
         tts: the embedded voice, or the row of a service.
-        answering: what answers.
-        phrases: what the embedded voice keeps of itself, or None.
+        answering: language model and tools.
+        phrases: cache of the embedded voice's phrases, or None.
         echo: echo canceller, or None when no call uses one.
-        commands: the command spotter, started by whoever closes it, or None.
-        looks: the embedded recogniser where it looks at voices, or None.
-        omni: hosts of full-duplex engines, the one that talks first.
+        commands: the command spotter, started by its owner, or None.
+        looks: the embedded recogniser where it takes early looks at voices, or None.
+        omni: hosts of full-duplex engines, the preferred one first.
         realtime: the row of a full-duplex service in their place, or None.
-        preparation: how a conversation with an engine begins, with its reference voices.
+        preparation: beginning of a conversation with an engine, with its reference voices.
         pool: the workers of the deployment, started; None where no engine of the plan is in them.
-        hosted_voices: those of the voice that are in workers, to be closed.
-        front_end: what a process of their own loads for voice activity and echo control.
+        hosted_voices: voices that are in workers, to be closed.
+        front_end: settings for the process with voice activity and echo control.
     """
 
     vad: VoiceActivityDetector
@@ -92,15 +92,15 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Executors:
-    """The threads of a process, by what must not wait for what.
+    """Threads of a process, separated so that slow work does not delay fast work.
 
     Attributes:
-        vad: voice activity, apart from slower models; None: on the loop.
+        vad: voice activity, apart from slower models; None to run it on the loop.
         turn: turn completeness.
         speech: synthesis.
-        echo: echo control, in front of voice activity and apart from it.
-        omni: makes the thread of a full-duplex engine, one for each call: its units are serial, and one that
-            hangs holds nobody else's.
+        echo: echo control, ahead of voice activity and apart from it.
+        omni: makes the thread of a full-duplex engine, one for each call: its units are serial, and a hanging
+            one blocks no other call.
     """
 
     vad: Executor | None = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="vad"))
@@ -112,7 +112,7 @@ class Executors:
     omni: Callable[[], Executor] = lambda: EngineThread("omni")
 
     def shutdown(self) -> None:
-        """Let running work finish by itself, start none."""
+        """Let running work finish by itself, and start no more."""
         for executor in (self.vad, self.turn, self.speech, self.echo):
             if executor is not None:
                 executor.shutdown(wait=False, cancel_futures=True)
@@ -123,7 +123,7 @@ async def create_echo(hearing: Hearing, chosen: BaseModel | None) -> EchoCancell
     if hearing.echo is None or chosen is None:
         return None
     engine: EchoCanceller = await create_engine(ECHO, hearing.echo.name, chosen)
-    # The first stream of a process loads the native library: not in somebody's call.
+    # The first stream of a process loads the native library, which must not happen in a call.
     stream = await asyncio.to_thread(engine.open_stream)
     stream.close()
     return engine
@@ -135,7 +135,7 @@ async def load_omni(opened: AsyncExitStack, name: str, settings: BaseModel) -> O
     try:
         host: OmniHost = await asyncio.shield(loading)
     except asyncio.CancelledError:
-        # Another engine failed. What a thread loads is there when it is done, and is closed then.
+        # Another engine failed. A thread cannot be stopped while it loads; its engine is closed afterwards.
         if not loading.cancelled():
             with suppress(AgentError):
                 opened.push_async_callback(asyncio.to_thread, (await loading).close)
@@ -150,7 +150,7 @@ def host_of(
     own: Callable[[TwoTierSettings], OmniHost],
     loaded: Iterator[OmniHost],
 ) -> OmniHost:
-    """Return the engine that a row chooses: of a worker, with the process's own ears, or loaded here."""
+    """Return the engine that a row chooses: of a worker, the two-tier one of this process, or loaded here."""
     _, settings = chosen
     if isinstance(settings, PoolOmniSettings):
         assert workers is not None
@@ -173,7 +173,7 @@ def check_rates(vad: VoiceActivityDetector, echo: EchoCanceller | None) -> None:
 
 
 def looks_at_voices(hearing: Hearing, stt: BaseModel) -> bool:
-    """Return whether early looks are wanted and the recogniser with these settings can take them."""
+    """Return whether early looks are enabled and the recogniser with these settings supports them."""
     wanted = hearing.barge_in is not None and hearing.barge_in.looks
     return wanted and recogniser_traits(stt).looks_at_voices
 
@@ -188,7 +188,7 @@ def pool_of(
     processes: int = 1,
     spares: int = 0,
 ) -> EnginePool[Result]:
-    """Child processes of one engine, not started; see ``EngineProcess``."""
+    """Return child processes of one engine, not started; see ``EngineProcess``."""
     children = [
         EngineProcess(target, settings, decode=decode, limits=limits, name=name)
         for _ in range(processes + spares)
@@ -199,7 +199,7 @@ def pool_of(
 async def create_hosted_ears(
     settings: PoolSttSettings | WorkerSttSettings, workers: Pool | None
 ) -> UtteranceEngine[Transcript]:
-    """A recogniser in workers. Its calls wait for a socket: no child process, a thread for each call."""
+    """Return a recogniser in workers. It has no child process, but a thread for each call."""
     engine: HostedStt
     if isinstance(settings, PoolSttSettings):
         assert workers is not None
@@ -228,7 +228,7 @@ async def create_voice(
     """Load the voice and those after it; one of them is enough to start with.
 
     Returns:
-        The voice, the phrases that it keeps, and those of its voices that are in workers.
+        The voice, the cache of its phrases, and the voices that are in workers.
 
     Raises:
         AgentError: no voice loads.
@@ -253,7 +253,7 @@ async def create_voice(
             return first, None, ()
         voices.append(first)
     hosted = tuple(voice for voice in voices if isinstance(voice, HostedTts))
-    # In front of the first voice alone: what another one said for it in a bad moment is not kept.
+    # Caches the first voice alone: a phrase that a fallback spoke for it is not kept.
     cache = PhraseCache(voices[0], _phrases(deployment, planned.omni))
     after: TextToSpeech | None = None
     for voice in reversed(voices[1:]):
@@ -262,7 +262,7 @@ async def create_voice(
 
 
 def _phrases(deployment: Deployment, omni: Sequence[tuple[str, BaseModel]]) -> list[str]:
-    """What the bot says of itself, in the order in which a call is likely to need it."""
+    """Return the bot's fixed phrases, in the order in which a call is likely to need them."""
     two_tier = [settings for _, settings in omni if isinstance(settings, TwoTierTuning)]
     hums = [token for each in two_tier if each.policy.backchannel for token in each.policy.backchannel.tokens]
     bot, guard = deployment.bot, deployment.thinking.guard
@@ -289,7 +289,7 @@ def warm(phrases: PhraseCache) -> None:
     try:
         phrases.warm()
     except AgentError as error:
-        # Nobody waits for it: a phrase that is not kept is spoken when it is needed.
+        # No caller waits for it: a phrase that is not cached is spoken when it is needed.
         logger.warning(f"the voice could not say its phrases beforehand: {error}")
 
 
@@ -307,7 +307,7 @@ def front_end_of(hearing: Hearing, planned: Plan) -> FrontEndSettings:
     echo = None
     if hearing.echo is not None and planned.echo is not None:
         echo = EngineSpec.of(hearing.echo.name, planned.echo)
-    # A call may want softer voices; it is the usual ones that are measured here.
+    # A call may need softer voices; the usual ones are measured here.
     return FrontEndSettings(
         vad=EngineSpec.of(hearing.vad.name, planned.vad),
         least_db=VOICE.ears().least_db,

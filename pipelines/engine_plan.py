@@ -1,4 +1,4 @@
-"""What a deployment asks for: every choice resolved and checked, nothing loaded.
+"""Checked plan of a deployment: every choice resolved, nothing loaded.
 
 ``plan`` finds everything that would stop a call (unknown names, wrong settings, missing keys, files,
 packages) before the server says that it is ready.
@@ -39,31 +39,31 @@ from turn_taking.asking_back import AskBackSettings
 from turn_taking.endpointing import EndpointTuning
 
 INPUT_RATE_HZ = 16_000
-# In place of an engine's name: one of this deployment's workers.
+# Name in place of an engine's: a worker of this deployment.
 POOL = "pool"
 Pooled = TypeVar("Pooled", PoolOmniSettings, PoolSttSettings, PoolTtsSettings)
-# A recogniser that has decoders has one for each call, and no fewer than this: an evaluation without a server
-# holds some calls too. One is built when it is needed.
+# A recogniser that has decoders has one for each call, and at least this number: an evaluation without a
+# server holds some calls too. Each is built when it is needed.
 LEAST_DECODERS = 64
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a deployment asks for, checked, nothing loaded.
+    """Checked choices of a deployment; nothing is loaded.
 
     Attributes:
-        hearing: of the deployment, with the recogniser that listens: its fallback where files are missing.
+        hearing: settings of the deployment with the recogniser in use: its fallback where files are missing.
         vad: settings of the voice activity detector.
         echo: settings of the echo canceller, or None when no call uses one.
         turn: settings of the completeness model, or None when it is switched off.
         stt: settings of an embedded recogniser, or the row of a service.
-        commands: settings of the command spotter, or None when nobody listens for stop words.
+        commands: settings of the command spotter, or None when stop words are not spotted.
         tts: settings of an embedded voice, or the row of a service.
         fallback_voices: names and settings of the embedded voices after an embedded one, in order.
-        answering: what answers.
-        omni: full-duplex engines, the one that talks first: name and settings; empty when none is wanted.
+        answering: plan of the language model.
+        omni: names and settings of full-duplex engines, the preferred one first; empty when none is required.
         realtime: the row of a full-duplex service in their place, or None.
-        preparation: how a conversation with an engine begins, with its reference voices.
+        preparation: beginning of a conversation with an engine, with its reference voices.
     """
 
     hearing: Hearing
@@ -84,8 +84,8 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
     """Resolve every choice of a deployment.
 
     Args:
-        deployment: what was asked for.
-        duplex: whether full-duplex calls are wanted.
+        deployment: the deployment.
+        duplex: full-duplex calls are required.
 
     Raises:
         ConfigError: an unknown name or field, a missing folder, key, file or package.
@@ -131,7 +131,7 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
             for place, choice in enumerate(speaking.fallback)
         ),
         answering=plan_answering(deployment),
-        # First: it knows the names of both kinds.
+        # First: its message for an unknown name lists both kinds.
         realtime=plan_realtime(deployment) if duplex else None,
         omni=plan_omni(deployment) if duplex else (),
         preparation=plan_preparation(deployment) if duplex else Preparation(),
@@ -139,7 +139,7 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
 
 
 def plan_realtime(deployment: Deployment) -> RealtimeRow[Any] | None:
-    """The full-duplex service that a deployment names, checked; None when it names an engine.
+    """Return the checked full-duplex service that a deployment names; None when it names an engine.
 
     Raises:
         ConfigError: an unknown name or field, a wrong value, a missing key or package; a service with a
@@ -168,7 +168,7 @@ def plan_realtime(deployment: Deployment) -> RealtimeRow[Any] | None:
 
 
 def plan_omni(deployment: Deployment) -> tuple[tuple[str, BaseModel], ...]:
-    """The full-duplex engines that a deployment names: name and checked settings; none beside a service.
+    """Return name and checked settings of a deployment's full-duplex engines; empty for a service.
 
     Raises:
         ConfigError: an unknown name or field, a wrong value.
@@ -194,10 +194,10 @@ def _plan_omni(deployment: Deployment, choice: Choice, *, where: str) -> BaseMod
 
 
 def _plan_pool(deployment: Deployment, choice: Choice, model: type[Pooled], *, where: str) -> Pooled:
-    """Engines in workers of this deployment.
+    """Return the settings of engines in workers of this deployment.
 
     Raises:
-        ConfigError: there are no workers, or none of a name; a wrong value.
+        ConfigError: there are no workers, or none of a given name; a wrong value.
     """
     if not deployment.workers.workers:
         raise ConfigError(
@@ -212,10 +212,10 @@ def _plan_pool(deployment: Deployment, choice: Choice, model: type[Pooled], *, w
 
 
 def plan_preparation(deployment: Deployment) -> Preparation:
-    """How a conversation with a full-duplex engine begins, without its history.
+    """Return the beginning of a conversation with a full-duplex engine, without its history.
 
     Raises:
-        ConfigError: a reference voice cannot be read, or is no audio.
+        ConfigError: a reference voice cannot be read, or is not audio.
     """
     duplex = deployment.duplex
     return Preparation(
@@ -239,7 +239,7 @@ def _reference_voice(where: str, path: Path | None) -> np.ndarray | None:
 def _plan_recogniser(
     deployment: Deployment, given: Mapping[str, Any]
 ) -> tuple[Hearing, BaseModel | ServiceRow[Any]]:
-    """Resolve the recogniser; return the deployment's ears as they are with it, and its settings.
+    """Resolve the recogniser; return the deployment's hearing settings with it, and its own settings.
 
     Raises:
         ConfigError: see ``plan``; a file of it is missing or altered, and there is no fallback.
@@ -263,7 +263,7 @@ def _plan_recogniser(
 
 
 def _with_traits(hearing: Hearing, traits: RecogniserTraits) -> Hearing:
-    """Return the deployment's ears with what its recogniser is like, where the deployment does not say."""
+    """Return the hearing settings, with the recogniser's traits where the deployment leaves them open."""
     update: dict[str, object] = {}
     endpoint = tuned(EndpointTuning, hearing.endpoint)
     if "heard_for_fillers" not in endpoint.model_fields_set:
@@ -275,7 +275,8 @@ def _with_traits(hearing: Hearing, traits: RecogniserTraits) -> Hearing:
         elif hearing.ask_back is not None:
             given = hearing.ask_back.model_fields_set
             below = hearing.ask_back.below if "below" in given else traits.doubtful_below
-            # Who asks back less than the recogniser's figures say does so for lost turns too.
+            # A deployment that asks back less than the recogniser's figures suggest does so for lost turns
+            # too.
             doubt["lost_below"] = min(traits.lost_below, below)
             unsaid = {name: value for name, value in doubt.items() if name not in given}
             update["ask_back"] = hearing.ask_back.model_copy(update=unsaid)

@@ -104,7 +104,7 @@ class Peer(Protocol):
 
 
 class Listener(Protocol):
-    """Who is told what comes from the caller, and what gets there. Nothing here may block."""
+    """Receiver of what a telephone stream reports. No method may block."""
 
     def hear(self, pcm: bytes) -> None:
         """Receive 16-bit PCM at 8 kHz."""
