@@ -1,6 +1,6 @@
-"""Telephone networks as their callers' side: webhooks as each signs them, and the messages of its streams.
+"""The carriers' side of telephone calls: webhooks with each carrier's signature, and its stream messages.
 
-Written from the networks' documents, apart from the product's code; see ``protocols`` for the pages.
+They follow the carriers' documents, independently of the product's code; ``protocols`` names the pages.
 """
 
 import base64
@@ -28,7 +28,7 @@ PLIVO_TOKEN, VONAGE_SECRET, EXOTEL_USER, EXOTEL_PASSWORD = "p" * 32, "v" * 32, "
 
 
 def environment() -> dict[str, str]:
-    """Secrets of all networks."""
+    """Return the environment variables with the secrets of all carriers."""
     public = TELNYX_KEY.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     return {
         "TELNYX_PUBLIC_KEY": base64.b64encode(public).decode(),
@@ -41,12 +41,12 @@ def environment() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Webhook:
-    """A question of a network.
+    """A carrier's webhook request.
 
     Attributes:
-        method, path: of the request; the path with its query.
-        body: of the request.
-        headers: with the signature.
+        method, path: method and path of the request; the path has its query.
+        body: raw body of the request.
+        headers: headers, the signature among them.
     """
 
     method: str
@@ -57,12 +57,12 @@ class Webhook:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a message of the bot's side is.
+    """The meaning of a message that the bot sent.
 
     Attributes:
-        mu_law: audio to be played.
-        mark: name of a mark behind it.
-        clears: what is not played is forgotten.
+        mu_law: audio to play.
+        mark: name of a mark to return when the audio before it has been played.
+        clears: audio that has not been played is discarded.
     """
 
     mu_law: bytes = b""
@@ -83,7 +83,7 @@ def text64(data: bytes) -> str:
 
 
 class Network(ABC):
-    """One network's side of one call."""
+    """The carrier's side of one call."""
 
     name = ""
     # Packets of 20 ms in a message of the caller's audio.
@@ -277,7 +277,7 @@ class Vonage(Network):
         [endpoint] = action["endpoint"]
         assert (action["action"], endpoint["type"]) == ("connect", "websocket")
         assert endpoint["content-type"] == "audio/l16;rate=8000"
-        # They come back in the first message of the socket.
+        # The parameters come back in the first message of the socket.
         assert endpoint["headers"] == {"call": self.call_id}
         return str(endpoint["uri"])
 

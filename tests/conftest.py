@@ -1,5 +1,6 @@
-"""Logs of the tests: warnings and worse, so that a failure can be read and virtual time is not spent on
-writing.
+"""Shared configuration of the tests.
+
+Only warnings and errors are logged: failures stay readable, and logging takes no virtual time.
 """
 
 import os
@@ -12,7 +13,7 @@ logger.remove()
 logger.add(sys.stderr, level="WARNING")
 
 
-# Where the Makefile looks for tests that run alone: to collect all of them takes longer than some of those.
+# The Makefile looks here for tests that run alone: collecting all tests takes longer than some of them.
 ALONE = (
     "tests/peers/",
     "tests/contracts/test_documented_commands.py",
@@ -27,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def sessions_of_the_tests(tmp_path_factory: pytest.TempPathFactory):
-    """Conversations of the tests, and of the servers that they start, are kept in a folder of their own."""
+    """Keep the sessions of the tests, and of the servers that they start, in a folder of their own."""
     url = f"sqlite:///{tmp_path_factory.mktemp('sessions')}/sessions.db"
     before, os.environ["PARLEY_STORE_URL"] = os.environ.get("PARLEY_STORE_URL"), url
     yield

@@ -1,4 +1,4 @@
-"""Share of a clause's work that a voice does before its first sound."""
+"""Measure the share of a clause's work that a voice does before its first sound."""
 
 import time
 from statistics import median
@@ -11,7 +11,7 @@ CLAUSES = 9
 def share_before_first_piece(engine: TextToSpeech, text: str) -> float:
     """Return the median share of processor time that passes before the first piece of ``text``.
 
-    Milliseconds are the machine's: ``evals.voices`` measures them.
+    Milliseconds depend on the machine: ``evals.voices`` measures them.
     """
     shares = []
     for _ in range(CLAUSES):

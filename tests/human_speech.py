@@ -22,7 +22,7 @@ OPENING_MS = 6_100
 
 @functools.cache
 def two_cities() -> bytes:
-    """16-bit mono PCM at 16 kHz; a test without the package is left out."""
+    """Return 16-bit mono PCM at 16 kHz; skip the test when the package is missing."""
     package = find_spec("moonshine_voice")
     if package is None or package.origin is None:
         missing("moonshine-voice")
@@ -34,12 +34,12 @@ def two_cities() -> bytes:
 
 
 def opening() -> bytes:
-    """The clauses of ``OPENING``, and a pause of 200 ms."""
+    """Return the clauses of ``OPENING`` and a pause of 200 ms."""
     return two_cities()[: OPENING_MS * RATE_HZ // 1000 * 2] + bytes(RATE_HZ // 5 * 2)
 
 
 def moonshine_tiny(**settings: object) -> MoonshineTinyStt:
-    """The embedded recogniser; a test without its weights is left out."""
+    """Return the embedded recogniser; skip the test when its weights are missing."""
     chosen = MoonshineTinySettings.model_validate(settings)
     try:
         return MoonshineTinyStt(chosen)

@@ -1,7 +1,8 @@
 """A blocking engine on the loop itself, for engines that cost nothing and for simulated time.
 
-In and out: as ``runtime.utterances`` says; results are there when the call returns. Slow: the loop waits, and
-nothing is dropped. Failed: the stream is closed and its owner told at once, inside the call that failed.
+Inputs and outputs are those of ``runtime.utterances``; results are there when the call returns. While the
+engine works the loop is blocked, and nothing is dropped. When a call fails, the stream is closed and its
+owner is notified at once, inside that call.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 
 class InPlaceStream(Generic[T]):
-    """One caller of an ``InPlaceEngine``; see ``UtteranceStream``."""
+    """Stream of one caller of an ``InPlaceEngine``; an ``UtteranceStream``."""
 
     dropped_ms = 0
     waiting_ms = 0
@@ -65,7 +66,7 @@ class InPlaceStream(Generic[T]):
         self._guard(self._stream.discard)
 
     def ask(self, question: EngineMessage) -> "asyncio.Future[EngineMessage]":
-        """See ``ProcessStream.ask``; only of an engine that answers questions."""
+        """Answer a question as ``ProcessStream.ask`` does; only for engines that answer questions."""
         answer: asyncio.Future[EngineMessage] = asyncio.get_running_loop().create_future()
         asked = cast(AskedStream, self._stream)
         found = self._guard(lambda: asked.ask(question)) if self.failure is None else None
@@ -87,7 +88,8 @@ class InPlaceStream(Generic[T]):
             self._open = False
             if self.failure is None:
                 self.failure = error
-                # What it borrowed goes back before the owner opens another; that it fails again is no news.
+                # The stream returns what it borrowed before the owner opens another; a second failure adds no
+                # information.
                 with suppress(EngineError):
                     self._stream.close()
                 self._on_failure(error)
@@ -95,11 +97,12 @@ class InPlaceStream(Generic[T]):
 
 
 class InPlaceEngine(Generic[T]):
-    """A blocking engine called on the loop itself: for engines that cost nothing, and for simulated time.
+    """Blocking engine that is called on the loop itself: for engines that cost nothing, and for simulated
+    time.
 
     Args:
-        engine: the engine; each of its calls holds up the loop.
-        accept: its result to what the callers get.
+        engine: the engine; each of its calls blocks the loop.
+        accept: converts a result of the engine for the callers.
     """
 
     def __init__(self, engine: BlockingEngine, accept: Callable[[object], T]) -> None:
@@ -113,5 +116,5 @@ class InPlaceEngine(Generic[T]):
     async def open_stream(
         self, on_partial: Callable[[T], None], on_failure: Callable[[EngineError], None]
     ) -> InPlaceStream[T]:
-        """See ``UtteranceEngine.open_stream``."""
+        """Open the stream of one caller, as ``UtteranceEngine.open_stream`` does."""
         return InPlaceStream(self._engine, self._accept, on_partial, on_failure)

@@ -1,4 +1,4 @@
-"""What the tests of recognisers do with a stream: play audio to it, here or in a child process."""
+"""Helpers of the recognisers' tests: play audio to a stream, in this process or in a child process."""
 
 import pytest
 from pydantic import BaseModel
@@ -12,7 +12,7 @@ PIECE_BYTES = 640
 
 
 class Ticking:
-    """A clock that a pass of an engine moves on, since it is read before and after each."""
+    """Clock that advances when it is read: a pass of an engine reads it before and after."""
 
     def __init__(self, step_s: float) -> None:
         self._step_s = step_s
@@ -24,20 +24,20 @@ class Ticking:
 
 
 def play(stream: SpeechStream, pcm: bytes, piece_bytes: int = PIECE_BYTES) -> list[Transcript]:
-    """Feed audio in pieces; returns the partials."""
+    """Feed audio in pieces; return the partials."""
     partials = [stream.feed(pcm[at : at + piece_bytes]) for at in range(0, len(pcm), piece_bytes)]
     return [partial for partial in partials if partial is not None]
 
 
 def understand(stream: SpeechStream, pcm: bytes, piece_bytes: int = PIECE_BYTES) -> Transcript:
-    """One utterance from start to finish."""
+    """Feed one utterance from start to finish, and return its final transcript."""
     stream.start()
     play(stream, pcm, piece_bytes)
     return stream.finish()
 
 
 async def understood_in_a_child(factory: str, settings: BaseModel, pcm: bytes) -> Transcript:
-    """The same, by an engine in a process of its own."""
+    """Return the same from an engine in a process of its own."""
     process = EngineProcess(factory, settings, decode=transcript_from_fields)
     await process.start()
     try:

@@ -1,4 +1,4 @@
-"""NeMo's own Python environment, which the tests' own knows nothing of: models and workers are made there."""
+"""NeMo's own Python environment, separate from that of the tests: models and workers are made there."""
 
 import json
 import os
@@ -27,7 +27,7 @@ PATIENCE_S = 60
 
 
 def nemo_python() -> str:
-    """The interpreter of an environment with ``requirements/nemo.txt``."""
+    """Return the interpreter of an environment with ``requirements/nemo.txt``."""
     python = os.environ.get(VARIABLE, "")
     if not python and not MADE.exists():
         missing(f"an environment of NeMo's (make nemo, or {VARIABLE})")
@@ -37,7 +37,7 @@ def nemo_python() -> str:
 def write_models(folder: Path, pcm: bytes, *kinds: str) -> dict[str, Any]:
     """Write tiny models, ``FOLDER/KIND.nemo``, in one process: importing NeMo takes longer than all of them.
 
-    Returns what NeMo makes of the recording with each; see ``tests.tiny_nemo``.
+    Returns NeMo's own result for the recording with each model, as ``tests.tiny_nemo`` prints it.
     """
     recording = folder / "recording.wav"
     with wave.open(str(recording), "wb") as file:
@@ -61,7 +61,7 @@ def write_models(folder: Path, pcm: bytes, *kinds: str) -> dict[str, Any]:
 
 @contextmanager
 def nemo_worker(model: Path, *more: str) -> Iterator[str]:
-    """A worker in that environment with a model of these; yields its address."""
+    """Run a worker in that environment with one of these models; yield its address."""
     command = [nemo_python(), "runner.py", "--role", "worker", "--engine", "nemo", "--set", f"model={model}"]
     process = subprocess.Popen(
         [*command, "--port", "0", "--print-url", "--set", "threads=1", *more],
@@ -104,7 +104,7 @@ def until_loaded(url: str) -> None:
 
 def nemo_variables() -> dict[str, str]:
     """The environment variables of a process in that environment, which takes one core and no more."""
-    # Its packages look for others in what they are given.
+    # Its packages look for others in these variables.
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     # Torch starts a thread for each core, also while a model is loaded.
     one_core = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

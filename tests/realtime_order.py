@@ -1,13 +1,13 @@
-"""The rules that clients of OpenAI's realtime protocol rely on, as a machine that every event goes through.
+"""State machine of the rules of event order that clients of OpenAI's realtime protocol rely on.
 
-From what they do: LiveKit's plugin takes an item only inside its response, a part only inside its item, a
-delta only inside its part, and ends a generation with ``response.done``; ``openai-agents`` builds its history
-by ``previous_item_id``; Pipecat's service takes an item that is added twice for two.
+The rules come from the clients. LiveKit's plugin takes an item only inside its response, a part only inside
+its item, a delta only inside its part, and ends a generation with ``response.done``. ``openai-agents`` builds
+its history by ``previous_item_id``. Pipecat's service takes an item that is added twice for two.
 """
 
 from typing import Any
 
-# Under the names that parts have in events; in an item they are output_audio and output_text.
+# Keyed by the names that parts have in events; in an item they are output_audio and output_text.
 _DELTAS = {
     "response.output_audio.delta": "audio",
     "response.output_audio_transcript.delta": "audio",
@@ -22,12 +22,12 @@ _OTHERS = ("session.created", "session.updated", "error", "output_audio_buffer.c
 
 
 class Order:
-    """One connection. ``take`` asserts."""
+    """State of one connection; ``take`` asserts the rules."""
 
     def __init__(self) -> None:
         self.event_ids: set[str] = set()
         self.began = False
-        # Of the response that is on: its id, its items by output index, the part that is open.
+        # State of the response that is on: its id, its items by output index, the part that is open.
         self.response: str | None = None
         self.outputs: list[str] = []
         self.open_items: dict[str, int] = {}
@@ -40,7 +40,7 @@ class Order:
         self.items: dict[str, str | None] = {}
         self.done_items: set[str] = set()
         self.last_item: str | None = None
-        # What the caller says.
+        # The item of the caller's speech.
         self.speech: str | None = None
         self.stopped: str | None = None
         self.spoken: set[str] = set()
@@ -48,7 +48,7 @@ class Order:
         self.heard_ms = 0
 
     def take(self, event: dict[str, Any]) -> None:
-        """The next event."""
+        """Check the next event."""
         kind = event["type"]
         assert event["event_id"] not in self.event_ids, "an event's id twice"
         self.event_ids.add(event["event_id"])
@@ -64,7 +64,7 @@ class Order:
             assert kind in _OTHERS, kind
 
     def over(self) -> None:
-        """Nothing is left open."""
+        """Assert that nothing is left open."""
         assert self.response is None
         assert not self.open_items
         assert self.part is None

@@ -1,5 +1,6 @@
-"""SQLite files of session stores that hold nothing yet. Made once in a process and copied: migrations take
-longer than many a test of what stands in a store.
+"""Empty SQLite files of session stores.
+
+A file is made once in a process and copied: migrations take longer than many tests of a store's contents.
 """
 
 from functools import cache
@@ -12,7 +13,7 @@ from session_store import migrations
 
 
 def new_session_file(path: Path) -> str:
-    """Write an empty store to ``path`` and its folder, unless a file is there, and return its address."""
+    """Write an empty store to ``path`` and its folder, unless the file exists, and return its address."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_empty())

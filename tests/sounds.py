@@ -1,4 +1,4 @@
-"""Files of sound in the formats that people have."""
+"""Sound files in the formats that users have."""
 
 import io
 from functools import cache
@@ -21,7 +21,7 @@ FORMATS = {
 
 @cache
 def sound(format_: str = "wav", duration_s: float = 1.0, *, hz: float = 440.0, level: float = 0.3) -> bytes:
-    """A stereo sine as a file."""
+    """Return a stereo sine as a file."""
     container, codec, rate_hz = FORMATS[format_]
     return encoded(container, codec, rate_hz, duration_s, hz=hz, level=level)
 
@@ -29,7 +29,7 @@ def sound(format_: str = "wav", duration_s: float = 1.0, *, hz: float = 440.0, l
 def encoded(
     container: str, codec: str, rate_hz: int, duration_s: float, *, hz: float = 440.0, level: float = 0.3
 ) -> bytes:
-    """The same in any format."""
+    """Return a recording in any of the formats."""
     written = io.BytesIO()
     with av.open(written, "w", format=container) as file:
         stream = file.add_stream(codec, rate=rate_hz, layout="stereo")

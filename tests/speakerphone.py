@@ -1,4 +1,4 @@
-"""A bot's speech and its echo in one room, for tests: exact delays, a clock of its own."""
+"""A bot's speech and its echo in one room, for tests: exact delays, and a clock that drifts."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ FRAME = 160
 
 
 def spoken(seconds: int) -> np.ndarray:
-    """float32: what the bot says, over and over, with pauses of 250 ms and more."""
+    """Return the bot's speech as float32, repeated, with pauses of 250 ms and more."""
     lines = (
         "hello this is the bank and i can help you with your cards",
         "the fee for a replacement is five dollars and it comes by post",
@@ -21,7 +21,10 @@ def spoken(seconds: int) -> np.ndarray:
 
 
 def room_path(rng: np.random.Generator | None = None) -> np.ndarray:
-    """float64, (2_400,): direct sound at 0 with amplitude 1, and a tail that falls by 60 dB in 200 ms."""
+    """Return the room's response, float64 (2_400,).
+
+    It is the direct sound at 0 with amplitude 1, and a tail that falls by 60 dB in 200 ms.
+    """
     rng = rng or np.random.default_rng(5)
     path = 0.05 * rng.standard_normal(2_400) * np.exp(-np.arange(2_400) / 500)
     path[0] = 1.0
@@ -29,7 +32,7 @@ def room_path(rng: np.random.Generator | None = None) -> np.ndarray:
 
 
 def echo(played: np.ndarray, delay_ms: float, *, drift_ppm: float = 0.0) -> np.ndarray:
-    """A room of 200 ms, an exact delay, another clock, a little noise."""
+    """Return the echo in a room of 200 ms, with an exact delay, clock drift and a little noise."""
     rng = np.random.default_rng(5)
     path = room_path(rng)
     size = 1 << 20

@@ -1,15 +1,15 @@
-"""What the tests of voices do with one: let it speak, and put the pieces together."""
+"""Helpers of the voices' tests: let a voice speak, and join the pieces."""
 
 from models.tts import SpeechPiece, TextToSpeech
 
 
 def speak(engine: TextToSpeech, text: str) -> list[SpeechPiece]:
-    """A text spoken to its end."""
+    """Speak a text to its end and return the pieces."""
     pieces: list[SpeechPiece] = []
     assert engine.synthesize(text, lambda piece: pieces.append(piece) is None)
     return pieces
 
 
 def pcm(pieces: list[SpeechPiece]) -> bytes:
-    """The audio of all pieces."""
+    """Return the audio of all pieces."""
     return b"".join(piece.pcm for piece in pieces)

@@ -11,12 +11,12 @@ from evals.human.recordings import pauses_of
 RATE_HZ = 16_000
 LPC_ORDER, LPC_FRAME, LPC_HOP = 18, 480, 240
 SILENT_ENERGY = 1e-7
-# A whisper is about 20 dB below a voice at -20 dBFS, and the microphone's gain makes up for half of it.
+# A whisper is about 20 dB below a voice at -20 dBFS; the microphone's gain compensates half of it.
 WHISPER_RMS = 0.03
 
 
 def at_level(samples: np.ndarray, rms: float) -> np.ndarray:
-    """Return the sound with this root mean square."""
+    """Return the sound scaled to this root mean square."""
     return (samples * (rms / max(float(np.sqrt(np.mean(samples**2))), 1e-9))).astype(np.float32)
 
 
@@ -55,7 +55,7 @@ def by_telephone(samples: np.ndarray) -> np.ndarray:
 
 
 def stuttered(samples: np.ndarray, *, at_ms: int, copies: int = 3, gap_ms: int = 120) -> np.ndarray:
-    """Return the words with the sound that begins at ``at_ms`` said several times: "w- w- w- what"."""
+    """Return the words with the sound that begins at ``at_ms`` repeated several times: "w- w- w- what"."""
     start, length = at_ms * 16, 130 * 16
     onset = samples[start : start + length] * np.concatenate([np.ones(length - 320), np.linspace(1, 0, 320)])
     gap = np.zeros(gap_ms * 16, np.float32)

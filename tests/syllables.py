@@ -1,4 +1,4 @@
-"""A voice that is nothing but syllables of known lengths: the sound changes as fast as they follow."""
+"""A synthetic voice of syllables of given lengths: its spectrum changes at the rate of the syllables."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ VOWELS_HZ = ((300.0, 2_200.0), (700.0, 1_200.0))
 
 
 def syllables(lengths_ms: list[int], *, hertz: float = 120.0, rate_hz: int = RATE_HZ) -> np.ndarray:
-    """A voice that goes to the other vowel within each syllable, and silence."""
+    """Return a voice that changes to the other vowel within each syllable, and silence."""
     path = np.concatenate(
         [
             np.abs(np.linspace(place % 2, (place + 1) % 2, length_ms * rate_hz // 1000))

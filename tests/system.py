@@ -1,16 +1,16 @@
-"""What the tests need of the system around them, which no Python package brings."""
+"""Requirements of the tests on the system, beyond Python packages."""
 
 import os
 from typing import NoReturn
 
 import pytest
 
-# Set by ``make test``, which installs all of it: there, what is missing is a failure.
+# Set by ``make test``, which installs all requirements: there a missing one is a failure.
 COMPLETE = "PARLEY_TESTS_COMPLETE"
 
 
 def missing(*packages: str) -> NoReturn:
-    """Leave a test out whose Debian packages are not there; in the whole check it fails instead."""
+    """Skip a test whose Debian packages are missing; in the whole check it fails instead."""
     reason = f"not on this machine: {', '.join(packages)}"
     if os.environ.get(COMPLETE):
         pytest.fail(reason)

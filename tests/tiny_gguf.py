@@ -34,12 +34,12 @@ def save_tiny_gguf(
     """Write a Llama whose tokens are bytes. It never ends an answer by itself.
 
     Args:
-        path: where.
+        path: of the file.
         template: the chat template; None for a file without one.
-        layers: of the network: more are slower.
-        width: of the network, a multiple of 64.
-        context_tokens: that the file says it was made for.
-        seed: of the weights.
+        layers: number of layers; more are slower.
+        width: width of the network, a multiple of 64.
+        context_tokens: context length that the file declares.
+        seed: seed of the weights.
     """
     random = np.random.default_rng(seed)
     tokens = [*_byte_tokens(), "th", *SPECIAL]
@@ -71,7 +71,7 @@ def save_tiny_gguf(
         writer.add_tensor(name, random.normal(0.0, 0.3, shape).astype(np.float32))
 
     add("token_embd.weight", len(tokens), width)
-    # An answer is printable ASCII: the logits of all else are 0, which is far from the 40 likeliest.
+    # Answers are printable ASCII: the logits of all other tokens are 0, far below the 40 likeliest.
     head = random.normal(0.0, 0.3, (len(tokens), width)).astype(np.float32)
     head[[token for token, text in enumerate(tokens) if len(text) > 1 or not text.isascii()]] = 0.0
     writer.add_tensor("output.weight", head)
@@ -92,7 +92,10 @@ def save_tiny_gguf(
 
 
 def _byte_tokens() -> list[str]:
-    """The 256 bytes as GPT-2's tokenizer writes them: printable ones as themselves, others from 256 on."""
+    """Return the 256 bytes as GPT-2's tokenizer writes them.
+
+    Printable ones are themselves, the others begin at 256.
+    """
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]

@@ -1,8 +1,8 @@
 """A Moonshine model of a few kilobytes that the real library loads and runs.
 
-Files in the layout of a streaming model, made of graphs that only count: every ``FRAMES_PER_TOKEN`` loud
-frames (20 ms each) become the next token of a fixed sentence. Lines, look-ahead, word times and the rest is
-the library's own work.
+The files have the layout of a streaming model, and their graphs only count: every ``FRAMES_PER_TOKEN`` loud
+frames (20 ms each) become the next token of a fixed sentence. Lines, look-ahead and word times are the
+library's own work.
 """
 
 import json
@@ -40,7 +40,7 @@ CONFIG = {
 
 
 def install_moonshine(models_dir: Path, *, word_times: bool = False) -> Path:
-    """Write the files of the default model where ``make models`` would; returns their folder."""
+    """Write the files of the default model where ``make models`` would; return their folder."""
     from models.stt.moonshine import MoonshineSettings
 
     folder = MoonshineSettings(models_dir=models_dir).files()[0].parent
@@ -52,8 +52,8 @@ def write_moonshine(folder: Path, *, word_times: bool = False) -> None:
     """Write the model's files into a folder.
 
     Args:
-        folder: is created.
-        word_times: with the decoder that shows its attention, which word times are read from.
+        folder: folder of the files; it is created.
+        word_times: include the decoder that outputs its attention, from which word times are read.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _frontend(folder)
@@ -131,12 +131,12 @@ def _frontend(folder: Path) -> None:
 
 
 def _decoder(path: Path, *, attention: bool) -> None:
-    """The sentence's next token follows for every ``FRAMES_PER_TOKEN`` loud frames, then the end."""
+    """Write the decoder: a token of the sentence for every ``FRAMES_PER_TOKEN`` loud frames, then the end."""
     own = (TensorProto.FLOAT, [1, 1, 1, "cached", DIM])
     grown = (TensorProto.FLOAT, [1, 1, 1, "known", DIM])
     cross = (TensorProto.FLOAT, [1, 1, 1, "frames", DIM])
     nodes = [
-        # Numbers of the tokens that are asked for: those in the cache come before them.
+        # Positions of the requested tokens: those in the cache come before them.
         helper.make_node("Shape", ["token"], ["count"], start=1, end=2),
         helper.make_node("Shape", ["k_self"], ["cached_count"], start=3, end=4),
         helper.make_node("Squeeze", ["count"], ["count_scalar"]),
@@ -168,7 +168,7 @@ def _decoder(path: Path, *, attention: bool) -> None:
         "out_v_self": grown,
     }
     if attention:
-        # Token n looks at the frames that it was counted from.
+        # Token n attends to the frames that it was counted from.
         nodes += [
             helper.make_node("CumSum", ["loud_frames", "zero"], ["loud_before"]),
             helper.make_node("Div", ["loud_before", "frames_per_token"], ["owner"]),
@@ -228,7 +228,7 @@ def _save(
         [helper.make_tensor_value_info(name, *kind) for name, kind in outputs.items()],
         [numpy_helper.from_array(value, name) for name, value in constants.items() if name in used],
     )
-    # Versions that the library's ONNX Runtime (1.23) knows.
+    # Versions that the library's ONNX Runtime (1.23) supports.
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.checker.check_model(model)
     options = onnxruntime.SessionOptions()

@@ -1,9 +1,10 @@
-"""NeMo's streaming transducers, tiny and random: a ``.nemo`` file, and what NeMo itself makes of a recording.
+"""Tiny random streaming transducers of NeMo: a ``.nemo`` file, and NeMo's own result for a recording.
 
-Runs in NeMo's environment: ``python -m tests.tiny_nemo FOLDER WAV KIND ...`` writes ``FOLDER/KIND.nemo`` of
-each kind and prints, as one line of JSON by kind, the text, tokens and frames that NeMo's own streaming loop
-(``CacheAwareStreamingAudioBuffer``) makes of the whole recording. Kinds: ``tdt``, ``rnnt``, ``hybrid`` (a CTC
-decoder beside the transducer), and ``whole``, which cannot stream: of that nothing is heard.
+This module runs in NeMo's environment. ``python -m tests.tiny_nemo FOLDER WAV KIND ...`` writes
+``FOLDER/KIND.nemo`` of each kind. It prints one line of JSON: by kind, the text, tokens and frames that
+NeMo's own streaming loop (``CacheAwareStreamingAudioBuffer``) returns for the whole recording. Kinds are
+``tdt``, ``rnnt``, ``hybrid`` (the transducer and a CTC decoder), and ``whole``, which cannot stream and gets
+no result.
 """
 
 import json
@@ -26,7 +27,7 @@ LOOK_AHEADS = [[16, 3], [16, 0]]
 
 
 def build(kind: str, folder: Path) -> EncDecRNNTBPEModel:
-    """A model of random weights, the same at every call; written as ``FOLDER/KIND.nemo``."""
+    """Return a model of random weights, the same at every call; write it as ``FOLDER/KIND.nemo``."""
     torch.manual_seed(5)
     durations = [0, 1, 2, 3, 4] if kind == "tdt" else []
     hidden = 32
@@ -97,7 +98,7 @@ def build(kind: str, folder: Path) -> EncDecRNNTBPEModel:
         }
     model = (EncDecHybridRNNTCTCBPEModel if kind == "hybrid" else EncDecRNNTBPEModel)(cfg=config)
     with torch.no_grad():
-        # Random weights say one thing for ever; larger ones follow what is heard.
+        # Random weights return one token for ever; larger ones follow the audio.
         for name, parameter in model.named_parameters():
             if name.startswith("joint.") and parameter.dim() == 2:
                 parameter.mul_(6.0)
@@ -108,9 +109,9 @@ def build(kind: str, folder: Path) -> EncDecRNNTBPEModel:
 
 
 def _hear_nothing_in_silence(model: EncDecRNNTBPEModel) -> None:
-    """Have the joint network say "blank" for what the encoder makes of digital silence, and not of a noise.
+    """Make the joint network return "blank" for the encoding of digital silence, and not for that of noise.
 
-    Random weights say something of anything: one row is set so that it tells these two apart.
+    Random weights return something for any audio: one row is set so that it tells these two apart.
     """
     draw = np.random.default_rng(3)
     sounds = [np.zeros(24_000, np.float32)]
@@ -122,7 +123,7 @@ def _hear_nothing_in_silence(model: EncDecRNNTBPEModel) -> None:
         others = (known @ out.weight[:blank].T + out.bias[:blank]).max(dim=1).values
         margin = torch.full_like(others, -8.0)
         margin[: len(hidden[0])] = 8.0
-        # Least squares, a little short of exact: rows of noise are many.
+        # Least squares, a little short of exact, because there are many rows of noise.
         weights = torch.tensor([50.0] * len(hidden[0]) + [1.0] * (len(known) - len(hidden[0])))[:, None]
         with_bias = torch.cat((known, torch.ones(len(known), 1)), dim=1)
         square = with_bias.T @ (weights * with_bias) + 1e-4 * torch.eye(with_bias.shape[1])
@@ -131,7 +132,7 @@ def _hear_nothing_in_silence(model: EncDecRNNTBPEModel) -> None:
 
 
 def _joint_hidden(model: EncDecRNNTBPEModel, samples: np.ndarray) -> torch.Tensor:
-    """What the joint network's last layer is given at the beginning of each frame: (frames, hidden)."""
+    """Return the input of the joint network's last layer at the beginning of each frame: (frames, hidden)."""
     audio = torch.from_numpy(samples).unsqueeze(0)
     encoded, _ = model.forward(input_signal=audio, input_signal_length=torch.tensor([len(samples)]))
     predicted, _ = model.decoder.predict(None, None, add_sos=False, batch_size=1)
@@ -140,11 +141,11 @@ def _joint_hidden(model: EncDecRNNTBPEModel, samples: np.ndarray) -> torch.Tenso
 
 
 def heard_by_nemo(model: EncDecRNNTBPEModel, samples: np.ndarray) -> dict[str, Any]:
-    """Its own loop over the whole recording, whose features are made at once."""
+    """Run NeMo's own loop over the whole recording, whose features are computed at once."""
     model.encoder.setup_streaming_params()
     buffer = CacheAwareStreamingAudioBuffer(model=model, online_normalization=False)
     features, lengths = buffer.preprocess_audio(samples)
-    # Its own call gives the encoder one frame more, behind the last whole one, which is padding.
+    # NeMo's own call gives the encoder one frame more, after the last whole one, which is padding.
     buffer.append_processed_signal(features[:, :, : int(lengths)])
     cache = model.encoder.get_initial_cache_state(batch_size=1)
     hypotheses, texts = None, []
@@ -184,7 +185,7 @@ def _tokenizer(folder: Path) -> Path:
 
 
 def main() -> None:
-    """See the module."""
+    """Write the models and print NeMo's results."""
     folder, recording, kinds = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     with wave.open(recording) as file:
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / 32_768

@@ -18,14 +18,14 @@ def save_network(
     """Write a network and return its path.
 
     Args:
-        path: where.
-        nodes: in the order in which they run.
-        inputs: of the whole.
-        outputs: of the whole.
+        path: of the file.
+        nodes: nodes in the order in which they run.
+        inputs: inputs of the network.
+        outputs: outputs of the network.
         constants: weights and other arrays that nodes name.
     """
     weights = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
     graph = helper.make_graph(nodes, path.stem, inputs, outputs, weights)
-    # Versions that every onnxruntime of ours reads.
+    # Versions that every supported onnxruntime reads.
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path

@@ -25,16 +25,16 @@ def save_turn_1_mini(path: Path, *, seed: int = 0, without: str | None = None) -
     """Write a causal network of one step: frames, two convolutions, attention over ``KEYS`` frames before.
 
     Args:
-        path: where.
-        seed: of the weights.
-        without: an output to leave out.
+        path: of the file.
+        seed: seed of the weights.
+        without: name of an output to omit.
     """
     random = np.random.default_rng(seed)
 
     def weights(rows: int, columns: int, scale: float = 1.0) -> np.ndarray:
         return random.normal(0.0, scale / np.sqrt(rows), (rows, columns)).astype(np.float32)
 
-    # A frame sees the keys before its step and those of its step up to itself.
+    # A frame attends to the keys before its step and those of its step up to itself.
     hidden = np.triu(np.full((FRAMES, FRAMES), -1e4, np.float32), 1)
     constants: dict[str, np.ndarray] = {
         "frame_weights": weights(2 * FRAME, WIDTH, 8.0),
@@ -113,7 +113,7 @@ def save_turn_1_mini(path: Path, *, seed: int = 0, without: str | None = None) -
     inputs = [helper.make_tensor_value_info("audio", floats, [1, STEP])] + [
         helper.make_tensor_value_info(f"state_{name}", floats, shape) for name, shape in STATES.items()
     ]
-    # In another order than the inputs: they belong together by their names.
+    # The order differs from that of the inputs: they are paired by name.
     outputs = [
         helper.make_tensor_value_info(f"new_state_{name}", floats, shape)
         for name, shape in reversed(STATES.items())
@@ -124,12 +124,12 @@ def save_turn_1_mini(path: Path, *, seed: int = 0, without: str | None = None) -
 
 
 def save_turn_1(path: Path, *, samples: int | str = "samples", seed: int = 0) -> Path:
-    """Write a network of the contract of ``models.turn.turn_1.Turn1``: a probability of the whole audio.
+    """Write a network with the interface of ``models.turn.turn_1.Turn1``: a probability of the whole audio.
 
     Args:
-        path: where.
-        samples: a fixed number of them, or the name of a free dimension.
-        seed: of the weights.
+        path: of the file.
+        samples: a fixed number of samples, or the name of a free dimension.
+        seed: seed of the weights.
     """
     weights = np.random.default_rng(seed).normal(0.0, 1.0, (1, 1, FRAME)).astype(np.float32)
     nodes = [
@@ -148,7 +148,7 @@ def save_turn_1(path: Path, *, samples: int | str = "samples", seed: int = 0) ->
 
 
 def _shifted(source: str, before: str, name: str) -> list:
-    """Nodes for the frames one place later: the last one of the step before comes first."""
+    """Return nodes that shift the frames by one: the last frame of the step before comes first."""
     return [
         helper.make_node("Concat", [before, source], [f"{name}_all"], axis=1),
         helper.make_node("Slice", [f"{name}_all", "zero", "last", "axis"], [name]),

@@ -1,8 +1,8 @@
-"""Kokoro's and Piper's files, tiny: networks with the real inputs and outputs that speak tones.
+"""Tiny files of Kokoro and Piper: networks with the real inputs and outputs that speak tones.
 
 Each phoneme lasts a random number of frames and is a tone of a random pitch; spaces, stress marks, marks of
-punctuation and padding are silent. What is random comes from a fixed seed. Needs the package ``onnx``, for
-building only.
+punctuation and padding are silent. Random values come from a fixed seed.
+The package ``onnx`` is needed for building only.
 """
 
 import json
@@ -24,9 +24,9 @@ _PAD_FRAMES = 8
 
 
 def write_kokoro(models_dir: Path, *, durations: bool = False, silent: bool = False) -> Path:
-    """The two files of ``make models kokoro`` below ``models_dir``; returns their folder.
+    """Write the two files of ``make models kokoro`` below ``models_dir``; return their folder.
 
-    durations: with the names and the second output of newer exports, which report frames per token.
+    durations: use the names and the second output of newer exports, which report frames per token.
     silent: every token is silence.
     """
     from kokoro_onnx.config import DEFAULT_VOCAB
@@ -80,9 +80,9 @@ def write_piper(
     rate_hz: int = PIPER_RATE_HZ,
     phoneme_type: str = "espeak",
 ) -> Path:
-    """The two files of a Piper voice below ``models_dir``; returns their folder.
+    """Write the two files of a Piper voice below ``models_dir``; return their folder.
 
-    durations: as a voice patched by ``patch_voice_with_alignment``, which reports frames per phoneme.
+    durations: like a voice patched by ``patch_voice_with_alignment``, which reports frames per phoneme.
     silent: every phoneme is silence.
     speakers: names of the speakers of a voice that has several.
     """
@@ -141,7 +141,7 @@ def write_piper(
 def _piper_pitch(
     constants: dict[str, np.ndarray], inputs: list[ValueInfoProto], speakers: tuple[str, ...]
 ) -> list[NodeProto]:
-    """One pitch, or one for each speaker."""
+    """Return the nodes of the pitch: one pitch, or one for each speaker."""
     if not speakers:
         constants["pitch"] = np.array([1.0], dtype=np.float32)
         return []
@@ -161,7 +161,7 @@ def _tones(
     frames: str,
     silent: bool,
 ) -> tuple[dict[str, np.ndarray], list[NodeProto]]:
-    """The common part: ``ids``, ``stretch`` and ``pitch`` to ``frames`` (per id) and ``audio`` (flat)."""
+    """Return the common nodes: ``ids``, ``stretch``, ``pitch`` to ``frames`` (per id), ``audio`` (flat)."""
     random = np.random.default_rng(11)
     count = max(symbols) + 1
     lasting = np.zeros(count, dtype=np.float32)
@@ -170,7 +170,8 @@ def _tones(
         heard = symbol.isalnum() and symbol not in _STRESS
         lasting[number] = base_frames + random.integers(0, base_frames) if heard else base_frames // 2
         loudness[number] = 0.0 if silent or not heard else 0.5
-    # What begins and ends a sequence is silence: number 0 is both models' padding, "^" and "$" are Piper's.
+    # The symbols that begin and end a sequence are silent: number 0 pads in both models, "^" and "$" are
+    # Piper's.
     for number, symbol in {0: "_", **symbols}.items():
         if symbol in ("^", "$") or (number == 0 and base_frames == 2):
             lasting[number] = _PAD_FRAMES * base_frames
@@ -196,7 +197,7 @@ def _tones(
         node("Mul", ["lasting_of", "stretch"], ["stretched"]),
         node("Ceil", ["stretched"], ["whole"]),
         node("Cast", ["whole"], [frames], to=TensorProto.INT64),
-        # Which token each frame belongs to: the number of tokens that ended before it.
+        # The token of each frame: the number of tokens that ended before it.
         node("CumSum", [frames, "axis"], ["ends"]),
         node("ReduceSum", [frames], ["total"], keepdims=0),
         node("Range", ["zero", "total", "step"], ["frame"]),

@@ -1,8 +1,8 @@
 """A Whisper model of some kilobytes that faster-whisper loads and runs.
 
-Real layers of the real shapes, one of each and narrow. All weights are zero but those that turn a token's
-place into the next token, and those that make a token look at its own fifth of a second: the model writes
-the same sentence at the same times whatever it hears.
+The layers have the real shapes, one of each kind, and are narrow. All weights are zero but two groups: those
+that turn a token's position into the next token, and those that make a token attend to its own fifth of a
+second. The model writes the same sentence at the same times for any audio.
 """
 
 import json
@@ -38,13 +38,13 @@ TASKS = (
 def install_whisper(
     models_dir: Path, name: str = "base.en", sentence: Sequence[str] = SENTENCE, *, ends: bool = True
 ) -> Path:
-    """Write a model's files where ``make models`` would; returns their folder.
+    """Write a model's files where ``make models`` would; return their folder.
 
     Args:
         models_dir: the models folder.
-        name: of the model.
-        sentence: tokens, a space in front of a word is ``Ġ``.
-        ends: whether the sentence ends; else it is repeated for ever.
+        name: name of the model.
+        sentence: tokens; a space before a word is ``Ġ``.
+        ends: true when the sentence ends; else it is repeated for ever.
     """
     tokenizer, tokens = _tokenizer(sentence)
     place = {token: number for number, token in enumerate(tokens)}
@@ -103,7 +103,7 @@ def _zeros(spec: WhisperSpec, vocabulary: int, written: Sequence[int], *, ends: 
         queries, keys = layer.attention.linear[0], layer.attention.linear[1]
         queries.weight[:] = np.eye(WIDTH) * CERTAIN
         keys.weight[:WIDTH] = np.eye(WIDTH) * CERTAIN
-    # A place is one unit; those behind the sentence repeat its words, or its end.
+    # A position is one unit; those after the sentence repeat its words, or its end.
     places = np.minimum(np.arange(TEXT_PLACES), len(written) - 1)
     if not ends:
         places = np.where(

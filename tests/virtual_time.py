@@ -1,4 +1,4 @@
-"""The event loop of the tests that wait for nothing."""
+"""Event loop of virtual time for tests: timers expire without waiting."""
 
 from evals.virtual_time import EPOCH_S, START_S, VirtualLoop, run
 

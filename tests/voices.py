@@ -1,4 +1,4 @@
-"""Speech for tests: callers by flite, clear, free and the same in every order of tests; and the bot's own."""
+"""Speech for tests: callers by flite, the same in every order of tests, and the bot's own voice."""
 
 from functools import cache
 
@@ -18,7 +18,7 @@ def _voice(name: str) -> FliteTts:
 
 @cache
 def say(text: str, voice: str = "rms") -> bytes:
-    """16-bit mono PCM at 16 kHz of ``text``."""
+    """Return 16-bit mono PCM at 16 kHz of ``text``."""
     pieces: list[bytes] = []
 
     def sink(piece: object) -> bool:
@@ -31,7 +31,7 @@ def say(text: str, voice: str = "rms") -> bytes:
 
 @cache
 def bot_says(text: str) -> bytes:
-    """16-bit mono PCM at 16 kHz of ``text`` in the voice that a server has when its deployment names none."""
+    """Return ``text`` as 16-bit mono PCM at 16 kHz, in the voice of a deployment that names none."""
     pieces: list[bytes] = []
     voice = _bot_voice()
     voice.synthesize(text, lambda piece: pieces.append(piece.pcm) is None)
@@ -44,11 +44,11 @@ def _bot_voice() -> HibariTts:
 
 
 def silence(duration_ms: int) -> bytes:
-    """16-bit mono PCM at 16 kHz, all zero."""
+    """Return 16-bit mono PCM at 16 kHz, all zero."""
     return bytes(RATE_HZ * duration_ms // 1000 * 2)
 
 
 def tone(duration_ms: int, hz: float = 440.0, level: float = 0.3) -> bytes:
-    """16-bit mono PCM at 16 kHz of a sine."""
+    """Return 16-bit mono PCM at 16 kHz of a sine."""
     seconds = np.arange(RATE_HZ * duration_ms // 1000) / RATE_HZ
     return (level * 32_767 * np.sin(2 * np.pi * hz * seconds)).astype("<i2").tobytes()

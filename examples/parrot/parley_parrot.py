@@ -17,7 +17,7 @@ class ParrotSettings(BaseModel, frozen=True, extra="forbid"):
 
 
 class ParrotStream:
-    """One caller."""
+    """Stream of one caller."""
 
     def __init__(self, phrase: str) -> None:
         self._phrase = phrase

@@ -1,4 +1,4 @@
-"""What the session store promises of callers and codes, on a SQLite file and on a real PostgreSQL server."""
+"""Contract of the session store for callers and codes, on a SQLite file and on a real PostgreSQL server."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ async def test_a_number_that_was_not_seen_for_long_is_forgotten(opening: Opener,
     time.passes(31 * DAY_US)
     assert await store.session_of_caller("old", within_days=30) is None
     await store.link_caller(session.id, "new", forget_days=30)
-    # It is gone, and not only out of sight.
+    # The row is deleted, not only hidden.
     assert await store.session_of_caller("old", within_days=1_000) is None
 
 

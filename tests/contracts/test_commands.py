@@ -1,4 +1,4 @@
-"""What every command spotter promises: the interface of a recogniser, and nothing but commands."""
+"""Contract of all command spotters: the interface of a recogniser, but only commands are recognised."""
 
 import threading
 import wave
@@ -143,7 +143,7 @@ def test_callers_share_the_engine(engine: SpeechToText) -> None:
         heard.append(understand(stream, utterance(text)).text)
         stream.close()
 
-    # Made here: the voice of the tests is kept, and not made in several threads at once.
+    # Synthesized before the threads start: the voice is cached, and threads must not create it at once.
     for text in ("stop", "wait"):
         utterance(text)
     threads = [threading.Thread(target=listen, args=(text,)) for text in ("stop", "wait", "stop")]

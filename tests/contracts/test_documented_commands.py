@@ -1,8 +1,7 @@
-"""The commands of the documents: each is taken as it is written, and the cheap ones come to what is said.
+"""Check that the documented commands parse as written, and that the cheap ones print the documented figures.
 
-A command is taken when its own parser takes its arguments; nothing of it is run for that. The cheap ones are
-run in a short version, and their figures are of the order of magnitude that the documents give: within a
-factor of ten, since machines differ and a document of another order describes something else.
+A command passes when its own parser accepts its arguments; it is not run for that. The cheap commands run in
+a short version. Their figures must be within a factor of ten of the documented ones, because machines differ.
 """
 
 import argparse
@@ -24,18 +23,18 @@ DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
 FENCED = re.compile(r"```(?:sh|bash|console)\n(.*?)```", re.DOTALL)
 ANY_FENCED = re.compile(r"```.*?```", re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
-# As far as a command goes: to the end, a comment or another command.
+# A command goes as far as the end, a comment or another command.
 COMMAND = re.compile(r"(?:^|[\s/])python3? (-m ([a-z_][\w.]*)|bot\.py|runner\.py)\b([^#|;&>]*)")
 SERVERS = re.compile(r"(?:^|\s)(bot\.py|runner\.py)((?: --?[\w-]+[^#|;&>]*)?)$")
 MAKE_ARGUMENTS = re.compile(r"make run[^`\n]*ARGS=(\"[^\"]*\"|'[^']*')")
 OURS = ("evals", "scripts", "session_store")
-# What a reader puts in, by what stands for it.
+# Placeholders, and the values that a reader would put in.
 PLACEHOLDERS = {"NAME": "speculation", "...": "--help"}
 OTHER_ORDER = 10
 
 
 def documented() -> Iterator[tuple[str, str]]:
-    """(document, command line) of every one that is written out."""
+    """Yield (document, command line) of every command that is written out."""
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8")
         blocks = [line for block in FENCED.findall(text) for line in block.replace("\\\n", " ").splitlines()]
@@ -45,14 +44,14 @@ def documented() -> Iterator[tuple[str, str]]:
 
 
 def commands() -> list[tuple[str, str, str]]:
-    """(document, module or script, arguments), each once."""
+    """Return (document, module or script, arguments), each once."""
     found: dict[tuple[str, str], str] = {}
     for document, line in documented():
         for match in COMMAND.finditer(line):
             found.setdefault((match[2] or match[1], match[3].strip()), document)
         for match in MAKE_ARGUMENTS.finditer(line):
             found.setdefault(("bot.py", match[1][1:-1]), document)
-        # Without arguments it is the name of a file.
+        # Without arguments the word is the name of a file.
         if (served := SERVERS.search(line)) and "python" not in line and served[2]:
             found.setdefault((served[1], served[2].strip()), document)
     return [
@@ -63,15 +62,18 @@ def commands() -> list[tuple[str, str, str]]:
 
 
 class Parsed(BaseException):
-    """The arguments were taken. No ``Exception``: a program would report it as a failure of its own."""
+    """Raised when the arguments were accepted.
+
+    It is no ``Exception``: a program would report that as a failure of its own.
+    """
 
 
 def take(program: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a program until its parser has taken the arguments.
 
     Raises:
-        SystemExit: it refuses them.
-        Parsed: it takes them.
+        SystemExit: the parser refuses the arguments.
+        Parsed: the parser accepts the arguments.
     """
     taken = argparse.ArgumentParser.parse_args
 
@@ -107,7 +109,7 @@ def test_a_command_of_the_documents_is_taken_as_it_is_written(
         with pytest.raises(Parsed):
             take(program, arguments, monkeypatch)
     except SystemExit as end:
-        # 0: it was asked for its help.
+        # 0: help was requested.
         assert not end.code, f"{document}: python {program} {arguments} is refused"
 
 
@@ -125,7 +127,7 @@ def run(*arguments: str) -> str:
 
 
 def said(document: str, pattern: str) -> float:
-    """A figure of a document."""
+    """Return a figure that a document gives."""
     text = " ".join((ROOT / document).read_text(encoding="utf-8").split())
     found = re.search(pattern, text)
     assert found is not None, f"{document} no longer says {pattern!r}"
@@ -160,6 +162,6 @@ def test_kept_caches_are_hit_as_often_as_their_document_says() -> None:
     for policy, name in (("verified", "verified"), ("history_hash", "a hash of the history")):
         share = said("docs/kv_cache.md", rf"\| {name}[^|]*\| (\d+) \|") / 540
         found = figures[policy]["hits"] / figures[policy]["asked"]
-        # Shares, which no machine changes: one trace of three.
+        # Shares do not depend on the machine: one trace of three.
         assert found == pytest.approx(share, abs=0.05), policy
     assert figures["verified"]["false_hits"] == 0

@@ -1,4 +1,4 @@
-"""What every echo canceller promises, the fake included; and what the real ones take away."""
+"""Contract of all echo cancellers, the fake included, and the attenuation of the real ones."""
 
 import threading
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def canceller(request: pytest.FixtureRequest) -> EchoCanceller:
 
 def speech(rate_hz: int, text: str, voice: str) -> np.ndarray:
     pcm = np.frombuffer(say(text, voice) + silence(200), dtype="<i2").astype(np.float32) / 32_768
-    # Every second sample, or each three times: a canceller does not mind the alias.
+    # Every second sample, or each sample three times: aliases do not matter to a canceller.
     return pcm[::2] if rate_hz == 8_000 else np.repeat(pcm, rate_hz // 16_000)
 
 
@@ -62,8 +62,8 @@ def test_silence_stays_silent(canceller: EchoCanceller) -> None:
 
 
 def test_a_caller_is_heard_while_nothing_is_played(canceller: EchoCanceller) -> None:
-    # Noise suppression needs a second of the room to know what is noise: speech from the first sample on
-    # loses 4 dB. Every call begins with its room.
+    # Noise suppression needs a second of background noise to adapt: speech from the first sample on loses 4
+    # dB. Every call begins with background noise.
     quiet = 3e-4 * np.random.default_rng(1).standard_normal(canceller.rate_hz).astype(np.float32)
     voice = speech(canceller.rate_hz, "how do i block a lost card please", "rms")
     near = np.concatenate((quiet, voice))

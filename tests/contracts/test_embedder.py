@@ -1,4 +1,4 @@
-"""What every sentence embedder promises, the fake included."""
+"""Contract of all sentence embedders, the fake included."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,7 @@
-"""What judges whether a short voice wants the floor: the network that ships, and a line for it."""
+"""Contract of the models that judge whether a short utterance claims the turn.
+
+They are the shipped network and a linear model.
+"""
 
 import threading
 from pathlib import Path
@@ -34,7 +37,7 @@ def share_that_claims(judge: FloorJudge, texts: tuple[str, ...]) -> float:
 
 
 def test_whoever_says_something_wants_the_floor_more_than_whoever_listens(judge: FloorJudge) -> None:
-    # None of the phrases of the first two was in the fit.
+    # The first two phrases were not in the fit.
     claims = share_that_claims(judge, ("tell me the fee", "the other account", "how much is it", "no wait"))
     assert claims >= 0.9
     assert share_that_claims(judge, ("yeah", "okay", "right", "uh huh", "i see")) <= 0.2
@@ -49,7 +52,7 @@ def test_a_hum_and_a_cough_want_nothing(judge: FloorJudge) -> None:
 @pytest.mark.parametrize("gain_db", [-20, -6])
 def test_loudness_and_silence_around_it_change_little(judge: FloorJudge, gain_db: float) -> None:
     voice = heard("the other account", "rms")
-    # In whole frames: where they begin is worth some tenths.
+    # Cut at whole frames: the offset of the first frame changes the result by some tenths.
     padded = np.pad(voice, (1_920, 3_200)) * np.float32(10 ** (gain_db / 20))
     assert judge.log_odds(padded) == pytest.approx(judge.log_odds(voice), abs=0.3)
 

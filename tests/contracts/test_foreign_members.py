@@ -1,7 +1,7 @@
-"""Every private member of a library that is depended on, and the version in which it was last looked at.
+"""Table of the private members of libraries that the code uses, with the version of the last review.
 
-A version of a library that has lost one fails here with its name, and so does a door that uses a member which
-this table does not have. After an upgrade: docs/architecture.md, "Upgrading Pipecat".
+A version of a library that has lost a member fails here with its name. So does a module that uses a member
+which this table does not have. After an upgrade: docs/architecture.md, "Upgrading Pipecat".
 """
 
 import ast
@@ -22,11 +22,11 @@ PRODUCT = product()
 
 @dataclass(frozen=True)
 class Depended:
-    """Members of one owner.
+    """Private members of one owner.
 
     Attributes:
-        seen: the package, and its version when these were looked at.
-        owner: a class (``module:Class``), or a module that sets the member on objects of another's.
+        seen: the package, and its version when the members were reviewed.
+        owner: a class (``module:Class``), or a module that sets the member on another module's objects.
         members: their names.
     """
 
@@ -47,7 +47,7 @@ class Depended:
 
 
 def _assigned(module: str) -> set[str]:
-    """Attributes that a module assigns, of whatever."""
+    """Return the attributes that a module assigns, on any object."""
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
     attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     return {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
@@ -183,7 +183,7 @@ DOORS: dict[str, tuple[Depended, ...]] = {
         ),
     ),
 }
-# Of code that comes with a model's weights: nothing of it is here.
+# Belongs to code that comes with a model's weights and is not installed here.
 WITH_WEIGHTS = {"models/library_internals.py": {"_reset_token2wav_for_new_turn"}}
 
 

@@ -1,4 +1,4 @@
-"""What every embedded language model promises, the fake included."""
+"""Contract of all embedded language models, the fake included."""
 
 import asyncio
 from collections.abc import Callable

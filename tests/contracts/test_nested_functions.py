@@ -1,4 +1,4 @@
-"""Assembly is read from top to bottom: what a pipeline does stands in a stage, not in a nested function."""
+"""Check that wiring is not hidden in nested functions: assembly code reads from top to bottom."""
 
 import ast
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def nested(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield the functions inside of functions."""
+    """Yield the functions that are defined inside functions."""
     for outer in ast.walk(tree):
         if isinstance(outer, FUNCTIONS):
             yield from (each for each in ast.walk(outer) if isinstance(each, FUNCTIONS) and each is not outer)

@@ -1,4 +1,4 @@
-"""What every omni engine does, the scripted one of the tests included."""
+"""Contract of all omni engines, the scripted one of the tests included."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -28,32 +28,32 @@ from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.fakes.worker import HostedHost
 from tests.peers.minicpm_server import minicpm_server
 
-# Behind the units of the other tests.
+# Beyond the units of the other tests.
 SLOW_AT = 40
 
 
 def two_tier() -> OmniHost:
-    """The ears and the voice that ship."""
+    """Return a host with the recogniser and the voice that ship."""
     threads = ThreadPoolExecutor(2, thread_name_prefix="two_tier")
     maker = ContentMaker(ScriptedLanguageModel(["We are open."]), FliteTts(), executor=threads)
     return TwoTierHost(vad=SileroVad(), turn=SmartTurn(), maker=maker, executor=threads)
 
 
 def moshi() -> OmniHost:
-    """A tiny one, with the loading code, the codec and the steps of the real one."""
+    """Return a host of a tiny model, with the loading code, codec and steps of the real one."""
     pytest.importorskip("transformers", reason="needs the extra 'moshi'")
     from evals.tiny_moshi import install_tiny_moshi
 
     with TemporaryDirectory() as folder:
         install_tiny_moshi(Path(folder))
-        # Two that hear the same say the same.
+        # The two hear the same and must say the same.
         talk = MoshiTalk(seed=1)
         settings = MoshiSettings(model=folder, device="cpu", threads=1, sessions=None, talk=talk)
         return OMNI.create("moshi", settings)
 
 
 def minicpm_o() -> OmniHost:
-    """Its worker process, with a stand-in for the model."""
+    """Return the worker process of MiniCPM-o, with a stand-in for the model."""
     with NamedTemporaryFile(suffix=".wav") as voice:
         soundfile.write(voice.name, np.full(16_000, 0.1, np.float32), 16_000)
         settings = MiniCpmOSettings(model="server", device="cpu", voice=Path(voice.name))
@@ -61,7 +61,7 @@ def minicpm_o() -> OmniHost:
 
 
 class Served(MiniCpmWorkerHost):
-    """A server on loopback, and the host that asks it."""
+    """A server on loopback, and the host that connects to it."""
 
     def __init__(self) -> None:
         self._server = ExitStack()
@@ -73,7 +73,7 @@ class Served(MiniCpmWorkerHost):
 
 
 def baseline(name: str) -> OmniHost:
-    """A control of the duplex bench."""
+    """Return a control of the duplex bench."""
     speech = Phrase(np.full(16_000, 0.1, np.float32), 16_000)
     return baselines(speech, speech, SileroVad(), seed=1)[name]
 
@@ -186,7 +186,7 @@ def test_frames_are_seen_or_refused(engine: OmniEngine) -> None:
     engine.prefill(unit(engine, 0), (frame, frame))
     engine.generate()
     engine.finalize()
-    # Somebody who is seen and makes no sound.
+    # A person who is visible and silent.
     engine.prefill(np.zeros(0, np.float32), (frame,))
     assert isinstance(engine.generate(), UnitResult)
     engine.finalize()
@@ -202,7 +202,7 @@ def test_a_unit_that_is_too_short_is_heard(engine: OmniEngine) -> None:
 def test_unknown_settings_are_refused(engine: OmniEngine) -> None:
     with pytest.raises(ConfigError):
         engine.prepare(Preparation(settings={"no such setting": 1}))
-    # And leave it as it was.
+    # The engine is left as it was.
     engine.prepare(Preparation())
     run_unit(engine, 0)
 
@@ -231,7 +231,7 @@ def test_a_generation_that_runs_ends_when_it_is_stopped(engine: OmniEngine) -> N
         while True:
             said.append(run_unit(engine, len(said)))
             if len(said) == SLOW_AT:
-                # The slow one hangs in the unit behind these.
+                # The slow engine hangs in the unit after these.
                 is_slow.set()
             if stopped.is_set() and said[-1].vote is Vote.LISTEN and len(said) > SLOW_AT:
                 return

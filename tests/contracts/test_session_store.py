@@ -1,4 +1,4 @@
-"""What the session store promises, on a SQLite file and on a real PostgreSQL server."""
+"""Contract of the session store, on a SQLite file and on a real PostgreSQL server."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def opening() -> AsyncIterator[Opener]:
-    """Opens stores; closes them at the end."""
+    """Open stores, and close them at the end."""
     async with AsyncExitStack() as stack:
 
         async def open_store(
@@ -77,7 +77,7 @@ async def store(opening: Opener, url: str) -> SessionStore:
 
 
 async def with_database(url: str, work: Callable[[sa.Connection], object]) -> None:
-    """Something that the store does not do, by another client of the database."""
+    """Change the database as another client, in ways that the store does not offer."""
     if url.startswith("sqlite"):
         engine = sa.create_engine(url)
         with engine.begin() as connection:
@@ -95,19 +95,19 @@ async def execute(url: str, statement: str) -> None:
 
 
 class Times:
-    """A wall clock that can be set, and a steady clock: ``core.clock.Clock``."""
+    """Wall clock that can be set, with a steady clock: a ``core.clock.Clock``."""
 
     def __init__(self, wall_us: int) -> None:
         self._wall_us = wall_us
         self._steady_us = 0
 
     def passes(self, us: int) -> None:
-        """Time passes on both clocks."""
+        """Advance both clocks."""
         self._wall_us += us
         self._steady_us += us
 
     def jumps(self, us: int) -> None:
-        """The wall clock is set."""
+        """Set the wall clock forward or back; the steady clock does not move."""
         self._wall_us += us
 
     def wall_us(self) -> int:
@@ -232,7 +232,7 @@ async def test_what_was_appended_is_read_back_as_it_was_returned(
     again = await opening(url)
     [found] = await everything(again, writer.session_id)
     assert found == event
-    # False is False and not 0, whatever the database keeps.
+    # False must stay False and not become 0, whatever the database keeps.
     assert found.final is False and isinstance(found.confidence, float)
 
 
@@ -335,7 +335,7 @@ async def test_a_cancelled_append_that_is_sent_again_is_stored_once(store: Sessi
     for number in range(30):
         draft = said(str(number))
         waiting = asyncio.create_task(writer.append(draft))
-        # At another point of its way each time.
+        # The call is cancelled at another point each time.
         for _ in range(number):
             await asyncio.sleep(0)
         waiting.cancel()
@@ -422,7 +422,7 @@ async def test_fenced_deleted_and_refused_appends_do_not_hurt_those_beside_them(
     fenced, deleted, refused, good, late = [await new_writer(store) for _ in range(5)]
     await store.claim(fenced.session_id)
     await store.delete(deleted.session_id)
-    # A row that passes every check of ours and that the database does not take.
+    # A row that passes every check of the store and that the database refuses.
     await forbid(url, refused.session_id)
     results = await asyncio.gather(
         fenced.append(said("x")),
@@ -489,7 +489,7 @@ async def test_a_draft_that_no_database_takes_is_refused_with_its_whole_append(
 
 
 class Hands:
-    """A wall clock and a steady clock that are moved by hand."""
+    """Wall clock and steady clock that the test moves."""
 
     def __init__(self) -> None:
         self.wall_us = NOW_US
@@ -591,7 +591,7 @@ async def test_the_timeline_is_paged_in_both_directions(store: SessionStore, new
 
 
 async def of_many_kinds(store: SessionStore) -> SessionWriter:
-    """Twelve events of four kinds in turn, the last in time being the first that was committed."""
+    """Commit twelve events of four kinds in turn; the last in time is the first that was committed."""
     writer = await new_writer(store)
     kinds = (Kind.USER_TURN, Kind.ANNOTATION, Kind.HEARD, Kind.SUMMARY)
     await writer.append(
@@ -717,7 +717,7 @@ async def test_who_only_looks_makes_no_store(url: str) -> None:
 
 
 async def test_a_follower_gets_what_is_there_and_what_comes(opening: Opener, url: str) -> None:
-    # Polling would not be in time: what comes from this process is told.
+    # Polling would be too slow: commits of this process are notified.
     store = await opening(url, poll_s=60)
     writer = await new_writer(store)
     await writer.append(said("1"), said("2"))
@@ -743,15 +743,15 @@ async def test_a_follower_gets_long_histories_once_and_in_order(store: SessionSt
 
 
 async def test_a_follower_gets_what_another_process_writes(opening: Opener, url: str) -> None:
-    # PostgreSQL tells; a file is looked at.
+    # PostgreSQL notifies; a file is polled.
     follower = await opening(url, poll_s=60 if url.startswith("postgresql") else 0.05)
     writer = await new_writer(await opening(url))
     await writer.append(said("there"))
     async with asyncio.timeout(TIMEOUT_S), aclosing(follower.follow(writer.session_id)) as follow:
-        # From here on it has read everything and waits to be told.
+        # From here on the reader has read everything and waits for a notification.
         assert texts([await anext(follow)]) == ["there"]
         waiting = asyncio.create_task(anext(follow))
-        # The connection that listens is made beside the first reads: it hears one of these.
+        # The connection that listens is opened during the first reads: it receives one of these.
         while not waiting.done():
             await writer.append(said("from elsewhere"))
             await asyncio.wait({waiting}, timeout=0.05)
@@ -807,7 +807,7 @@ async def test_sessions_expire_by_the_age_of_their_last_event(opening: Opener, u
     time = Times(NOW_US - 40 * DAY_US)
     store = await opening(url, now_us=time.wall_us, clock=time)
     assert await store.retain(days=30) == 0
-    # More than one transaction of it.
+    # Enough rows for more than one transaction.
     silent = [await store.create() for _ in range(120)]
     used = await new_writer(store)
     time.passes(40 * DAY_US)
@@ -838,7 +838,7 @@ async def test_retention_runs_by_itself(opening: Opener, url: str) -> None:
     writer = await new_writer(first)
     await writer.append(Draft(Kind.USER_TURN, {"text": "old"}, time.wall_us(), time.wall_us(), "user"))
     async with asyncio.timeout(TIMEOUT_S), aclosing(first.follow(writer.session_id)) as follow:
-        # Being followed before anything can delete it.
+        # The follower must be registered before the session can be deleted.
         assert (await anext(follow)).seq == 1
         time.passes(2 * DAY_US)
         assert await first.retain(days=3) == 0
@@ -847,7 +847,7 @@ async def test_retention_runs_by_itself(opening: Opener, url: str) -> None:
 
 
 async def one_of_today(opening: Opener, url: str, time: Times) -> SessionStore:
-    """A store that has run for a while, with a session of this moment."""
+    """Open a store that has run for a while, with a session created just now."""
     store = await opening(url, now_us=time.wall_us, clock=time)
     assert await store.retain(days=30) == 0
     time.passes(DAY_US)
@@ -892,7 +892,7 @@ async def test_a_start_with_a_wrong_clock_deletes_nothing(opening: Opener, url: 
     await (await one_of_today(opening, url, time)).close()
     time.jumps(40 * DAY_US)
     for _ in range(40):
-        # Starts do not add up: none of these processes has run for long.
+        # Process starts do not add up: none of these processes has run for long.
         store = await opening(url, now_us=time.wall_us, clock=time)
         assert await store.retain(days=30) == 0
         time.passes(600_000_000)
@@ -914,7 +914,7 @@ async def test_a_store_that_has_never_retained_begins_with_its_newest_event(
 async def test_a_jump_that_holds_for_a_day_is_time_that_has_passed(opening: Opener, url: str) -> None:
     time = Times(NOW_US)
     await (await one_of_today(opening, url, time)).close()
-    # The server was off for so long.
+    # How long the server was off.
     time.jumps(40 * DAY_US)
     store = await opening(url, now_us=time.wall_us, clock=time)
     deleted = []
@@ -930,7 +930,7 @@ async def test_running_time_is_counted_once_by_works_that_wait_together(opening:
     time.jumps(40 * DAY_US)
     assert await store.retain(days=30) == 0
     for _ in range(16):
-        # 14 hours in all: counted twice, more than the day for which a jump has to hold.
+        # 14 hours in all. Counted twice they would exceed the day for which a clock jump must last.
         time.passes(HOUR_US * 7 // 8)
         assert await asyncio.gather(store.retain(days=30), store.retain(days=30)) == [0, 0]
     assert len(await store.sessions(limit=9)) == 1
@@ -969,7 +969,7 @@ OLD_SESSION = "11111111-2222-4333-8444-555555555555"
 
 
 def first_release(connection: sa.Connection) -> None:
-    """A store before there were keys, with a session in it."""
+    """Create the tables of the release before keys existed, with a session in it."""
     migrations.upgrade(connection, "0001")
     connection.exec_driver_sql(f"INSERT INTO session VALUES ('{OLD_SESSION}', 'default', 3, 41, 7, 40)")
     insert = sa.text(
@@ -1018,7 +1018,7 @@ async def test_a_store_of_a_newer_release_is_refused(store: SessionStore, url: s
     await execute(url, "UPDATE session_store_version SET version_num = '9999'")
     with pytest.raises(ConfigError, match="newer release"):
         await SessionStore.open(StoreTuning(url=url))
-    # Who has it open already goes on.
+    # A process that has it open already goes on.
     assert await store.info(session.id) == session
 
 
@@ -1037,7 +1037,7 @@ async def exported(store: SessionStore, session_id: str) -> list[str]:
 
 
 async def conversation(store: SessionStore) -> SessionWriter:
-    """Of some length, through two claims, with late and awkward events."""
+    """Commit a conversation of some length, through two claims, with late and awkward events."""
     first = await store.claim((await store.create(tenant="bank")).id)
     await first.append(*[said(f"{number} \u2028 é \0", event_us=NOW_US - number) for number in range(600)])
     writer = await store.claim(first.session_id)
@@ -1057,7 +1057,7 @@ async def test_an_export_can_be_imported_into_any_database(
     assert info == await store.info(writer.session_id) == await other.info(writer.session_id)
     assert await everything(other, writer.session_id) == await everything(store, writer.session_id)
     assert await exported(other, writer.session_id) == lines
-    # And it goes on there.
+    # The imported session goes on there.
     [event] = await (await other.claim(writer.session_id)).append(said("more"))
     assert (event.seq, event.epoch) == (602, 3)
 

@@ -1,8 +1,8 @@
-"""What every speech-to-text engine promises, the fake included.
+"""Contract of all speech-to-text engines, the fake included.
 
 Moonshine and Whisper run with the real libraries on tiny weights (``tests.tiny_moonshine``,
-``tests.tiny_whisper``): those write a sentence, but do not understand one. What needs that is asked of
-``UNDERSTANDING`` engines only.
+``tests.tiny_whisper``): those write a
+sentence, but do not understand one. Tests that need understanding run on ``UNDERSTANDING`` engines only.
 """
 
 import threading
@@ -45,7 +45,7 @@ def whisper(models_dir: Path) -> SpeechToText:
 
 
 def moonshine_tiny() -> SpeechToText:
-    # On a clock that stands all streams make their passes at the same places, and results can be compared.
+    # With a frozen clock all streams make their passes at the same places, and results can be compared.
     return MoonshineTinyStt(human_speech.moonshine_tiny().settings, clock=lambda: 0.0)
 
 
@@ -81,7 +81,7 @@ ENGINES: dict[str, Callable[[Path], SpeechToText]] = {
     "nemo": lambda folder: NemoInItsEnvironment(folder),
     "worker-pocketsphinx": lambda _: HostedStt(PocketsphinxStt(SMALL)),
 }
-# Whose weights tell words from each other, or whose script follows the voice.
+# Engines whose weights distinguish words, or whose script follows the voice.
 UNDERSTANDING = (
     "moonshine_tiny",
     "pocketsphinx",
@@ -142,7 +142,7 @@ def test_word_times_follow_each_other_inside_the_utterance(stream: SpeechStream)
 
 @pytest.mark.parametrize("engine", UNDERSTANDING, indirect=True)
 def test_the_first_word_starts_with_the_voice(stream: SpeechStream) -> None:
-    # 200 ms of silence are in front of it.
+    # The audio begins with 200 ms of silence.
     assert understand(stream, QUESTION).words[0].start_ms >= 100
 
 
@@ -205,7 +205,7 @@ def test_a_new_start_forgets_the_open_utterance(stream: SpeechStream) -> None:
 def test_utterances_of_one_caller_do_not_mix(stream: SpeechStream) -> None:
     first = understand(stream, QUESTION)
     assert understand(stream, silence(600)).text == ""
-    # An engine may adapt to the caller's channel and understand better, it may not repeat itself.
+    # An engine may adapt to the caller's channel and improve; it may not repeat itself.
     assert 0 < len(understand(stream, QUESTION).words) <= len(first.words)
 
 

@@ -1,4 +1,4 @@
-"""What every speech engine promises, the fake included."""
+"""Contract of all speech synthesis engines, the fake included."""
 
 import shutil
 import threading
@@ -31,8 +31,8 @@ ENGINES: dict[str, Callable[[], TextToSpeech]] = {
     "worker-tone": lambda: HostedTts(ToneTts()),
     "espeak behind a voice that fails": lambda: FallbackTts(ToneTts(fail_after_pieces=0), EspeakTts()),
 }
-# Engines with files, here tiny ones: package, and the engine on files that are written into a folder. Without
-# and with the durations that some exports report.
+# Engines that need files, here tiny ones: the package, and the engine on files that are written into a
+# folder. Each is tested without and with the durations that some exports report.
 MODEL_ENGINES: dict[str, tuple[str, Callable[[Path], TextToSpeech]]] = {
     "kokoro": ("kokoro_onnx", lambda folder: tiny_kokoro(folder, durations=False)),
     "kokoro-durations": ("kokoro_onnx", lambda folder: tiny_kokoro(folder, durations=True)),
@@ -43,7 +43,7 @@ MODEL_ENGINES: dict[str, tuple[str, Callable[[Path], TextToSpeech]]] = {
 AUDIBLE = 164
 
 CLAUSE = "The monthly fee is five dollars, and you can cancel."
-# Two windows of Kokoro's.
+# Fills two windows of Kokoro.
 LONG = "The monthly fee is five dollars and fifty cents, and you can cancel it whenever you want to."
 AWKWARD = '– "Your balance" is $1,250.50 at 3 p.m. & rising 🙂, e.g. see https://www.example.com/help !'
 
@@ -203,7 +203,7 @@ def test_several_threads_speak_at_once_without_mixing(engine):
 
 @pytest.fixture(params=list(MODEL_ENGINES))
 def files_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TextToSpeech]:
-    """An engine whose files lie in ``tmp_path``."""
+    """Return an engine whose files lie in ``tmp_path``."""
     made = engine_with_files(request.param, tmp_path)
     yield made
     end(made)

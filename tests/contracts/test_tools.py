@@ -1,4 +1,7 @@
-"""Every tool, the fake included: one key is one effect, a failure is an EngineError, a result an object."""
+"""Contract of all tools, the fake included.
+
+A key has one effect, a failure is an EngineError, and a result is an object.
+"""
 
 import asyncio
 import json
@@ -22,7 +25,7 @@ TEA = {"item": "tea", "count": 2}
 
 @dataclass
 class Bench:
-    """A tool and the world that it acts on."""
+    """A tool and the state that it acts on."""
 
     tool: Tool
     effects: Callable[[], dict[str, int]]
@@ -134,7 +137,7 @@ async def test_it_can_be_cancelled_and_used_again(bench: Bench):
     assert bench.effects() == {"a": 1}
 
 
-# What only the webhook does
+# Tests of the webhook only
 
 
 async def test_a_request_is_what_the_deployment_says(monkeypatch: pytest.MonkeyPatch):

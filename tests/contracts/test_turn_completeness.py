@@ -1,4 +1,4 @@
-"""What every turn completeness model promises, the fake included."""
+"""Contract of all turn completeness models, the fake included."""
 
 import tempfile
 import threading
@@ -36,7 +36,7 @@ MODELS: dict[str, Callable[[], TurnCompleteness]] = {
     "turn_1_mini": turn_1_mini,
     "turn_1": turn_1,
 }
-# The others have random weights here: their owners hand out the trained ones.
+# The others have random weights here; the trained ones are distributed by their owners.
 TRAINED = ("smart_turn", "scripted")
 
 

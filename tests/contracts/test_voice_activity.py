@@ -1,4 +1,4 @@
-"""What every voice activity detector promises, the fake included."""
+"""Contract of all voice activity detectors, the fake included."""
 
 import threading
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def windows(detector: VoiceActivityDetector, audio: np.ndarray) -> np.ndarray:
 
 def speech(detector: VoiceActivityDetector) -> np.ndarray:
     audio = pcm16_to_float(say("how do i block a lost card please"))
-    # Every second sample: flite's voices have little above 4 kHz, the alias does not matter to a detector.
+    # Every second sample: flite's voices have little above 4 kHz, so the alias does not matter to a detector.
     return windows(detector, audio[:: 16_000 // detector.rate_hz])
 
 

@@ -1,4 +1,4 @@
-"""What every engine promises whose weights are one file."""
+"""Contract of all engines whose weights are one file."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A browser's connection whose tracks are a test's, as much of it as a client needs."""
+"""Stand-in for a browser's WebRTC connection with tracks of a test, as far as a client needs it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,7 +12,7 @@ RATE_HZ = 16_000
 
 
 class BrowserConnection:
-    """In place of Pipecat's ``SmallWebRTCConnection``."""
+    """Replacement of Pipecat's ``SmallWebRTCConnection``."""
 
     pc_id = "caller"
 
@@ -44,7 +44,7 @@ async def connected_client(
     connection = BrowserConnection(microphone=microphone, camera=camera)
 
     async def nothing(*_arguments: Any) -> None:
-        """The tests of a client look at nothing of its transport."""
+        """Return nothing: tests of a client do not use its transport."""
 
     client = PacedWebRTCClient(
         connection,  # type: ignore[arg-type]

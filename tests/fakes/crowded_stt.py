@@ -8,13 +8,13 @@ from tests.fakes.stt import ScriptedStream, ScriptedStt, ScriptedSttSettings
 
 
 class CrowdedSttSettings(ScriptedSttSettings):
-    """How many may speak at the same moment."""
+    """Settings with the number of streams that may hold a decoder at the same time."""
 
     seats: int = Field(default=1, ge=0)
 
 
 class CrowdedStt(ScriptedStt):
-    """Shared by all streams; ``seats`` may be changed at any time."""
+    """Engine that is shared by all streams; ``seats`` may be changed at any time."""
 
     def __init__(self, settings: CrowdedSttSettings | None = None) -> None:
         self._chosen = settings or CrowdedSttSettings()
@@ -27,7 +27,7 @@ class CrowdedStt(ScriptedStt):
 
 
 class CrowdedStream(ScriptedStream):
-    """One caller."""
+    """The stream of one caller."""
 
     def __init__(self, engine: CrowdedStt, settings: CrowdedSttSettings) -> None:
         super().__init__(settings)

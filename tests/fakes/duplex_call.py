@@ -1,4 +1,4 @@
-"""A full-duplex engine that a script plays, with the playout clock and a track, on virtual time."""
+"""A full-duplex engine that plays a script, with the playout clock and a track, on virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ def script(votes: str, **changes: object) -> OmniScript:
 
 
 class Watch(FrameProcessor):
-    """Keeps what has passed."""
+    """Processor that records the frames that pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,10 +54,10 @@ class Watch(FrameProcessor):
 
 
 class Call:
-    """Duplex, entry, output, exit.
+    """A call of full duplex: the duplex processor, entry, output and exit.
 
-    ``costs_ms``: of each call of an engine, by its name; None: it never ends. ``executors`` makes its thread
-    in place of one with these costs.
+    ``costs_ms`` is the time of each engine call, by name; None never returns. ``executors`` makes the
+    engine's thread in place of one with these costs.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Call:
             await asyncio.sleep(0.02)
 
     def sounds_ms(self) -> list[tuple[int, int]]:
-        """Stretches of sound at the peer, from the start of the call."""
+        """Return the audible intervals at the peer, in ms from the start of the call."""
         spans: list[tuple[int, int]] = []
         for at_s, pcm in self.output.sent:
             if not np.frombuffer(pcm, np.int16).any():
@@ -154,7 +154,7 @@ class Call:
 
 
 def play(call: Call, caller: Callable[[Call], Awaitable[None]]) -> Call:
-    """Hold a call to its end."""
+    """Run a call to its end."""
 
     async def run() -> Call:
         call.began_s = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Echo cancellers for tests: they take nothing away. One fails, one never opens, one waits."""
+"""Echo cancellers for tests that remove nothing; one fails, one cannot be opened, one waits."""
 
 import threading
 
@@ -11,7 +11,7 @@ FRAME_SAMPLES = 160
 
 
 class PassingEcho:
-    """Gives back what the microphone heard, as it is."""
+    """Canceller that returns the microphone signal unchanged."""
 
     rate_hz = RATE_HZ
     frame_samples = FRAME_SAMPLES
@@ -24,7 +24,7 @@ class PassingEcho:
 
 
 class PassingStream:
-    """One caller; remembers nothing."""
+    """The stream of one caller; keeps no state."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -39,24 +39,24 @@ class PassingStream:
 
 
 class HalvingEcho(PassingEcho):
-    """Its canceller takes half of everything away; its suppressor nothing."""
+    """Engine whose canceller halves the signal and whose suppressor changes nothing."""
 
     def open_stream(self) -> "PassingStream":
         return HalvingStream()
 
 
 class HalvingStream(PassingStream):
-    """One caller, at half the level."""
+    """The stream of one caller, which halves the signal."""
 
     def process(self, near: np.ndarray, far: np.ndarray) -> np.ndarray:
         return np.float32(0.5) * super().process(near, far)
 
 
 class CountingEcho(PassingEcho):
-    """Counts the frames of its canceller.
+    """Canceller that counts its frames.
 
     Attributes:
-        frames: so many.
+        frames: number of frames that were processed.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class CountingEcho(PassingEcho):
 
 
 class CountingStream(PassingStream):
-    """One caller."""
+    """The stream of one caller, which counts its frames."""
 
     def __init__(self, echo: CountingEcho) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class CountingStream(PassingStream):
 
 
 class FailingEcho(PassingEcho):
-    """Works for some frames, and then no more."""
+    """Canceller that fails after some frames."""
 
     def __init__(self, frames: int) -> None:
         self._frames = frames
@@ -89,7 +89,7 @@ class FailingEcho(PassingEcho):
 
 
 class FailingStream(PassingStream):
-    """One caller."""
+    """The stream of one caller, which fails after some frames."""
 
     def __init__(self, frames: int) -> None:
         super().__init__()
@@ -103,18 +103,18 @@ class FailingStream(PassingStream):
 
 
 class ClosedEcho(PassingEcho):
-    """Opens for nobody."""
+    """Canceller that cannot be opened."""
 
     def open_stream(self) -> PassingStream:
         raise EngineError("there is no more room", engine="closed")
 
 
 class WaitingEcho(PassingEcho):
-    """Says when it works on its first frame, and waits to be let go.
+    """Canceller that signals its first frame and blocks until it is released.
 
     Args:
-        working: set then.
-        may_end: waited for.
+        working: set at the first frame.
+        may_end: the canceller waits for it.
     """
 
     def __init__(self, working: threading.Event, may_end: threading.Event) -> None:
@@ -125,7 +125,7 @@ class WaitingEcho(PassingEcho):
 
 
 class WaitingStream(PassingStream):
-    """One caller."""
+    """The stream of one caller, which waits in its first frame."""
 
     def __init__(self, working: threading.Event, may_end: threading.Event) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""An embedder without weights: a vector counts words, so that texts which share words are near each other."""
+"""Embedder without weights: a vector counts words, so that texts which share words are near each other."""
 
 import zlib
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from models.llm.small_talk import spoken_words
 
 
 class WordCountEmbedder:
-    """``models.retrieval.Embedder``. Thread-safe.
+    """A thread-safe ``models.retrieval.Embedder``.
 
     Args:
-        before: called in the embedding thread with the texts, before they are embedded.
-        identity: see ``Embedder``.
+        before: called with the texts in the embedding thread, before they are embedded.
+        identity: name of the model, as ``Embedder`` defines it.
     """
 
     dimensions = 512
@@ -31,7 +31,7 @@ class WordCountEmbedder:
         self.embedded.extend(texts)
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for row, text in enumerate(texts):
-            vectors[row, 0] = 0.1  # an empty text has a direction too
+            vectors[row, 0] = 0.1  # An empty text has a direction too.
             for word in spoken_words(text):
                 vectors[row, 1 + zlib.crc32(word.encode()) % (self.dimensions - 1)] += 1.0
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

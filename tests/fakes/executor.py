@@ -8,7 +8,7 @@ from typing import Any
 
 
 class InlineExecutor(Executor):
-    """Runs at once in the caller's thread, so that virtual time sees everything."""
+    """Executor that runs each job at once in the caller's thread, so that virtual time sees everything."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -20,10 +20,11 @@ class InlineExecutor(Executor):
 
 
 class TimedExecutor(Executor):
-    """One job after the other on the running loop, each as long as is said: a thread on virtual time.
+    """Executor that runs one job at a time on the running loop, each for a given time: a thread in virtual
+    time.
 
     Args:
-        took_s: how long a job takes; None: it never ends.
+        took_s: duration of a job in seconds; None: it never ends.
     """
 
     def __init__(self, took_s: Callable[[str], float | None]) -> None:

@@ -1,4 +1,4 @@
-"""An engine in place whose last results come later than the call that asks for them, as a child's do."""
+"""An in-place engine whose final results come after the call that requests them, as from a child."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from tests.in_place_engine import InPlaceEngine, InPlaceStream
 
 
 class LateEngine(InPlaceEngine[Transcript]):
-    """Final results come ``late_ms`` after the end of the utterance, on the loop's clock."""
+    """In-place engine that returns final results ``late_ms`` after the end of the utterance."""
 
     def __init__(self, engine: BlockingEngine, accept: Callable[[object], Transcript], late_ms: int) -> None:
         super().__init__(engine, accept)

@@ -1,4 +1,4 @@
-"""Early looks from a script: a recogniser's stream that answers questions with given odds. Costs nothing."""
+"""Scripted early looks: a recogniser's stream that answers questions with given odds, at no cost."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,14 @@ from tests.fakes.stt import ScriptedStream, ScriptedStt
 
 
 class ScriptedLooks(ScriptedStt):
-    """Shared by all streams.
+    """Recogniser with scripted early looks, shared by all streams.
 
     Args:
-        odds: of each look.
-        fail_after: questions that are answered before one fails; None for all.
+        odds: log odds that each look returns.
+        fail_after: number of questions that are answered before one fails; None answers all.
 
     Attributes:
-        asked: the place of each look that was asked for, and the bytes of its audio.
+        asked: the position of each requested look, and the bytes of its audio.
     """
 
     def __init__(self, odds: Sequence[float], *, fail_after: int | None = None) -> None:

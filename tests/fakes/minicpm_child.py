@@ -1,7 +1,7 @@
-"""The worker of MiniCPM-o with the stand-in for its model: no torch, so it is there in a moment.
+"""The worker of MiniCPM-o with a stand-in for its model. It needs no torch, so it starts at once.
 
-``model`` of the settings says which: ``server`` and ``hub`` are the editions of the model's code; the others
-do not load.
+The setting ``model`` selects the stand-in: ``server`` and ``hub`` are the editions of the model's code; other
+values fail to load.
 """
 
 import sys
@@ -15,7 +15,7 @@ from tests.fakes.minicpm_duplex import HubDuplex, StandInDuplex
 
 
 def load(facts: Mapping[str, Any]) -> DuplexBinding:
-    """The stand-in that was asked for."""
+    """Return the stand-in that the settings select."""
     match facts["model"]:
         case "server":
             duplex = StandInDuplex(**facts["duplex"])

@@ -1,8 +1,8 @@
-"""A duplex object that keeps the contract of MiniCPM-o's and needs no weights.
+"""A duplex object with the interface of MiniCPM-o's that needs no weights.
 
-Numpy only, and nothing of ours: the tests copy this file into a model directory, whose code imports it. When
-it hears something it says a turn of three units. What goes wrong, and when, is asked for in the prompt:
-``"{nan 3}"`` gives NaN in the third unit that is generated.
+It imports numpy only: the tests copy this file into a model directory, whose code imports it. After audible
+input it speaks a turn of three units. Faults are requested in the prompt: ``"{nan 3}"`` gives NaN in the
+third unit that is generated.
 """
 
 import json
@@ -20,7 +20,7 @@ TELL = "tell me your settings"
 
 
 class Decoder:
-    """The length of the context."""
+    """Stand-in for the decoder, with the length of the context."""
 
     def __init__(self, window):
         self.window = dict(window)
@@ -45,7 +45,7 @@ class Decoder:
 
 
 class StandInDuplex:
-    """As the server's copy of the model's code has it."""
+    """The duplex object of the server's copy of the model's code."""
 
     turn_eos_token_id = 151717
 
@@ -63,7 +63,7 @@ class StandInDuplex:
         self.sessions = 0
         self._reset_streaming_state()
 
-    # What the model's code has under the same names.
+    # Attributes that the model's code has under the same names.
 
     def _reset_streaming_state(self):
         self.audio_buffer = np.zeros(0, np.float32)
@@ -106,7 +106,7 @@ class StandInDuplex:
         self.sessions += 1
         self._voice = bool(prompt_wav_path) and self.generate_audio
         if self._voice:
-            # A vocoder reads it here.
+            # A vocoder reads the file here.
             with open(prompt_wav_path, "rb") as wav:
                 self.told["wav_bytes"] = len(wav.read())
         self.prompt = prefix_system_prompt or ""
@@ -180,10 +180,10 @@ class StandInDuplex:
             self.decoder.tokens += state
             self.decoder.enforce_window()
 
-    # What it does.
+    # The stand-in's behaviour.
 
     def _fault(self, name):
-        """Whether this goes wrong in this unit; the first one is 1."""
+        """Return whether this fault is due in this unit; the first unit is 1."""
         asked = re.search(rf"\{{{name} (\d+)\}}", self.prompt)
         return asked is not None and int(asked[1]) == self._streaming_generate_count + 1
 
@@ -208,7 +208,7 @@ class StandInDuplex:
             self.decoder.feed(self.decoder.embed_token(self.turn_eos_token_id))
             self.current_turn_ended = True
             self._reset_token2wav_for_new_turn()
-        # Once a turn is open it may not listen before the turn's end, whatever it hears.
+        # Once a turn is open the model may not listen before the turn's end, whatever it hears.
         listens = forced or (self.current_turn_ended and np.abs(self._heard).mean() < 0.01)
         tokens = LISTEN_TOKENS if listens else SPEAK_TOKENS
         if finalizes:
@@ -250,7 +250,7 @@ class StandInDuplex:
         return self._result(is_listen=False, text=text, audio=audio, end_of_turn=ends, tokens=5)
 
     def _speech(self, ends):
-        """0.6 s behind silence in the first unit, a piece too much in the next, 0.3 s in the last."""
+        """Return the audio of a unit: 0.6 s after silence first, then 1.04 s, and 0.3 s in the last."""
         length_s = {1: 0.6, TURN_UNITS: 0.3}.get(self._spoken, 1.04)
         at_s = np.arange(round(length_s * OUT_HZ)) / OUT_HZ
         speech = (0.3 * np.cos(2 * np.pi * 440 * at_s)).astype(np.float32)
@@ -278,7 +278,7 @@ class StandInDuplex:
 
 
 class HubDuplex(StandInDuplex):
-    """As the code beside the published weights has it: no override, no finalize, marks of its own."""
+    """The duplex object of the code published with the weights: no override, no finalize, other marks."""
 
     finalize_unit = None
 

@@ -1,7 +1,7 @@
-"""A model directory as the hub has it: a configuration, code of its own, and a few bytes of weights.
+"""A model directory like that on the hub: a configuration, its own code, and a few bytes of weights.
 
-What ``AutoModel.from_pretrained`` loads from it with ``trust_remote_code`` is a real transformers model whose
-duplex object is the stand-in.
+With ``trust_remote_code``, ``AutoModel.from_pretrained`` loads a real transformers model from it. The duplex
+object of that model is the stand-in.
 """
 
 import json
@@ -83,7 +83,7 @@ class StandIn(Owner, PreTrainedModel):
 
 
 def write_model(folder: Path, *, edition: str) -> Path:
-    """A model directory of an edition: ``hub``, ``server``, or one without a duplex mode."""
+    """Write a model directory of an edition: ``hub``, ``server``, or one without a duplex mode."""
     folder.mkdir()
     shutil.copy(minicpm_duplex.__file__, folder / "minicpm_duplex.py")
     (folder / "modeling_stand_in.py").write_text(CODE)

@@ -1,4 +1,4 @@
-"""An omni engine that says what a script says: trusted because it passes the contract of the real ones."""
+"""An omni engine that follows a script. It passes the contract of the real engines."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,20 +15,20 @@ TONE_HZ = 440.0
 
 @dataclass(frozen=True, slots=True)
 class OmniScript:
-    """What the engine does.
+    """Script of the engine's behaviour.
 
     Attributes:
-        unit_ms: of a unit.
-        votes: of unit n, counted from 0.
-        cost_ms: what ``generate`` takes.
-        finalize_ms: what ``finalize`` takes.
-        output_rate_hz: of its tone.
-        context_units: see ``OmniEngine``.
+        unit_ms: length of a unit.
+        votes: vote of unit n, counted from 0.
+        cost_ms: time that ``generate`` takes.
+        finalize_ms: time that ``finalize`` takes.
+        output_rate_hz: sample rate of its tone.
+        context_units: as in ``OmniEngine``.
         fails_at: unit that raises.
         hangs_at: unit that does not return before it is stopped.
-        text: of unit n, when it speaks.
-        spoils: what becomes of the audio of each unit: NaN, another shape.
-        sessions: at a time.
+        text: text of unit n, when it speaks.
+        spoils: fault in the audio of each unit: NaN, another shape.
+        sessions: maximum number of concurrent sessions.
     """
 
     unit_ms: int = 80
@@ -46,11 +46,11 @@ class OmniScript:
 
 @dataclass(slots=True)
 class ScriptedOmniHost:
-    """All engines share the script.
+    """Host whose engines share one script.
 
     Attributes:
-        script: see there.
-        engines: that were opened.
+        script: what the engines do.
+        engines: engines that were opened.
     """
 
     script: OmniScript = field(default_factory=OmniScript)
@@ -60,11 +60,11 @@ class ScriptedOmniHost:
 
     @property
     def sessions(self) -> int | None:
-        """See ``OmniHost``."""
+        """The number of sessions of the script; None for any number."""
         return self.script.sessions
 
     def open_engine(self) -> "ScriptedOmni":
-        """See ``OmniHost``."""
+        """Open an engine with the host's script, as far as the number of sessions allows."""
         busy = sum(engine.is_open for engine in self.engines)
         if self.sessions is not None and busy >= self.sessions:
             raise CapacityError(f"{busy} conversations are on", limit=self.sessions)
@@ -72,12 +72,12 @@ class ScriptedOmniHost:
         return self.engines[-1]
 
     def close(self) -> None:
-        """See ``OmniHost``."""
+        """Close the host; its engines stay as they are."""
         self.is_closed = True
 
 
 class ScriptedOmni:
-    """One conversation.
+    """Engine of one conversation, which records its calls.
 
     Attributes:
         heard: the audio of each unit.
@@ -108,11 +108,11 @@ class ScriptedOmni:
 
     @property
     def is_open(self) -> bool:
-        """Whether a conversation is on."""
+        """True while a conversation is open."""
         return self._phases.phase is not Phase.NEW
 
     def prepare(self, preparation: Preparation) -> None:
-        """See ``OmniEngine``; its only setting is ``tone_hz``."""
+        """Begin a conversation; the only setting is ``tone_hz``."""
         if unknown := set(preparation.settings) - {"tone_hz"}:
             raise ConfigError(f"unknown settings {sorted(unknown)}", known=("tone_hz",))
         self._phases.enter(Call.PREPARE)
@@ -121,7 +121,7 @@ class ScriptedOmni:
         self.units, self._speaks, self._phase_s = 0, False, 0.0
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
-        """See ``OmniEngine``."""
+        """Record the audio and the frames of a unit."""
         before = self._phases.phase
         active = self._phases.enter(Call.PREFILL)
         try:
@@ -136,7 +136,7 @@ class ScriptedOmni:
             self.shown.append(seen)
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
-        """See ``OmniEngine``."""
+        """Return the scripted vote of the unit, with a tone when it speaks."""
         if not self._phases.enter(Call.GENERATE):
             return UnitResult(Vote.LISTEN, end_of_turn=self._speaks)
         unit, self.units = self.units, self.units + 1
@@ -155,24 +155,24 @@ class ScriptedOmni:
         )
 
     def finalize(self) -> None:
-        """See ``OmniEngine``."""
+        """End the unit after its scripted time."""
         if self._phases.enter(Call.FINALIZE):
             self._wait(self._script.finalize_ms)
             self.finalized += 1
 
     def stop(self) -> None:
-        """See ``OmniEngine``."""
+        """Release a call that hangs."""
         self._phases.enter(Call.STOP)
 
     def cleanup(self) -> None:
-        """See ``OmniEngine``."""
+        """End the conversation."""
         self._phases.enter(Call.CLEANUP)
         self.heard.clear()
         self.seen.clear()
         self.shown.clear()
 
     def _wait(self, ms: float | None) -> None:
-        """None: until somebody stops it."""
+        """Block for a time; None blocks until the engine is stopped."""
         until_s = None if ms is None else time.monotonic() + ms / 1000
         while not self._phases.is_stopped and (until_s is None or time.monotonic() < until_s):
             time.sleep(0.001)

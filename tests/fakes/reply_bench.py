@@ -1,4 +1,4 @@
-"""A pipeline of a language model and an ear behind it, which writes down what reaches the voice and when."""
+"""A pipeline of a language model and a recorder after it, which keeps what reaches the voice, with times."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from pipecat.workers.runner import WorkerRunner
 
 
 class Ear(FrameProcessor):
-    """Where the voice would be."""
+    """Recorder in the place of the voice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Ear(FrameProcessor):
 
 
 class ReplyBench:
-    """``async with ReplyBench(guard.processors) as bench``."""
+    """Pipeline around a language model: ``async with ReplyBench(guard.processors) as bench``."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class ReplyBench:
             await self._running
 
     async def ask(self, context: LLMContext | str, *, speculation: bool = False) -> None:
-        """Hand a question to the head of the pipeline."""
+        """Queue a question at the head of the pipeline."""
         if isinstance(context, str):
             context = LLMContext([{"role": "user", "content": context}])
         self.asked_ms = self.now_ms()
@@ -99,18 +99,18 @@ class ReplyBench:
         await self.worker.queue_frame(LLMContextFrame(context, speculation=speculation))
 
     async def interrupt(self) -> None:
-        """The user barges in."""
+        """Interrupt the reply as a caller does."""
         await self.worker.queue_frame(InterruptionFrame())
 
     async def until(self, ends: int, *, within_s: float = 30) -> None:
-        """Wait for the end of answer number ``ends``."""
+        """Wait until ``ends`` answers have ended."""
         async with asyncio.timeout(within_s):
             while self.ear.ends < ends:
                 self.ear.changed.clear()
                 await self.ear.changed.wait()
 
     async def answer(self, question: LLMContext | str) -> str:
-        """Ask, wait for the end, return what was said."""
+        """Send a question, wait for the end, and return the text of the answer."""
         ends, seen = self.ear.ends, len(self.ear.frames)
         await self.ask(question)
         await self.until(ends + 1)
@@ -122,7 +122,7 @@ class ReplyBench:
 
     @property
     def text(self) -> str:
-        """Everything said so far."""
+        """All text so far."""
         return "".join(f.text for _, f in self.ear.frames if isinstance(f, LLMTextFrame))
 
     @property
@@ -132,6 +132,6 @@ class ReplyBench:
         return "".join(marks.get(type(frame), "") for _, frame in self.ear.frames)
 
     def gaps_ms(self) -> list[int]:
-        """Silences of the last answer: from the question to the first text, and between texts."""
+        """Return the silences of the last answer in ms: before the first text, and between texts."""
         times = [t for t, f in self.ear.frames[self._heard_before :] if isinstance(f, LLMTextFrame)]
         return [b - a for a, b in zip([self.asked_ms, *times], times, strict=False)]

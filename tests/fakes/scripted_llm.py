@@ -24,7 +24,7 @@ Script = Sequence[Step]
 
 
 class ScriptedLanguageModel:
-    """``models.llm.LanguageModel``. Answers request ``n`` with script ``n``; the last one repeats."""
+    """A ``models.llm.LanguageModel`` that answers request ``n`` with script ``n``; the last one repeats."""
 
     def __init__(self, *scripts: Script) -> None:
         self._scripts = list(scripts)
@@ -49,7 +49,7 @@ class ScriptedLanguageModel:
 
 
 class ScriptedLlmService(LLMService[EngineLlmAdapter]):
-    """Pushes frames and errors in the order in which Pipecat's own services do."""
+    """Service that pushes frames and errors in the order in which Pipecat's own services do."""
 
     adapter_class = EngineLlmAdapter
 
@@ -118,7 +118,7 @@ class ScriptedLlmService(LLMService[EngineLlmAdapter]):
 
 
 class ScriptedRow:
-    """A row whose services follow a script each."""
+    """Registry row whose services follow one script each."""
 
     def __init__(self, *scripts: Script) -> None:
         self._scripts = scripts

@@ -12,10 +12,10 @@ WAITS_S = 10
 
 
 class GatedStt:
-    """A recogniser: what it is fed with waits while ``gate`` is closed, if it begins with the byte 1.
+    """Recogniser whose ``feed`` blocks while ``gate`` is closed, if the audio begins with the byte 1.
 
     Attributes:
-        open: streams that are open.
+        open: number of open streams.
         gate: open at first.
         entered: set when a call waits.
     """
@@ -40,7 +40,7 @@ class GatedStt:
 
 
 class GatedStream:
-    """One caller: it hears the numbers of bytes that it was fed with."""
+    """The stream of one caller; its words are the numbers of bytes that it was fed with."""
 
     def __init__(self, engine: GatedStt) -> None:
         self._engine = engine
@@ -78,17 +78,17 @@ class GatedStream:
 
 
 class GatedTts:
-    """A voice: pieces of 20 ms of the clause's first letter, for as long as its length says.
+    """Voice that makes pieces of 20 ms of the clause's first letter, as many as the clause has letters.
 
     Args:
-        before_piece: called with the clause and the number of the piece that is to be made.
+        before_piece: called with the clause and the number of the next piece.
     """
 
     rate_hz = 16_000
 
     def __init__(self, before_piece: Callable[[str, int], None] = lambda _text, _number: None) -> None:
         self._before_piece = before_piece
-        # Pieces that were made of each clause, and whether the sink stopped it.
+        # Number of pieces made of each clause, and whether the sink stopped it.
         self.made: dict[str, int] = {}
         self.stopped: list[str] = []
 

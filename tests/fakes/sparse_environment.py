@@ -1,4 +1,4 @@
-"""A Python environment with few packages, made of one with many: what is not named cannot be imported.
+"""A Python environment with few packages, made of one with many: only named packages can be imported.
 
 ``python -m tests.fakes.sparse_environment ALLOWED PROGRAM ARGUMENT...`` runs PROGRAM; ALLOWED are names of
 top-level modules, separated by commas. The project's own modules and the standard library are always there.
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Sparse(MetaPathFinder):
-    """Refuses what is found in site-packages and not allowed."""
+    """Import finder that refuses modules of site-packages that are not allowed."""
 
     def __init__(self, allowed: set[str]) -> None:
         self._allowed = allowed
@@ -34,7 +34,7 @@ class Sparse(MetaPathFinder):
 
 
 def main() -> None:
-    """See the module."""
+    """Run a program with the allowed packages."""
     allowed, program, *arguments = sys.argv[1:]
     sys.meta_path.insert(0, Sparse(set(allowed.split(","))))
     sys.path.insert(0, str(ROOT))

@@ -1,6 +1,6 @@
-"""Speech to text from a script: loud audio becomes words, one per ``word_ms`` of it. Costs nothing.
+"""Scripted speech to text: loud audio becomes words, one per ``word_ms`` of it, at no cost.
 
-Also the engine that the tests of child processes host, which is why its settings are a model.
+The tests of child processes host this engine, which is why its settings are a pydantic model.
 """
 
 import os
@@ -17,20 +17,20 @@ STEP_SAMPLES = 160
 
 
 class ScriptedSttSettings(BaseModel):
-    """What it says and how it misbehaves.
+    """Words and faults of the scripted recogniser.
 
     Attributes:
         words: spoken in order, again from the first after the last, anew in each utterance.
         word_ms: loud audio per word.
-        confidence: of every final word.
+        confidence: confidence of every final word.
         threshold: root mean square of 10 ms from which audio is loud, 0..1.
-        raise_after_ms: an EngineError once an utterance is so long; 0 for never.
-        bug_after_ms: a ValueError likewise.
-        exit_after_ms: the process ends likewise.
-        work_ms: time that each ``feed`` takes.
-        busy_ms: time for which each ``feed`` uses the processor.
+        raise_after_ms: length of an utterance at which an EngineError is raised; 0 for never.
+        bug_after_ms: the same for a ValueError.
+        exit_after_ms: the same for the end of the process.
+        work_ms: time that each ``feed`` sleeps.
+        busy_ms: processor time that each ``feed`` uses.
         load_error: the engine does not load.
-        floor_log_odds: of every final transcript.
+        floor_log_odds: value of every final transcript.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,7 +49,7 @@ class ScriptedSttSettings(BaseModel):
 
 
 class ScriptedStt:
-    """Shared by all streams."""
+    """Engine that is shared by all streams."""
 
     rate_hz = 16_000
 
@@ -63,7 +63,7 @@ class ScriptedStt:
 
 
 class ScriptedStream:
-    """One caller."""
+    """The stream of one caller."""
 
     def __init__(self, settings: ScriptedSttSettings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""The scripted recogniser with a call that does not come back, and that says when it is inside."""
+"""The scripted recogniser with a call that does not return and that signals when it has begun."""
 
 import os
 import time
@@ -11,7 +11,7 @@ CALL_S = 60
 
 
 class StuckSttSettings(ScriptedSttSettings):
-    """Where it says so.
+    """Settings with the place where the call is signalled.
 
     Attributes:
         inside: a named pipe; the process id is written to it at the beginning of the call.
@@ -21,7 +21,7 @@ class StuckSttSettings(ScriptedSttSettings):
 
 
 class StuckStt(ScriptedStt):
-    """Shared by all streams."""
+    """Engine that is shared by all streams."""
 
     def __init__(self, settings: StuckSttSettings) -> None:
         super().__init__(settings)
@@ -32,7 +32,7 @@ class StuckStt(ScriptedStt):
 
 
 class StuckStream(ScriptedStream):
-    """One caller."""
+    """The stream of one caller."""
 
     def __init__(self, settings: StuckSttSettings) -> None:
         super().__init__(settings)

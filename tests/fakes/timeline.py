@@ -7,7 +7,7 @@ from session_store.events import Draft, Event, Kind
 
 
 class Timeline:
-    """Every event happens a second after the one before, unless a time is given."""
+    """Builder of a timeline; every event happens a second after the one before, unless a time is given."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -69,7 +69,7 @@ class Timeline:
         return self.add(Kind.SUMMARY, {"text": text, "until_seq": until_seq, **payload}, source="system")
 
     def visible(self) -> list[Event]:
-        """What a process keeps in memory: the turns that the newest summary covers are left behind."""
+        """Return the events that a process keeps in memory: not those that the newest summary covers."""
         summaries = [event for event in self.events if event.kind is Kind.SUMMARY]
         until_seq = summaries[-1].payload["until_seq"] if summaries else 0
         return [

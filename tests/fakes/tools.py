@@ -1,4 +1,4 @@
-"""A tool that counts its effects and does what the test says."""
+"""A tool that counts its effects and follows the test's script."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ ORDER = {
 
 @dataclass(eq=False)
 class FakeTool:
-    """Keeps the idempotency that it claims: a key takes effect once.
+    """Tool that keeps the idempotency that it claims: a key takes effect once.
 
     Attributes:
-        answer: returned, or raised when it is an exception.
-        hold: waits for this before it answers, with the effect behind it.
+        answer: value to return, or an exception to raise.
+        hold: event to wait for between the effect and the answer.
         reached: set when a run has taken effect.
         runs: keys of all runs, in order.
         effects: keys that took effect.

@@ -13,7 +13,7 @@ RATE_HZ = 16_000
 
 
 class TrackOutput(InterruptibleOutput):
-    """See the module."""
+    """Output that plays into a real track."""
 
     lead_ms = 60
 

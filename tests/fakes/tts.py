@@ -1,4 +1,4 @@
-"""A speech engine whose every sample and word time is known: one tone per word."""
+"""A speech engine whose every sample and word time is defined: one tone per word."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,9 @@ from models.tts.spoken_text import plain_words
 
 
 class ToneTts:
-    """Speaks each word as ``word_ms`` of a 440 Hz tone, in pieces of ``piece_ms``, in the caller's thread.
+    """Voice that speaks each word as ``word_ms`` of a 440 Hz tone, in pieces of ``piece_ms``.
+
+    The pieces are made in the caller's thread.
 
     Args:
         word_ms: length of every word.

@@ -1,4 +1,4 @@
-"""Turn completeness from a script."""
+"""Scripted turn completeness."""
 
 import threading
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from models.turn import TurnEstimate
 
 
 class ScriptedTurn:
-    """Returns the probabilities of a script, one per call; the last one stays.
+    """Model that returns the probabilities of a script, one per call; the last one stays.
 
     Args:
         probabilities: 0..1 each, or an EngineError to raise.
-        filler_log_odds: of each.
+        filler_log_odds: value of each result.
     """
 
     rate_hz = 16_000

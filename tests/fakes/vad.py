@@ -1,4 +1,4 @@
-"""Voice activity by loudness: a window is a voice when it is louder than a threshold. Costs nothing."""
+"""Voice activity by loudness, at no cost: a window holds a voice when it is louder than a threshold."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from core.errors import ShapeError
 
 
 class EnergyVad:
-    """Shared by all streams.
+    """Detector that is shared by all streams.
 
     Args:
         threshold: root mean square from which a window holds a voice, 0..1.
@@ -23,7 +23,7 @@ class EnergyVad:
 
 
 class EnergyVadStream:
-    """One caller; remembers nothing."""
+    """The stream of one caller; keeps no state."""
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold

@@ -1,7 +1,7 @@
-"""A worker of the product around an engine of a test: in a thread, or in a process that can be killed.
+"""A Parley worker around an engine of a test: in a thread, or in a process that can be killed.
 
 ``python -m tests.fakes.worker PORT SECRET SCRIPT`` is the latter; SCRIPT is JSON for ``OmniScript``, with
-``hangs_in_native_code_at``: a unit whose call nobody can end.
+``hangs_in_native_code_at``: a unit whose call cannot be stopped.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from tests.fakes.omni import OmniScript, ScriptedOmni, ScriptedOmniHost
 SECRET = "a secret of the tests, long enough"
 SECRET_ENV = "PARLEY_TEST_WORKER_SECRET"
 STARTED_WITHIN_S = 10
-# Worker and host share one interpreter here, and a model that is being loaded can hold it for a second.
+# Worker and host share one interpreter here, and a model that is being loaded can block it for a second.
 OPENED_WITHIN_S = 10
 
 
 def told_secret() -> str:
-    """The environment variable that holds the secret, from now on."""
+    """Set the environment variable that holds the secret, and return its name."""
     os.environ[SECRET_ENV] = SECRET
     return SECRET_ENV
 
@@ -49,23 +49,23 @@ class Served:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the worker."""
         return f"ws://127.0.0.1:{self.server.port}"
 
     def settings(self, **more: Any) -> WorkerSettings:
-        """For a host that asks it."""
+        """Return settings of a host that connects to it."""
         given = {"url": self.url, "secret_env": told_secret(), "open_timeout_s": OPENED_WITHIN_S}
         return WorkerSettings.model_validate(given | more)
 
 
 def load_of(host: OmniHost) -> Load:
-    """Loads what is there."""
+    """Return a loader that loads an existing host."""
     return lambda: HostedOmni(host, "scripted")
 
 
 @contextmanager
 def worker(host: OmniHost | Load, **limits: Any) -> Iterator[Served]:
-    """A worker in a thread of its own, until the block ends."""
+    """Run a worker in a thread of its own until the block ends."""
     load = host if callable(host) else load_of(host)
     settings = WorkerServerSettings.model_validate({"port": 0, **limits})
     server = WorkerServer(settings, load=load, secret=SECRET.encode())
@@ -88,7 +88,7 @@ def worker(host: OmniHost | Load, **limits: Any) -> Iterator[Served]:
 
 
 class HostedHost(WorkerOmniHost):
-    """A worker in a thread, and the host that asks it."""
+    """Omni host that is connected to a worker in a thread."""
 
     def __init__(self, host: OmniHost) -> None:
         self._worker = worker(host)
@@ -100,7 +100,7 @@ class HostedHost(WorkerOmniHost):
 
 
 class HostedStt(WorkerStt):
-    """A worker in a thread, and the recogniser that is there."""
+    """Recogniser that is connected to a worker in a thread."""
 
     def __init__(self, engine: SpeechToText, *, streams: int = 64) -> None:
         self._worker = worker(lambda: HostedRecogniser(engine, "scripted", streams=streams))
@@ -114,7 +114,7 @@ class HostedStt(WorkerStt):
 
 
 class HostedTts(WorkerTts):
-    """A worker in a thread, and the voice that is there."""
+    """Voice that is connected to a worker in a thread."""
 
     def __init__(self, engine: TextToSpeech, *, streams: int = 64) -> None:
         self._worker = worker(lambda: HostedVoice(engine, "scripted", streams=streams))
@@ -129,7 +129,7 @@ class HostedTts(WorkerTts):
 
 
 class _Native(ScriptedOmni):
-    """One whose call does not return, whatever it is told."""
+    """Engine whose call does not return and cannot be stopped."""
 
     hangs_at = -1
 
@@ -140,7 +140,7 @@ class _Native(ScriptedOmni):
 
 
 def main() -> int:
-    """A worker in this process."""
+    """Run a worker in this process."""
     port, secret = int(sys.argv[1]), sys.argv[2]
     script, limits = json.loads(sys.argv[3]), json.loads(sys.argv[4])
     native_at = script.pop("hangs_in_native_code_at", None)

@@ -1,8 +1,8 @@
 """A conversation of OpenAI's agents SDK, in an environment of its own.
 
-``python agents_client.py URL QUESTION STOP``: the address and two WAVs of 24 kHz, a question that makes the
-agent call its tool, and what is said over the answer. Prints what came as one line of JSON. Run by
-``test_openai_agents``; knows nothing of Parley.
+``python agents_client.py URL QUESTION STOP`` takes the address and two WAVs of 24 kHz. QUESTION makes the
+agent call its tool; STOP is spoken during the answer. The program prints all events as one line of JSON. It
+is run by ``test_openai_agents`` and imports nothing of Parley.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ called: list[str] = []
 
 @function_tool
 def weather(city: str) -> str:
-    """How the weather is.
+    """Return the weather.
 
     Args:
-        city: where.
+        city: name of the city.
     """
     called.append(city)
     return f"sunny in {city}"

@@ -17,7 +17,7 @@ _ERRORS = {
 
 
 class AnthropicServer(ModelServer):
-    """``POST /v1/messages`` with ``stream: true``."""
+    """Server of ``POST /v1/messages`` with ``stream: true``."""
 
     path = "/v1/messages"
 

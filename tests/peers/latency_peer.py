@@ -1,8 +1,7 @@
-"""A WebRTC server whose timing is known: it answers speech with a tone a fixed time after the last audible
-sample.
+"""A WebRTC server of known timing: it answers speech with a tone a fixed time after the last audible sample.
 
-It speaks Pipecat's signalling and sends the turn message of a server that reports its marks, so that
-everything between the caller's microphone and the figures can be checked against what really happened.
+It speaks Pipecat's signalling and sends the turn message of a server that reports its marks. Everything
+between the caller's microphone and the figures can therefore be checked against the true times.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ SLOT = 960
 
 
 class ToneTrack(MediaStreamTrack):
-    """Silence and, on demand, a tone, paced by its own 20 ms clock."""
+    """Track of silence and, on demand, a tone, paced by its own 20 ms clock."""
 
     kind = "audio"
 
@@ -37,7 +36,7 @@ class ToneTrack(MediaStreamTrack):
         self._begun: asyncio.Future[int] | None = None
 
     def play(self, duration_ms: int) -> asyncio.Future[int]:
-        """Start the tone with the next slot; the result is the wall-clock time at which it left."""
+        """Start the tone with the next slot; return the wall-clock time at which it was sent."""
         self._tone_slots = duration_ms // 20
         self._begun = asyncio.get_running_loop().create_future()
         return self._begun
@@ -62,15 +61,15 @@ class ToneTrack(MediaStreamTrack):
 
 @dataclass
 class LatencyPeer:
-    """The server's behaviour and what it noticed.
+    """Behaviour of the server, and a record of what it received.
 
     Attributes:
-        wait_ms: silence after which it answers; None for never.
-        tone_ms: length of an answer.
-        offers: so many calls are taken in all, the rest refused.
-        crowded_from: from this call on it is crowded; None for never.
-        crowded_wait_ms: what it waits then, in every call.
-        received: messages of the client other than pings.
+        wait_ms: silence in ms after which it answers; None for never.
+        tone_ms: length of an answer in ms.
+        offers: number of calls that are accepted in all; later ones are refused.
+        crowded_from: call, counted from 1, from which on the server is crowded; None for never.
+        crowded_wait_ms: silence before an answer, in every call, once the server is crowded.
+        received: messages of the client, without pings.
     """
 
     wait_ms: int | None = 300
@@ -147,7 +146,7 @@ class LatencyPeer:
 
 @asynccontextmanager
 async def serving(peer: LatencyPeer) -> AsyncIterator[str]:
-    """Serve a peer on a free port; yields its URL."""
+    """Serve a peer on a free port; yield its URL."""
 
     async def health(_: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})

@@ -1,4 +1,4 @@
-"""What a local model server does with one request, and how the two servers take their turns."""
+"""Scripted behaviour of a local model server for one request, and the server that takes scripts in turn."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -14,16 +14,16 @@ class Turn:
     """The behaviour of one request.
 
     Attributes:
-        pieces: the text, in the pieces it is streamed in.
-        first_token_ms: wait before the first piece.
-        between_ms: wait between pieces.
+        pieces: text of the answer, in the pieces in which it is streamed.
+        first_token_ms: time before the first piece.
+        between_ms: time between pieces.
         stall_after: after so many pieces the stream stays open and silent.
         drop_after: after so many pieces the connection breaks.
         error_after: after so many pieces the stream reports an error and ends.
         status: an HTTP status instead of an answer.
-        retry_after_s: sent with the status.
+        retry_after_s: value of ``Retry-After`` that is sent with the status.
         tool: a function to call instead of an answer.
-        arguments: of the function, as JSON.
+        arguments: arguments of the function, as JSON.
         cached_tokens: reported as read from the prompt cache.
     """
 
@@ -41,19 +41,19 @@ class Turn:
 
 
 class StreamBroken(Exception):
-    """The connection was broken on purpose."""
+    """Raised when the script breaks the connection."""
 
 
 @dataclass
 class ModelServer(ABC):
-    """An HTTP server on a loopback port. Request ``n`` gets turn ``n``, later ones the last.
+    """HTTP server on a loopback port. Request ``n`` gets turn ``n``, later ones the last.
 
     Attributes:
         turns: the script.
         requests: bodies in order of arrival.
         headers: the same requests' headers.
         abandoned: requests whose client left before the end.
-        unstreamed: the script of requests that ask for no stream, counted by themselves.
+        unstreamed: script of requests without a stream, which are counted separately.
     """
 
     turns: Sequence[Turn]
@@ -108,23 +108,23 @@ class ModelServer(ABC):
 
     @abstractmethod
     async def stream(self, response: web.StreamResponse, turn: Turn) -> None:
-        """Speak the protocol."""
+        """Stream an answer in the provider's protocol."""
 
     @abstractmethod
     def whole(self, turn: Turn) -> dict[str, Any]:
-        """The answer to a request that asks for no stream."""
+        """Return the answer to a request without a stream."""
 
     @abstractmethod
     def error_body(self, status: int) -> dict[str, Any]:
-        """What the provider sends with an HTTP error."""
+        """Return the body that the provider sends with an HTTP error."""
 
 
 async def pace(turn: Turn, sent: int) -> None:
-    """Do what the script wants before piece number ``sent``: wait, stall or break."""
+    """Follow the script before piece number ``sent``: wait, stall or break."""
     if turn.stall_after == sent:
         await asyncio.Event().wait()
     if turn.drop_after == sent:
-        # Let what was written leave before the connection breaks.
+        # Give the written data time to leave before the connection breaks.
         await asyncio.sleep(0.02)
         raise StreamBroken
     delay_ms = turn.first_token_ms if sent == 0 else turn.between_ms

@@ -1,4 +1,4 @@
-"""The pages of the MiniCPM-o server as clients of ours: their field names, and no others."""
+"""Clients with the messages of the MiniCPM-o server's pages: their field names, and no others."""
 
 import asyncio
 import base64
@@ -19,21 +19,21 @@ MOST_BYTES = 32_000_000
 
 
 def float32_base64(pcm: bytes) -> str:
-    """As the pages write audio: float32, little-endian."""
+    """Return audio as pages write it: float32, little-endian."""
     return base64.b64encode(pcm16_to_float(pcm).astype("<f4").tobytes()).decode()
 
 
 def samples_in(message: dict[str, Any]) -> np.ndarray:
-    """The audio of a message."""
+    """Return the audio of a message."""
     return np.frombuffer(base64.b64decode(message.get("audio_data") or ""), "<f4")
 
 
 class Page:
-    """One socket of a page.
+    """Socket of a page.
 
     Attributes:
-        told: every message that came, in order.
-        closed: code and reason of the close frame, once it has come; 1006 for none.
+        told: all received messages, in order.
+        closed: code and reason of the close frame after it was received; 1006 for none.
     """
 
     def __init__(self, socket: ClientConnection) -> None:
@@ -63,12 +63,12 @@ class Page:
 
     @property
     def kinds(self) -> list[str]:
-        """Types in order, each run of one of them once."""
+        """Types in order, each run of one type once."""
         types = [message["type"] for message in self.told]
         return [each for at, each in enumerate(types) if at == 0 or types[at - 1] != each]
 
     async def until(self, kind: str, count: int = 1, *, within_s: float = 20.0) -> dict[str, Any]:
-        """The ``count``-th message of this type."""
+        """Return the ``count``-th message of this type."""
         async with asyncio.timeout(within_s), self._news:
             await self._news.wait_for(lambda: len(self.of(kind)) >= count or self.closed is not None)
         assert len(self.of(kind)) >= count, (self.closed, self.told[-3:])
@@ -81,7 +81,10 @@ class Page:
         return self.closed
 
     async def speak(self, pcm: bytes, *, hushed_by: str = "") -> None:
-        """As its microphone is heard: half a second at a time, as it is said, and muted by a message."""
+        """Send speech as the page's microphone does: half a second at a time, in real time.
+
+        ``hushed_by`` is the type of message that mutes it.
+        """
         samples = len(pcm) // 2
         for start in range(0, samples, CHUNK_SAMPLES):
             if hushed_by and self.of(hushed_by):
@@ -91,7 +94,7 @@ class Page:
             await asyncio.sleep(CHUNK_SAMPLES / 16_000)
 
     def vanish(self) -> None:
-        """Without a close frame."""
+        """Drop the connection without a close frame."""
         self.socket.transport.abort()
 
     async def end(self) -> None:

@@ -1,12 +1,12 @@
-"""A MiniCPM-o server on loopback: its protocol, with the stand-in for its model.
+"""A MiniCPM-o server on loopback: its protocol, with a stand-in for its model.
 
-One thread for each connection, serial within it, as the real worker is. What goes wrong is asked for by the
-model's stand-in (see there), or by ``Faults`` for what the server itself does.
+Each connection has one thread and is served serially, as in the real worker. Faults of the model are
+requested from its stand-in (``tests.fakes.minicpm_duplex``); ``Faults`` are those of the server itself.
 
-``minicpm_worker`` is one worker of it: one conversation at a time, its health at ``GET /health``. It is taken
-from the handshake on and refuses another one before that is accepted, which a client sees as HTTP 403, as the
-real one's close with 1013 is. ``python -m tests.peers.minicpm_server`` is one in a process, which can be
-stopped and killed.
+``minicpm_worker`` is one worker of the server: one conversation at a time, with its health at ``GET
+/health``. It is busy from the handshake on and refuses a second client before that is accepted. A client sees
+HTTP 403, as with the real one, which closes with 1013. ``python -m tests.peers.minicpm_server`` runs a worker
+in a process, which can be stopped and killed.
 """
 
 import base64
@@ -33,7 +33,7 @@ from websockets.sync.server import ServerConnection, serve
 
 from tests.fakes.minicpm_duplex import StandInDuplex
 
-# The only fields of the wire's config that the real worker hands to its model.
+# The only fields of the message's config that the real worker passes to its model.
 REACHES_THE_MODEL = (
     "decode_mode",
     "temperature",
@@ -49,16 +49,16 @@ REACHES_THE_MODEL = (
 
 @dataclass(slots=True)
 class Faults:
-    """What the server does wrong.
+    """Faults of the server.
 
     Attributes:
-        queue: messages before a worker is there.
+        queue: queue messages that are sent before a worker is available.
         full: the queue is full.
-        silent: never prepares.
-        at: chunk, from 1, in place of whose result ``instead`` is sent; None closes the connection, an empty
-            text sends nothing at all.
+        silent: the server never prepares.
+        at: chunk, from 1, whose result is replaced by ``instead``; None closes the connection, an empty text
+            sends nothing at all.
         until: the last such chunk; 0: only that one.
-        but: not this one of them.
+        but: chunk between them that is not affected.
         late_result: the result follows the error.
     """
 
@@ -74,18 +74,18 @@ class Faults:
 
 @dataclass(slots=True)
 class MiniCpmServer:
-    """What it was sent.
+    """Server that records what it received.
 
     Attributes:
-        url: its socket.
-        faults: see there; for connections from now on.
-        prepared: the fields of each prepare.
-        chunks: the fields of each chunk, without its sound.
-        heard: the sound.
-        stopped: connections that ended with a stop.
-        paths: that were asked for.
-        late: a late result has arrived.
-        config: of the last conversation; the real one keeps it for the next that sends none.
+        url: URL of its socket.
+        faults: faults of connections from now on.
+        prepared: the fields of each prepare message.
+        chunks: the fields of each chunk, without its audio.
+        heard: the audio.
+        stopped: number of connections that ended with a stop.
+        paths: paths that were requested.
+        late: set when a late result has arrived.
+        config: config of the last conversation; the real server keeps it for the next one that sends none.
     """
 
     url: str = ""
@@ -99,7 +99,7 @@ class MiniCpmServer:
     config: dict[str, Any] = field(default_factory=dict)
 
     def serve(self, connection: ServerConnection) -> None:
-        """One conversation."""
+        """Serve one conversation."""
         faults = self.faults
         try:
             self._talk(connection, faults)
@@ -138,7 +138,7 @@ class MiniCpmServer:
                     if faults.late_result:
                         connection.send(json.dumps(self._unit(duplex, message)))
                         duplex.finalize_unit()
-                        # Answered behind what was sent before it.
+                        # The pong follows everything that was sent before it.
                         connection.ping().wait(5)
                         self.late.set()
                     continue
@@ -200,7 +200,7 @@ class MiniCpmServer:
 
 
 def result_with(audio: np.ndarray | bytes | str | None, **fields: object) -> str:
-    """A result that speaks, with this sound."""
+    """Return a result that speaks, with this audio."""
     data = audio if isinstance(audio, str | None) else base64.b64encode(bytes(audio)).decode()
     return json.dumps(
         {"type": "result", "is_listen": False, "text": "no", "audio_data": data, "end_of_turn": False}
@@ -212,7 +212,7 @@ def result_with(audio: np.ndarray | bytes | str | None, **fields: object) -> str
 def minicpm_server(
     faults: Faults | None = None, *, tls: ssl.SSLContext | None = None
 ) -> Iterator[MiniCpmServer]:
-    """One that listens on loopback."""
+    """Run a server that listens on loopback."""
     made = MiniCpmServer(faults=faults or Faults())
     with serve(made.serve, "127.0.0.1", 0, compression=None, max_size=128 * 1024 * 1024, ssl=tls) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -228,18 +228,18 @@ def minicpm_server(
 
 @dataclass(slots=True)
 class MiniCpmWorker(MiniCpmServer):
-    """A worker of the server, with its own words about itself.
+    """Worker of the server, whose health can be set.
 
     Attributes:
-        status: of its model.
+        status: status of its model.
         doing: what it does: ``worker_status``.
-        model_loaded: as its health says it.
-        current: session that it says it has.
-        cleans_s: how long it is taken behind a conversation.
+        model_loaded: as reported in its health.
+        current: session that it reports.
+        cleans_s: time for which it stays busy after a conversation.
         answers: whether it answers to ``GET /health`` at all.
-        tells_nothing: it refuses conversations and calls itself idle.
-        hook: asked in place of ``ask``.
-        asked: for its health, so often.
+        tells_nothing: it refuses conversations and reports itself idle.
+        hook: called in place of ``ask``.
+        asked: number of requests for its health.
     """
 
     status: str = "healthy"
@@ -256,11 +256,11 @@ class MiniCpmWorker(MiniCpmServer):
 
     @property
     def base(self) -> str:
-        """Its address."""
+        """The address of the worker."""
         return self.url.partition("/ws/")[0].replace("ws", "http", 1)
 
     def ask(self, connection: ServerConnection, request: Request) -> Response | None:
-        """What is answered before a conversation; None: it is accepted."""
+        """Return the response before a conversation; None accepts it."""
         if request.path == "/health":
             self.asked += 1
             if not self.answers:
@@ -274,9 +274,9 @@ class MiniCpmWorker(MiniCpmServer):
         return None
 
     def serve(self, connection: ServerConnection) -> None:
-        """One conversation."""
+        """Serve one conversation."""
         try:
-            # The zero arguments of super() are lost in a dataclass with slots.
+            # A zero-argument super() fails in a dataclass with slots.
             MiniCpmServer.serve(self, connection)
         finally:
             time.sleep(self.cleans_s)
@@ -303,7 +303,7 @@ class MiniCpmWorker(MiniCpmServer):
 
 @contextmanager
 def minicpm_worker(port: int = 0, **state: Any) -> Iterator[MiniCpmWorker]:
-    """One that listens on loopback."""
+    """Run a worker that listens on loopback."""
     made = MiniCpmWorker(**state)
     with serve(
         made.serve,
@@ -326,24 +326,24 @@ def minicpm_worker(port: int = 0, **state: Any) -> Iterator[MiniCpmWorker]:
 
 @dataclass
 class WorkerChild:
-    """A worker in a process of its own.
+    """Worker in a process of its own.
 
     Attributes:
         base: its address.
-        process: it.
+        process: the process.
     """
 
     base: str
     process: "subprocess.Popen[bytes]"
 
     def signal(self, number: signal.Signals) -> None:
-        """Stop it, let it go on, kill it."""
+        """Send a signal: stop it, continue it, or kill it."""
         self.process.send_signal(number)
 
 
 @contextmanager
 def minicpm_worker_process(port: int = 0) -> Iterator[WorkerChild]:
-    """One that can be killed."""
+    """Run a worker that can be killed."""
     command = [sys.executable, "-m", "tests.peers.minicpm_server", str(port)]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE)
     assert process.stdout is not None

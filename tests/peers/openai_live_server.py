@@ -1,4 +1,4 @@
-"""OpenAI's Live API on loopback: one stream of the model's audio, silence included, and pieces of words."""
+"""OpenAI's Live API on loopback: one stream of the model's audio with its silence, and fragments of words."""
 
 import asyncio
 import base64
@@ -19,17 +19,17 @@ _TONE = (8_000 * np.sin(2 * np.pi * 400 * np.arange(_PIECE) / RATE_HZ)).astype("
 
 @dataclass
 class LiveServer:
-    """One conversation: a voice that ends is written down and answered with a tone.
+    """Server of one conversation: an utterance that ends is transcribed and answered with a tone.
 
     Args:
-        heard: fragments of what the caller said.
-        says: fragments of the answer, one with each piece of its sound from the third on.
+        heard: fragments of the caller's transcript.
+        says: fragments of the answer, one with each piece of its audio from the third on.
         answer_ms: length of the tone.
-        silence_ms: of the caller's audio, which ends a voice.
+        silence_ms: silence in the caller's audio that ends an utterance.
 
     Attributes:
-        events: all that the client sent but its audio.
-        session: what the client wanted.
+        events: all events of the client, without its audio.
+        session: session that the client requested.
     """
 
     heard: Sequence[str] = ()

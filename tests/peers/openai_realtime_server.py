@@ -1,8 +1,8 @@
 """OpenAI's Realtime API on loopback: the WebSocket with the events of the released version, as documented.
 
-Voice activity is by level, as the provider's ``server_vad`` does it in kind: a voice begins, and ends behind
-``silence_ms`` of silence of the audio that came. Each voice gets a transcript and a response of the script.
-Audio of a response is sent far faster than it is played, as the provider does.
+Voice activity is by level, similar to the provider's ``server_vad``: an utterance ends after ``silence_ms``
+of silence in the received audio. Each utterance gets a transcript and a response of the script. Audio of a
+response is sent far faster than it is played, as the provider does.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ _TONE = base64.b64encode(_SAMPLES.astype("<i2").tobytes()).decode()
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model says to one voice, or at the beginning.
+    """The model's response to one utterance, or at the beginning.
 
     Attributes:
-        heard: what the caller is understood to have said; empty for the answer to a ``response.create``.
-        text: what the model says, in the pieces in which its transcript is streamed.
-        audio_ms: length of its sound, a tone.
-        transcript_late_ms: the caller's words come so long behind the end of the voice.
-        pieces_ms: between two pieces of audio; 0 sends all at once.
+        heard: transcript of the caller's utterance; empty for the answer to a ``response.create``.
+        text: words of the model, in the pieces in which their transcript is streamed.
+        audio_ms: length of its audio, a tone.
+        transcript_late_ms: delay of the caller's transcript after the end of the utterance.
+        pieces_ms: time between two pieces of audio; 0 sends all at once.
         failed: the response fails at the provider.
-        silent: nothing comes at all.
+        silent: nothing is sent at all.
     """
 
     heard: str = ""
@@ -49,22 +49,22 @@ class Answer:
 
 @dataclass
 class RealtimeServer:
-    """A server on a loopback port that speaks the protocol to any number of clients.
+    """Server on a loopback port that speaks the protocol to any number of clients.
 
     Args:
-        answers: to the voices, in their order; the last one again and again.
-        opening: to a ``response.create``.
-        status: an HTTP status in place of the socket.
-        close_on_voice: the socket is closed when this voice (from 0) has ended.
-        close_code: with which.
+        answers: answers to the utterances, in order; the last one is repeated.
+        opening: answer to a ``response.create``.
+        status: HTTP status in place of the socket.
+        close_on_voice: number (from 0) of the utterance at whose end the socket is closed.
+        close_code: close code of the socket.
 
     Attributes:
-        events: all that a client sent but its audio.
-        session: what the client wanted the session to be, the newest.
-        headers: of the client's request.
-        model: that the client asked for.
-        arrivals: when audio came, and how many samples.
-        samples: of audio so far.
+        events: all events of a client, without its audio.
+        session: newest session that the client requested.
+        headers: headers of the client's request.
+        model: model that the client requested.
+        arrivals: times at which audio arrived, with the number of samples.
+        samples: number of samples so far.
     """
 
     answers: Sequence[Answer] = ()
@@ -87,7 +87,7 @@ class RealtimeServer:
         return f"ws://127.0.0.1:{self.port}/v1/realtime"
 
     def sent(self, kind: str) -> list[dict[str, Any]]:
-        """Events of one type that a client sent."""
+        """Return the events of one type that a client sent."""
         return [event for event in self.events if event["type"] == kind]
 
     async def __aenter__(self) -> Self:
@@ -119,7 +119,7 @@ class RealtimeServer:
 
 
 class _Client:
-    """One session."""
+    """The connection of one client."""
 
     def __init__(
         self, server: RealtimeServer, socket: web.WebSocketResponse, tasks: asyncio.TaskGroup
@@ -151,7 +151,7 @@ class _Client:
             try:
                 await self._socket.send_json({"type": kind, "event_id": self._id("event"), **fields})
             except ConnectionError:
-                # The client left meanwhile, which the loop that reads will see.
+                # The client has left; the loop that reads will notice.
                 return
 
     async def run(self) -> None:
@@ -243,7 +243,7 @@ class _Client:
                 await self.send("conversation.item.done", item={**message, "status": "completed"})
         except asyncio.CancelledError:
             status = "cancelled"
-            # What was on its way when the voice was noticed.
+            # Audio that was in flight when speech was detected.
             for _ in range(2):
                 await self.send("response.output_audio.delta", delta=_TONE, **place)
             raise

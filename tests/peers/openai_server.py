@@ -9,7 +9,7 @@ from tests.peers.llm_script import ModelServer, Turn, pace
 
 
 class OpenAiServer(ModelServer):
-    """``POST /v1/chat/completions`` with ``stream: true``."""
+    """Server of ``POST /v1/chat/completions`` with ``stream: true``."""
 
     path = "/v1/chat/completions"
 

@@ -1,4 +1,4 @@
-"""A gateway with what operators see and change, around no calls."""
+"""A gateway with the routes that operators use, without calls."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ async def _no_call(_arguments: object) -> None:
 def gateway(
     operations: Operations | None = None, *, audit: AuditLog | None = None, **settings: Any
 ) -> FastAPI:
-    """The application."""
+    """Return the application."""
     return create_app(
         ServerTuning.model_validate(settings),
         run_call=_no_call,
@@ -39,7 +39,7 @@ def gateway(
 
 @asynccontextmanager
 async def asking(app: FastAPI, *, peer: str = "127.0.0.1", **more: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """Somebody at this address who asks it."""
+    """Yield an HTTP client at this address."""
     transport = httpx.ASGITransport(app, client=(peer, 40_000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost", **more) as client:
         yield client

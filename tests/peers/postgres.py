@@ -1,8 +1,9 @@
-"""A PostgreSQL server of the tests' own: real, durable, on a private port, gone at the end.
+"""A PostgreSQL server of the tests' own: real, durable, on a private port, removed at the end.
 
-Started once per test process, by the first test that asks for it; each test gets an empty database. Runs as
-the user ``postgres`` when the tests run as root, because the server refuses that one. Tests that stop or
-freeze the server have one that nobody else has used: recovery looks at every file of every database.
+It is started once per test process, by the first test that requests it; each test gets an empty database. It
+runs as the user ``postgres`` when the tests run as root, because the server refuses to run as root. Tests
+that stop or freeze the server have one that no other test has used: recovery reads every file of every
+database.
 """
 
 import atexit
@@ -23,7 +24,7 @@ from tests.peers.server import free_port
 from tests.system import missing
 
 START_TIMEOUT_S = 60
-# What a deployment has (fsync is on by default), in the size of a test.
+# Configuration of a deployment (fsync is on by default), in the size of a test.
 CONFIGURATION = """
 listen_addresses = '127.0.0.1'
 unix_socket_directories = '{folder}'
@@ -37,7 +38,7 @@ max_wal_size = 256MB
 
 
 def binaries() -> Path | None:
-    """Where the server's programs are."""
+    """Return the folder of the server's programs, or None when they are missing."""
     found = shutil.which("pg_ctl")
     if found:
         return Path(found).resolve().parent
@@ -82,11 +83,11 @@ class PostgresServer:
         )
 
     def stop(self) -> None:
-        """At once: clients lose their connections, and the next start recovers from the log."""
+        """Stop at once: clients lose their connections, and the next start recovers from the log."""
         self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
 
     def freeze(self) -> None:
-        """Stop every process of it without closing anything, as a machine does that hangs."""
+        """Stop every process of the server without closing anything, as a hung machine does."""
         for process in self._processes():
             process.send_signal(signal.SIGSTOP)
 
@@ -136,23 +137,23 @@ def _server(users: str) -> PostgresServer:
 
 @pytest.fixture
 def postgres() -> PostgresServer:
-    """The server, running; not to be stopped."""
+    """Return the running server; it must not be stopped."""
     return _server("all")
 
 
 @pytest.fixture
 def own_postgres() -> PostgresServer:
-    """A server to stop and to freeze, running."""
+    """Return a running server that the test may stop and freeze."""
     return _server("who stop it")
 
 
 @pytest.fixture
 def postgres_url(postgres: PostgresServer) -> str:
-    """An empty database."""
+    """Return the address of an empty database."""
     return postgres.new_database()
 
 
 @pytest.fixture
 def own_postgres_url(own_postgres: PostgresServer) -> str:
-    """An empty database of the server to stop and to freeze."""
+    """Return the address of an empty database on the server that may be stopped and frozen."""
     return own_postgres.new_database()

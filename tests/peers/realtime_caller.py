@@ -1,8 +1,8 @@
-"""A person on OpenAI's official client: a microphone that never stops, a loudspeaker, a list of what came.
+"""A caller on OpenAI's official client: a microphone that never stops, a loudspeaker, a list of events.
 
 The client is ``openai``'s own, over a real socket. The loudspeaker plays an item's audio from the moment at
-which it came, in real time; when the server says that the person speaks, it stops and the client says how
-much of the item was played, as the protocol asks for.
+which it arrived, in real time. When the server reports that the caller speaks, playback stops. The client
+then reports how much of the item was played, as the protocol requires.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ from tests.realtime_order import Order
 from tests.voices import RATE_HZ, say
 
 PIECE_MS = 40
-# Of the protocol's PCM, and of both laws.
+# Rates of the protocol's PCM, and of both companding laws.
 PCM_HZ, LAW_HZ = 24_000, 8_000
 
 
 def at_rate(pcm: bytes, rate_hz: int) -> bytes:
-    """Speech of ``tests.voices`` at another rate."""
+    """Resample speech of ``tests.voices`` to another rate."""
     resampler = Resampler(RATE_HZ, rate_hz)
     return float_to_pcm16(resampler.feed(pcm16_to_float(pcm + bytes(RATE_HZ // 50 * 2))))
 
 
 @dataclass
 class Speaker:
-    """What of each item was played.
+    """Playback state of each item.
 
     Attributes:
-        came_s, length_ms: of each item's audio.
-        stopped_ms: of those that were stopped.
+        came_s, length_ms: arrival time and length of each item's audio.
+        stopped_ms: played length of the items that were stopped.
         arrived: items whose audio is complete.
     """
 
@@ -59,7 +59,7 @@ class Speaker:
         return int(min(passed_ms, self.length_ms[item_id]))
 
     def on_air(self) -> str | None:
-        """Return the item that is being played, or that goes on when more of it arrives."""
+        """Return the item that is being played, or that continues when more of its audio arrives."""
         for item_id, length_ms in self.length_ms.items():
             is_whole = item_id in self.arrived and self.played_ms(item_id) >= length_ms
             if item_id not in self.stopped_ms and not is_whole:
@@ -68,12 +68,12 @@ class Speaker:
 
 
 class RealtimeCaller:
-    """One connection. ``calling`` makes it.
+    """Connection of the official client; ``calling`` makes it.
 
     Attributes:
-        events: all that came, as the client gave it, with the second at which it came.
-        speaker: what was played.
-        answers: what the client answers to a tool's call, by its name; None leaves it unanswered.
+        events: all received events, as the client returned them, with their arrival time in seconds.
+        speaker: record of what was played.
+        answers: answers of the client to tool calls, by the tool's name; None leaves a call unanswered.
     """
 
     def __init__(self, connection: Any, *, law: g711.Law | None = None) -> None:
@@ -92,14 +92,14 @@ class RealtimeCaller:
         self.appended_ms = 0
         self.closed = ""
 
-    # What the person does.
+    # Actions of the caller.
 
     def say(self, text: str, *, behind_ms: int = 0) -> None:
-        """Into the microphone, behind what is being said."""
+        """Queue speech for the microphone, after the speech that is queued already."""
         self._speech += bytes(self._rate_hz * behind_ms // 1000 * 2) + at_rate(say(text), self._rate_hz)
 
     def play(self, pcm: bytes) -> None:
-        """Send 16-bit mono PCM at 16 kHz by the microphone, after what is being said."""
+        """Send 16-bit mono PCM at 16 kHz by the microphone, after the speech that is queued already."""
         self._speech += at_rate(pcm, self._rate_hz)
 
     def encoded(self, pcm: bytes) -> str:
@@ -107,7 +107,7 @@ class RealtimeCaller:
         return base64.b64encode(data).decode()
 
     async def speak(self) -> None:
-        """The microphone, in real time, silence included."""
+        """Send the microphone's audio in real time, silence included."""
         loop = asyncio.get_running_loop()
         due_s, piece = loop.time(), self._rate_hz * PIECE_MS // 1000 * 2
         while True:
@@ -120,10 +120,10 @@ class RealtimeCaller:
             await asyncio.sleep(max(0.0, due_s - loop.time()))
 
     async def send(self, **event: Any) -> None:
-        """Any event, as JSON."""
+        """Send any event, as JSON."""
         await self.connection.send(event)
 
-    # What comes.
+    # Received events.
 
     async def listen(self) -> None:
         try:
@@ -170,7 +170,7 @@ class RealtimeCaller:
         )
 
     async def until(self, type_: str, *, count: int = 1, within_s: float = 20) -> Any:
-        """The event of a type, that number ``count``."""
+        """Wait for the ``count``-th event of a type."""
         async with asyncio.timeout(within_s), self._news:
             while len(found := self.of(type_)) < count:
                 assert not self.closed, f"{self.closed}; no {type_} in {self.types()}"
@@ -190,7 +190,7 @@ class RealtimeCaller:
         return self.times_s[next(place for place, each in enumerate(self.events) if each is event)]
 
     def types(self) -> list[str]:
-        """In order, with what is repeated once."""
+        """Return the types in order, repeated ones once."""
         types: list[str] = []
         for event in self.events:
             if not types or types[-1] != event.type:
@@ -198,7 +198,7 @@ class RealtimeCaller:
         return types
 
     def said(self, number: int = -1) -> str:
-        """The words of a response."""
+        """Return the words of a response."""
         return self.of("response.output_audio_transcript.done")[number].transcript
 
     def understood(self) -> list[str]:
@@ -218,13 +218,13 @@ async def calling(
     address: str | None = None,
     **session: Any,
 ) -> AsyncIterator[RealtimeCaller]:
-    """A call of the official client's; ``session`` is what it asks for when it has been greeted.
+    """Hold a connection of the official client; ``session`` is its ``session.update``.
 
     Args:
-        url: of the server, http.
-        query: more of the address.
-        law: speech is that of a telephone.
-        microphone: is on.
+        url: http URL of the server.
+        query: query of the address.
+        law: companding law of a telephone's speech; None for PCM.
+        microphone: whether the microphone is on.
         address: of the caller, on this machine; None: which the machine takes.
     """
     client = AsyncOpenAI(api_key="x", base_url=f"{url}/v1")

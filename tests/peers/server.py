@@ -23,11 +23,11 @@ START_TIMEOUT_S = 60
 
 @dataclass
 class RunningServer:
-    """A server that answers.
+    """A server that accepts calls.
 
     Attributes:
-        url: of the page.
-        process: for looking at its memory and files, and for pulling its plug.
+        url: URL of the page.
+        process: the process, to inspect its memory and files and to kill it.
     """
 
     url: str
@@ -67,7 +67,7 @@ def unbounded(arguments: Sequence[str], folder: Path) -> list[str]:
 def briefly_greeting(folder: Path) -> Path:
     """Return the embedded deployment with a greeting of two words, as a file in ``folder``.
 
-    For evaluations, whose every call begins when the greeting is over: the default one takes seconds.
+    It serves evaluations whose every call begins after the greeting: the default one takes seconds.
     """
     settings = read_yaml(ROOT / "configs" / "embedded.yaml")
     settings["bot"] = {"greeting": "Hello there."}
@@ -78,7 +78,10 @@ def briefly_greeting(folder: Path) -> Path:
 
 @asynccontextmanager
 async def running_server(*arguments: str, log: Path | None = None) -> AsyncIterator[RunningServer]:
-    """``log``: where its log goes; None: where that of the tests does."""
+    """Run a server.
+
+    ``log`` is the file of its log; None sends it to the output of the tests.
+    """
     with TemporaryDirectory() as folder:
         async with _running(unbounded(arguments, Path(folder)), log) as server:
             yield server

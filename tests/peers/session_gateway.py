@@ -1,6 +1,7 @@
-"""The gateway with its sessions API: a real store in a folder, turns that are answered when a test says so.
+"""The gateway with its sessions API: a real store in a folder, and turns that are answered on request of a
+test.
 
-``application`` is for ``httpx.ASGITransport``; ``served`` puts it behind uvicorn on a loopback socket.
+``application`` is for ``httpx.ASGITransport``; ``served`` runs it in uvicorn on a loopback socket.
 """
 
 import asyncio
@@ -34,8 +35,8 @@ class Turns:
     """Typed turns, one at a time in each session, answered once ``answer`` is set.
 
     Attributes:
-        asked: what was typed, whether it is being answered or waits.
-        ended: turns that are over, however they ended.
+        asked: typed texts, those being answered and those that wait.
+        ended: turns that have ended, in whatever way.
         answer: set it to let turns be answered.
     """
 
@@ -98,7 +99,7 @@ async def application(
 
 
 def client_of(app: FastAPI, *, address: str = "127.0.0.1", operator: bool = False) -> httpx.AsyncClient:
-    """A client at this address, without sockets."""
+    """Return a client at this address, without sockets."""
     transport = httpx.ASGITransport(app, client=(address, 1234))
     headers = BEARER if operator else {}
     return httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers)
@@ -106,10 +107,10 @@ def client_of(app: FastAPI, *, address: str = "127.0.0.1", operator: bool = Fals
 
 @dataclass
 class Reader:
-    """An answer that is read from a socket of its own.
+    """An answer that is read from its own socket.
 
     Attributes:
-        status: of the answer.
+        status: status code of the answer.
         head: the rest of its head, in lower case.
     """
 
@@ -137,12 +138,12 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     async def send(self, method: str, path: str, body: bytes = b"", *headers: str) -> asyncio.StreamWriter:
-        """Send a request and do not wait for its answer."""
+        """Send a request without waiting for its answer."""
         _, writer = await self._sent(method, path, body, *headers)
         return writer
 
     async def read(self, method: str, path: str, body: bytes = b"", *headers: str) -> Reader:
-        """Send a request; its answer is read up to the end of its head."""
+        """Send a request; read its answer up to the end of the head."""
         reader, writer = await self._sent(method, path, body, *headers)
         async with asyncio.timeout(5):
             head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
@@ -167,7 +168,7 @@ async def served(app: FastAPI) -> AsyncIterator[Server]:
         port = listener.getsockname()[1]
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            # The socket listens already, so a request waits until the server takes it.
+            # The socket listens already, so a request waits until the server accepts it.
             async with httpx.AsyncClient(timeout=10) as client:
                 (await client.get(f"http://127.0.0.1:{port}/health")).raise_for_status()
             yield Server(port)

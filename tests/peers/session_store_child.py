@@ -1,8 +1,8 @@
 """A process that writes to a session store until it is killed: ``session_store_child.py URL [SESSION]``.
 
-With a session, it claims that one; without, it makes three. Several tasks append to each, some of them
-several drafts at once, and every acknowledged event is a line ``session seq key`` on standard output. A
-fenced writer prints ``fenced`` and ends.
+With a session it claims that one; without, it creates three. Several tasks append to each, some of them
+several drafts at once. Every acknowledged event is a line ``session seq key`` on standard output. A fenced
+writer prints ``fenced`` and ends.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The abuse evaluation, short: attacks on one server next to a control call, and who is let in where.
+"""A short run of the abuse evaluation: attacks on one server during a control call, and access on each route.
 
 ``python -m evals.abuse`` runs all of them for longer, with control calls on every transport.
 """
@@ -17,17 +17,18 @@ from evals.abuse.rounds import Rounds
 
 pytestmark = pytest.mark.alone
 
-# A few seconds each. What needs longer, or ends its server, is in the evaluation alone.
+# A few seconds each. Attacks that need longer, or end their server, are in the evaluation alone.
 ATTACKS = (
     "regex-pattern", "tiny-opus", "big-offers", "mutate:openai", "mutate:chat", "half-open:http",
     "two-sockets", "operator-by-proxy", "wrong-tokens", "session-id-alone",
 )  # fmt: skip
 SECONDS, SETTLE_S = 3.0, 10.0
-# On a machine that does other work too; the stalls that this is for are longer. The evaluation has 60 ms.
+# Wide enough for a machine that does other work too; the stalls of interest are longer. The evaluation has 60
+# ms.
 GAP_BEYOND_MS = 300.0
-# Of the proxies the one that changes most.
+# The proxy that changes most.
 PROXIES = (Proxy.DIRECT, Proxy.NGINX)
-# The open deployment differs in what needs no credential.
+# The open deployment differs in the routes that need no credential.
 ASKED = tuple(column for column in COLUMNS if column.setting == "table" or column.credential == "none")
 
 

@@ -1,4 +1,4 @@
-"""An operator at the page: Chromium against a gateway with a real pool and workers."""
+"""Operators at the admin page: Chromium against a gateway with a real pool and workers."""
 
 import asyncio
 import os
@@ -146,7 +146,7 @@ async def test_an_operator_sees_who_is_served_and_takes_somebody_out_by_keyboard
     async with site(tmp_path, "gpu0") as here, one_in_a_call_one_waiting(here.pool) as waits:
         async with operator(chromium, here) as person:
             await person.state("live", within_s=5)
-            # The page is live a moment before it has drawn what it was told.
+            # The page is live a moment before it has drawn what it received.
             rows = person.part("workers").locator("tr")
             await expect(rows).to_have_count(1)
             [shown] = await rows.all_inner_texts()
@@ -165,7 +165,7 @@ async def test_an_operator_sees_who_is_served_and_takes_somebody_out_by_keyboard
             await row.get_by_role("button").focus()
             await person.page.keyboard.press("Enter")
             await expect(person.part("confirm")).to_be_visible()
-            # Enter alone would keep it.
+            # Enter alone would keep the value.
             await expect(person.page.get_by_role("button", name="Keep")).to_be_focused()
             await person.page.keyboard.press("Escape")
             await expect(person.part("confirm")).to_be_hidden()
@@ -202,7 +202,7 @@ async def test_an_app_is_closed_by_keyboard(chromium: str, tmp_path: Path):
         await expect(switch).to_have_attribute("aria-checked", "false")
         with pytest.raises(AppDisabledError, match="omni"):
             here.operations.apps.check("omni")
-        # It is the same button after the next look, with the focus.
+        # The button is the same one after the next refresh, with the focus.
         await asyncio.sleep(1.2 * LOOK_MS / 1_000)
         await expect(switch).to_be_focused()
         await person.page.reload()
@@ -266,7 +266,7 @@ async def test_a_voice_is_added_heard_and_deleted(chromium: str, tmp_path: Path)
         await person.part("confirm-go").click()
         await expect(person.part("no-voices")).to_be_visible(timeout=3_000)
         assert here.operations.voices.all() == []
-        # A refused upload is in the console of the browser, and nothing else.
+        # Only the refused upload is in the console of the browser.
         assert [line for line in person.complaints if "400 (Bad Request)" not in line] == []
 
 
@@ -287,7 +287,7 @@ async def test_nobody_sees_anything_before_they_have_said_who_they_are(chromium:
         await person.page.keyboard.press("Enter")
         await person.state("live", within_s=5)
         await expect(person.part("workers")).to_contain_text("127.0.0.1")
-        # The login is a cookie that no script sees, and survives a visit elsewhere.
+        # No script can read the login cookie, and it survives a visit to another site.
         assert await person.page.evaluate("document.cookie") == ""
         await person.page.reload()
         await person.state("live", within_s=5)
@@ -303,7 +303,7 @@ async def test_the_printed_address_logs_in_and_is_not_kept(chromium: str, tmp_pa
         await person.state("live", within_s=5)
         assert TOKEN not in await person.page.evaluate("location.href")
         await person.page.goto(f"{here.address}?again#token=wrong")
-        # A login that is there stays.
+        # An existing login stays valid.
         await person.state("live", within_s=5)
 
 
@@ -331,7 +331,7 @@ async def test_a_server_that_goes_away_is_said_and_found_again(chromium: str, tm
         await person.page.route("**/api/queue", lambda route: route.abort())
         await person.state("away", within_s=5)
         await expect(person.part("notice")).to_contain_text("The server cannot be reached")
-        # What was known last stays in sight.
+        # The last known state stays visible.
         await expect(person.part("open")).to_be_visible()
         await person.page.unroute("**/api/queue")
         await person.state("live", within_s=8)

@@ -1,4 +1,4 @@
-"""Barge-in in real calls as a user measures it, short: hums, interruptions, a whole report."""
+"""A short run of the barge-in evaluation: real calls with backchannels and interruptions, and a report."""
 
 import asyncio
 import json
@@ -25,7 +25,8 @@ async def test_an_interruption_stops_the_bot_at_the_client_and_a_hum_does_not(tm
     report = json.loads(out.read_text())
     assert report["interruptions"] >= 2 and report["backchannels"] >= 2
     assert (report["barge_in_recall"], report["false_yield_rate"]) == (1.0, 0.0), report
-    # Each of them was decided by the server, and was heard: packets on their way and the client's buffer.
+    # Each cut was decided by the server and heard later, by the time of packets on their way and the client's
+    # buffer.
     each = [one["decision_to_silence"] for one in report["per_interruption"]]
     assert all(after_ms is not None and after_ms < 500 for after_ms in each), report
     assert 0 < report["barge_in_stop_ms"]["p50"] < 2_000

@@ -1,4 +1,4 @@
-"""A person at the pages: Chromium with a fake microphone against a server in its own process."""
+"""A user at the pages: Chromium with a fake microphone against a server in its own process."""
 
 import asyncio
 import os
@@ -40,10 +40,10 @@ QUESTION_AT_MS = 9_000
 ANSWERED_WITHIN_S = 15
 # As loud as quiet speech; the silence between the bot's sentences is digital.
 AUDIBLE_RMS = 0.01
-# What the page shows and what it plays differ by the network and the jitter buffer.
+# The page's display and its playback differ by the network and the jitter buffer.
 SETTLED_MS = 700
 
-# Chromium must not look for anything outside, and could not find it.
+# Chromium must not connect to other hosts, and could not reach them.
 OFFLINE = (
     "--disable-background-networking",
     "--disable-component-update",
@@ -84,14 +84,14 @@ def chromium() -> str:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a server that takes one call at a time."""
+    """Return the address of a server that takes one call at a time."""
     with serving(tmp_path_factory.mktemp("server"), "llm: {name: documents}") as served:
         yield served.address
 
 
 @dataclass(frozen=True)
 class Served:
-    """A server that answers."""
+    """A server that accepts calls."""
 
     address: str
     process: "subprocess.Popen[bytes]"
@@ -108,7 +108,7 @@ def serving(
     of_one_address: int | None = None,
     takes_instructions: bool = False,
 ) -> Iterator[Served]:
-    """A server whose sessions are in this folder: started again there, it has them again."""
+    """Run a server whose sessions are in this folder: when it is started again there, it has them again."""
     deployment = folder / "one.yaml"
     deployment.write_text(
         f"name: one\nthinking:\n  {thinking}\n"
@@ -153,7 +153,7 @@ def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
 
 @dataclass
 class Visit:
-    """A page, and what it asked for and complained about."""
+    """A page, with its requests and its console errors."""
 
     context: BrowserContext
     page: Page
@@ -238,8 +238,8 @@ async def test_a_person_speaks_and_types_and_hears_the_answers(
 
         said = person.page.locator('[data-role="user-turn"][data-final="true"]')
         await expect(said).to_contain_text("opening hours on saturday", timeout=20_000)
-        # The answer begins as soon as it had to before; its words appear as they are heard, so those of the
-        # whole sentence take as long as saying it does.
+        # The answer must begin as soon as before. Its words appear as they are heard, so those of the whole
+        # sentence take as long as it takes to speak it.
         await person.answered("On Saturdays", within_s=5)
         await person.answered("ten until two", within_s=ANSWERED_WITHIN_S)
         await expect(person.part("answered-in")).to_contain_text("answered in", timeout=10_000)
@@ -272,7 +272,7 @@ async def test_a_person_speaks_and_types_and_hears_the_answers(
 
 
 async def units_are_heard(worker: Any, count: int) -> None:
-    """Wait until the engine has been given so many more units."""
+    """Wait until the engine has been given that many more units."""
     until = len(worker.chunks) + count
     async with asyncio.timeout(15):
         while len(worker.chunks) < until:
@@ -302,13 +302,14 @@ async def test_an_engine_that_sees_is_shown_the_camera_while_the_person_wants_th
                 if shots := os.environ.get("PARLEY_SCREENSHOTS"):
                     await person.page.screenshot(path=f"{shots}/talk-camera.png")
                 seen = [size for chunk in worker.chunks for size in chunk["frames"]]
-                # Chromium's camera, no larger than it gives it; one picture in a unit of a second.
+                # Pictures come from Chromium's camera, no larger than it delivers them; one in a unit of a
+                # second.
                 assert all(width <= 1_344 and width > height > 100 for width, height in seen)
                 assert max(len(chunk["frames"]) for chunk in worker.chunks) == 1
 
                 await person.part("camera").click()
                 await expect(person.part("preview")).to_be_hidden()
-                # A unit that was under way may still carry a picture, and the one behind it.
+                # A unit that was under way may still carry a picture, and the one after it.
                 await units_are_heard(worker, 2)
                 before = len(worker.chunks)
                 await units_are_heard(worker, 3)
@@ -405,7 +406,7 @@ async def test_a_call_without_a_session_gets_one_and_keeps_it_over_a_reload(chro
         await person.answered("hotline", within_s=15)
         session = urlsplit(person.page.url).query.removeprefix("session=")
         await expect(person.part("as-text")).to_have_attribute("href", f"/s/{session}")
-        # The reply is recorded when it was heard.
+        # The reply is recorded after it was heard.
         await person.state("speaking", within_s=5)
         await person.part("talk").click()
         await lines_are_free(server, within_s=5)
@@ -426,7 +427,7 @@ async def test_a_call_whose_session_is_deleted_says_so(chromium: str, server: st
         session = urlsplit(person.page.url).query.removeprefix("session=")
         async with httpx.AsyncClient() as client:
             await client.delete(f"{server}/api/sessions/{session}", headers=BEARER)
-            # The call learns of it when it next writes.
+            # The call notices when it next writes.
             await person.type("are you still there")
         await expect(person.part("notice")).to_contain_text("was deleted", timeout=10_000)
         assert urlsplit(person.page.url).query == ""
@@ -474,7 +475,7 @@ async def test_a_page_that_was_given_a_conversation_reads_it_and_does_not_delete
 
 
 async def test_a_deleted_conversation_is_gone_and_a_new_one_can_begin(chromium: str, server: str):
-    # A conversation that this browser has begun is its own.
+    # A conversation that this browser has begun belongs to it.
     async with visit(chromium, f"{server}/s/new") as person:
         await expect(person.page).to_have_url(re.compile(r"/s/[0-9a-f-]{36}$"))
         session = session_of(person)
@@ -614,7 +615,7 @@ async def test_a_question_that_nothing_answered_can_be_asked_again_after_a_reloa
 
 async def test_a_question_survives_a_server_that_dies_while_it_answers(chromium: str, tmp_path: Path):
     answer = ["We ", "open ", "at ", "nine ", "and ", "close ", "at ", "five."]
-    # The second request gets the same words without the waits.
+    # The second request gets the same words without the delays.
     turns = [Turn(pieces=answer, between_ms=600), Turn(pieces=answer)]
     port = free_port()
     async with OpenAiServer(turns) as model:
@@ -653,7 +654,7 @@ def said_by_voice(text: str) -> tuple[Kind, dict[str, object]]:
 
 
 async def import_session(address: str, folder: Path, *events: tuple[Kind, dict[str, object]]) -> str:
-    """Bring a session to the server that another one recorded."""
+    """Import a session that another server recorded."""
     store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/other.db"))
     try:
         session = await store.create()
@@ -681,7 +682,7 @@ def session_of(person: Visit) -> str:
 
 
 async def said(person: Visit) -> list[str]:
-    """What the bubbles say, in order."""
+    """Return the texts of the bubbles, in order."""
     return await person.page.locator(".turn .bubble").all_inner_texts()
 
 
@@ -702,6 +703,6 @@ async def timeline(address: str, session: str) -> list[dict[str, Any]]:
 
 
 async def recorded(address: str, session: str) -> list[str]:
-    """What the session says was said, in order of time."""
+    """Return the texts that the session has recorded, in order of time."""
     events = await timeline(address, session)
     return [event["payload"]["text"] for event in events if event["kind"] in ("user_turn", "bot_turn")]

@@ -1,4 +1,4 @@
-"""Calls of telephone networks other than Twilio: a caller over the network's own webhook and messages."""
+"""Calls of telephone carriers other than Twilio: a caller over the carrier's own webhook and messages."""
 
 import asyncio
 import itertools
@@ -36,12 +36,12 @@ PAUSE_S = 1.0
 
 @dataclass
 class Heard:
-    """What became of a call.
+    """Record of a call.
 
     Attributes:
-        mu_law: that was played.
-        marks: that were sent, by name, and those of them that were reached.
-        clears: that came.
+        mu_law: audio that was played.
+        marks: names of the marks that were sent; ``reached`` holds those that were played.
+        clears: number of clears that were received.
         closed: the server has ended the call.
     """
 
@@ -53,7 +53,7 @@ class Heard:
 
 
 class Line:
-    """One caller in real time: says packets, plays what comes, returns marks when they are reached."""
+    """Caller in real time: sends packets, plays the bot's audio, returns marks when they are reached."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -77,7 +77,7 @@ class Line:
         return self.silence_until(has_paused, within_s=within_s)
 
     async def hold(self, url: str, said: Iterable[bytes], keys: str = "") -> Heard:
-        """Call, say everything, and hang up."""
+        """Call, send all packets, and hang up."""
         network = self._network
         async with httpx.AsyncClient(base_url=url) as client:
             webhook = network.webhook()
@@ -117,7 +117,7 @@ class Line:
             await socket.send(end)
 
     async def _play(self, socket: ClientConnection) -> None:
-        """The next 20 ms, with the marks that are reached."""
+        """Play the next 20 ms, with the marks that are reached."""
         packet = b""
         while self._ahead and len(packet) < PACKET_BYTES:
             what = self._ahead.popleft()
@@ -150,7 +150,7 @@ class Line:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    """A server that takes calls of every network."""
+    """Run a server that takes calls of every carrier."""
     folder = tmp_path_factory.mktemp("phone")
     config = folder / "phone.yaml"
     networks = [network.name for network in NETWORKS]

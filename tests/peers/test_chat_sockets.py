@@ -1,4 +1,4 @@
-"""The turn-based page of the MiniCPM-o server, and its streaming clients, with a server of ours."""
+"""The turn-based page of the MiniCPM-o server, and its streaming clients, against Parley's server."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ def user(text: str) -> dict[str, Any]:
 
 
 def body(*messages: dict[str, Any], streaming: bool = True, tts: bool = False) -> dict[str, Any]:
-    """As the page builds it."""
+    """Return a request as the page builds it."""
     built: dict[str, Any] = {
         "messages": [SYSTEM, *messages],
         "streaming": streaming,
@@ -59,7 +59,7 @@ async def server() -> AsyncIterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A deployment whose model is a tiny one that knows its cache, and talks for long."""
+    """Return a deployment with a tiny model that has a prompt cache and writes long answers."""
     folder = tmp_path_factory.mktemp("tiny")
     model = install_tiny_qwen3(folder / "model", is_ascii=True)
     (folder / "own.yaml").write_text(
@@ -86,7 +86,7 @@ async def view(server: RunningServer, session: str) -> list[tuple[str, str]]:
 async def chat(
     server: RunningServer, request: dict[str, Any], *, session: str = ""
 ) -> tuple[Page, dict[str, Any]]:
-    """One request of the page, to its end."""
+    """Run one request of the page to its end."""
     async with page(server.url, f"/ws/chat{f'?session={session}' if session else ''}") as client:
         await client.send(**request)
         done = await client.until("done")
@@ -103,7 +103,7 @@ async def test_a_request_of_the_page_is_answered_piece_by_piece(server: RunningS
     assert "ten until two" in done["text"]
     assert words_of(client) == done["text"]
     assert not any("audio_data" in chunk for chunk in client.of("chunk"))
-    # The documents count no tokens, and none are made up.
+    # The document engine counts no tokens, and none are invented.
     assert (done["generated_tokens"], done["input_tokens"]) == (None, None)
     assert client.of("prefill_done")[0]["unused"] == [
         "messages[0].content[1]: the bot speaks with the deployment's voice",
@@ -118,7 +118,7 @@ async def test_the_answer_is_spoken_as_float32_of_24_khz(server: RunningServer):
     audio = np.concatenate([samples_in(chunk) for chunk in client.of("chunk")])
     assert words_of(client) == done["text"]
     assert 0.05 < np.abs(audio).max() <= 1
-    # About as long as the same voice takes for the words.
+    # The length is about that of the same words from the same voice.
     assert len(audio) / 24_000 == pytest.approx(len(bot_says(done["text"])) / 32_000, rel=0.3)
 
 
@@ -158,7 +158,7 @@ async def test_a_session_goes_on_without_being_said_twice(server: RunningServer)
     assert second["session_id"] == session
     assert "closed" in second["text"]
     assert len(await events(server, session, "user_turn")) == 2
-    # Another answer is wanted: the old one counts no more.
+    # Another answer is requested: the old one no longer counts.
     _, third = await chat(server, body(*shown, user("And on Friday?")), session=session)
     assert [text for role, text in await view(server, session) if role == "user"][1:] == ["And on Friday?"]
     assert third["text"]
@@ -188,7 +188,7 @@ async def test_what_is_no_request_is_answered_and_the_next_one_is_taken(server: 
 
 async def test_a_message_that_is_too_large_closes_the_socket(server: RunningServer):
     async with page(server.url, "/ws/chat") as client:
-        # The server need not have read all of it before it closes.
+        # The server need not have read all of it before it closes the socket.
         with suppress(ConnectionClosed):
             await client.send(**body(user("x" * 4_100_000)))
         assert (await client.until_closed())[0] == 1009
@@ -214,7 +214,7 @@ async def test_a_page_of_another_origin_is_refused(server: RunningServer):
 async def turn(
     client: Page, *messages: dict[str, Any], **generate: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Prefill and generate; both answers."""
+    """Run prefill and generate; return both answers."""
     prefilled, answered = len(client.of("prefill_done")), len(client.of("done"))
     await client.send(type="prefill", messages=list(messages))
     read = await client.until("prefill_done", prefilled + 1)
@@ -238,7 +238,7 @@ async def test_several_turns_on_one_socket_with_the_whole_history_each_time(serv
         assert any("audio_data" in chunk for chunk in client.of("chunk"))
         session = first_read["session_id"]
         assert len(await events(server, session, "user_turn")) == 2
-        # The person edits what they said first: the session follows.
+        # The user edits their first message: the session follows.
         _, third = await turn(client, SYSTEM, user("What is the monthly fee?"))
         assert await view(server, session) == [
             ("user", "What is the monthly fee?"),
@@ -281,7 +281,7 @@ async def test_too_many_messages_are_refused_and_then_end_it(server: RunningServ
         assert (await client.until_closed())[0] == 1008
 
 
-# A model that knows its cache
+# A model with a prompt cache
 
 
 async def test_what_was_read_stays_read_and_a_changed_history_is_not_believed(tiny: Path):
@@ -294,16 +294,17 @@ async def test_what_was_read_stays_read_and_a_changed_history_is_not_believed(ti
         assert first["token_stats"]["generated_tokens"] <= 40
         shown = [SYSTEM, hello, answer(first)]
         second_read, second = await turn(client, *shown, user("And now?"))
-        # All of the first turn is in the cache, and the new words are all that is read.
+        # All of the first turn is in the cache; only the new words are read.
         assert second_read["cached_tokens"] >= first_read["input_tokens"]
         assert 0 < second_read["input_tokens"] < first_read["input_tokens"]
-        # Another answer to the same words: the question is in the cache, its answer is not believed.
+        # Another answer to the same words: the question is in the cache; the client's copy of its answer is
+        # not trusted.
         third_read, third = await turn(client, *shown, user("And now?"))
         assert third_read["cached_tokens"] >= second_read["cached_tokens"]
-        # What the person said first is another text: of what was read, all in front of it counts and no more.
+        # The first user message has another text: only the cached text before it can be used.
         edited = user("Good day to you.")
         fourth_read, _ = await turn(client, SYSTEM, edited, answer(first), user("And now?"))
-        # In bytes, with one for each special token.
+        # Counted in bytes, with one for each special token.
         assert fourth_read["cached_tokens"] == len("Ssystem\nBe kind.E\nSuser\n")
         other = {"role": "system", "content": "You are somebody else altogether."}
         fifth_read, _ = await turn(client, other, edited, answer(first), user("And now?"))
@@ -332,7 +333,7 @@ async def test_stop_ends_the_answer_and_the_session_has_what_was_handed_out(tiny
             assert done["text"] == words_of(client)
             [reply] = await events(server, session, "bot_turn")
             assert (reply["payload"]["text"], reply["payload"]["truncated"]) == (done["text"], True)
-        # On /ws/chat the same, and a client that leaves in the middle.
+        # On /ws/chat the same, with a client that leaves in the middle.
         async with page(server.url, "/ws/chat") as client:
             await client.send(**body(user("Tell me all.")))
             await client.until("chunk", 20)
@@ -350,7 +351,7 @@ async def test_stop_ends_the_answer_and_the_session_has_what_was_handed_out(tiny
                 await asyncio.sleep(0.1)
         assert replies[0]["payload"]["truncated"]
         assert replies[0]["payload"]["text"].startswith(had[:20])
-        # Nobody's answer holds the model: the next client is answered at once.
+        # No abandoned answer holds the model: the next client is answered at once.
         async with page(server.url, "/ws/chat") as client, asyncio.timeout(5):
             await client.send(**body(user("Hello?")))
             await client.until("chunk", 3)

@@ -1,8 +1,8 @@
 """Instructions and tools of clients on every surface: requests to the model, and calls of a webhook.
 
-The model of these tests is obedient: where a prompt tells it to refund anything and a tool for that is
-offered, it calls the tool. One deployment permits nothing, another one permits instructions, a third one
-answers one turn of a client at a time.
+The model of these tests is obedient: when a prompt orders a refund and a tool for that is offered, it calls
+the tool. One deployment permits nothing, another permits instructions, and a third answers one turn of a
+client at a time.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ REFUND = Calls(calls=[("refund", '{"item": "9999"}')])
 
 
 class Obedient(CallingOpenAi):
-    """Does what anything in its prompt or dialogue says about refunds, as far as it has a tool for it."""
+    """Model that follows any order to refund in its prompt or dialogue, as far as it has a tool for it."""
 
     async def stream(self, response: Any, turn: Turn) -> None:
         request = self.requests[-1]
@@ -65,7 +65,7 @@ class Deployed:
         return self.server.url
 
     async def asked(self, count: int = 1) -> dict[str, Any]:
-        """The newest request to the model, when there are so many."""
+        """Return the newest request to the model, after ``count`` have been received."""
         async with asyncio.timeout(30):
             while len(self.llm.requests) < count:
                 await asyncio.sleep(0.02)
@@ -89,14 +89,14 @@ async def deployed(folder: Path, more: str = "") -> AsyncIterator[Deployed]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def closed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployed]:
-    """Permits nothing."""
+    """Run a deployment that permits nothing."""
     async for at in deployed(tmp_path_factory.mktemp("closed")):
         yield at
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def granting(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployed]:
-    """Permits instructions, and tools of clients."""
+    """Run a deployment that permits instructions and tools of clients."""
     more = "server: {clients: {anonymous: {instructions: true, client_tools: true}}}\n"
     async for at in deployed(tmp_path_factory.mktemp("granting"), more):
         yield at
@@ -111,7 +111,7 @@ async def strict(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Depl
 
 
 def system_of(request: dict[str, Any]) -> str:
-    """The prompt; there is one message of the system, and none of a developer besides the server's own."""
+    """Return the prompt; there is one system message, and no developer message but the server's own."""
     [prompt] = [m["content"] for m in request["messages"] if m["role"] == "system"]
     assert request["messages"][0]["content"] == prompt
     return str(prompt)
@@ -121,7 +121,7 @@ def tools_of(request: dict[str, Any]) -> list[str]:
     return [tool["function"]["name"] for tool in request.get("tools", ())]
 
 
-# Each way in: attacks with all that its protocol has for it, and has one question asked.
+# Each way in: attacks with everything that its protocol offers, then one question.
 
 
 async def typed(caller: RealtimeCaller, text: str, role: str = "user") -> None:
@@ -235,7 +235,7 @@ async def test_instructions_without_a_grant_do_not_reach_the_model(
     for request in closed.llm.requests[before:]:
         assert system_of(request) == PROMPT
         assert ATTACK not in json.dumps(request)
-        # The prompt is the deployment's alone, so its tools are there.
+        # The prompt is the deployment's alone, so its tools are offered.
         assert tools_of(request) == ["refund"]
     assert closed.hook.requests == []
 
@@ -259,7 +259,7 @@ async def test_instructions_with_a_grant_stand_after_the_prompt_and_without_the_
 async def test_an_openai_client_reads_what_is_in_force_and_a_system_message_is_refused(closed: Deployed):
     async with calling(closed.url, microphone=False, instructions=ATTACK) as caller:
         session = caller.of("session.updated")[0].session
-        # Neither the client's words nor the deployment's.
+        # Neither the client's words nor the deployment's are sent.
         assert session.instructions == ""
         await typed(caller, ATTACK, role="system")
         error = (await caller.until("error")).error
@@ -300,7 +300,7 @@ async def test_pages_read_what_has_no_effect(closed: Deployed):
         assert unused == ["messages: those of the system; the prompt is the deployment's"]
 
 
-# What stays, and what does not
+# Lifetime of instructions
 
 
 async def test_the_deployments_tools_do_not_come_back_when_instructions_are_withdrawn(granting: Deployed):
@@ -325,7 +325,7 @@ async def test_instructions_for_one_response_take_the_tools_too(granting: Deploy
         session = caller.of("session.created")[0].session.id
         assert ATTACK in system_of(granting.llm.requests[-1])
         assert tools_of(granting.llm.requests[-1]) == []
-    # In a later turn of the session too: the reply that they have shaped is still there.
+    # In a later turn of the session too, because the reply that they have shaped is still in it.
     async with httpx.AsyncClient(base_url=granting.url, timeout=20) as client:
         answer = await client.post(f"/api/sessions/{session}/messages", json={"text": QUESTION})
         assert answer.status_code == 200 and "event: done" in answer.text
@@ -342,7 +342,7 @@ async def test_words_that_a_client_puts_into_the_bots_mouth_take_the_tools(close
         await caller.until("response.done")
         session = caller.of("session.created")[0].session.id
         assert tools_of(closed.llm.requests[-1]) == []
-    # In the next call of the session too: they are still there.
+    # They also hold in the next call of the session.
     async with httpx.AsyncClient(base_url=closed.url, timeout=20) as client:
         answer = await client.post(f"/api/sessions/{session}/messages", json={"text": QUESTION})
         assert answer.status_code == 200 and "event: done" in answer.text
@@ -364,7 +364,7 @@ async def test_one_clients_instructions_are_not_in_the_next_call_of_the_session(
         await client.send(messages=[{"role": "user", "content": "And on Sunday?"}])
         await client.until("done")
     assert system_of(granting.llm.requests[-1]) == PROMPT
-    # The reply that they have shaped is.
+    # The reply that they have shaped is still in the session.
     assert tools_of(granting.llm.requests[-1]) == []
     async with calling(granting.url, microphone=False, query={"session": session}) as caller:
         await typed(caller, "And on Monday?")
@@ -426,7 +426,7 @@ async def test_a_browser_can_add_words_of_the_person_and_nothing_else(closed: De
         await caller.hang_up()
 
 
-# How much a client may ask
+# Limits of a client's requests
 
 
 async def test_a_client_that_has_used_up_its_turns_reads_so_and_its_call_goes_on(strict: Deployed):
@@ -439,7 +439,7 @@ async def test_a_client_that_has_used_up_its_turns_reads_so_and_its_call_goes_on
         await caller.connection.response.create()
         error = (await caller.until("error")).error
         assert error.code == "rate_limit_exceeded"
-        # What is set is still set, so the call is on.
+        # The settings still hold, so the call is on.
         await caller.connection.session.update(session={"type": "realtime", "tool_choice": "auto"})
         await caller.until("session.updated")
         assert len(strict.llm.requests) == asked

@@ -1,4 +1,4 @@
-"""The deployment ``cloud`` as a user starts it: a start asks none of its providers."""
+"""The deployment ``cloud`` as a user starts it: starting contacts none of its providers."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ KEYS = ("DEEPGRAM_API_KEY", "ANTHROPIC_API_KEY", "CARTESIA_API_KEY")
 
 @pytest.fixture
 def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that open nothing."""
+    """Set API keys that are not valid."""
     for key in KEYS:
         monkeypatch.setenv(key, "opens nothing")
 
@@ -30,7 +30,7 @@ async def test_the_deployment_cloud_starts_with_its_extras(keys: None, tmp_path:
 
 
 async def test_without_its_extra_it_says_in_one_line_what_to_install(keys: None, tmp_path: Path):
-    # Imported by every Python at its start: the package is not there for this one.
+    # Every Python imports this file at its start; it makes the package unavailable for this process.
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['deepgram'] = None\n")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     child = await asyncio.create_subprocess_exec(

@@ -43,7 +43,7 @@ async def command(
 
 
 def complaint(error: str) -> str:
-    """The one line on stderr."""
+    """Return the only line on stderr."""
     lines = error.splitlines()
     assert len(lines) == 1, error
     return lines[0]
@@ -264,9 +264,9 @@ async def test_a_typed_conversation_whatever_the_working_directory(tmp_path: Pat
 
 
 def in_terminal(*arguments: str, typed: bytes) -> tuple[int, float, str]:
-    """Run in a terminal, type, and press Ctrl-C when an answer to it is there.
+    """Run in a terminal, type, and press Ctrl-C when the answer has appeared.
 
-    Returns the exit status, the seconds it took to end, and all that was shown.
+    Returns the exit status, the seconds until the end, and all output.
     """
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
@@ -302,8 +302,8 @@ def _own_terminal(descriptor: int) -> None:
     import signal
     import termios
 
-    # As from a shell at a terminal. A run of the tests in the background (``make test &``) ignores Ctrl-C,
-    # and its children inherit that.
+    # As from a shell at a terminal. Tests that run in the background (``make test &``) ignore Ctrl-C, and
+    # their children inherit that.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
 
@@ -366,7 +366,7 @@ async def test_a_question_without_an_answer_is_said_and_the_next_one_is_answered
 ):
     from pipelines.text import talk_in_terminal
 
-    # What the first turn of a process imports would use up the deadline, which is the model's here.
+    # The imports of a process's first turn would use up the deadline, which is meant for the model here.
     importlib.import_module("processors.dialogue.openai_service")
     stalls = Turn(pieces=["This is ", "late."], stall_after=1)
     async with OpenAiServer([stalls, Turn(pieces=["At ten."])]) as server:
@@ -395,7 +395,7 @@ async def test_an_engine_that_does_not_load_is_one_line_and_status_1(tmp_path: P
     status, _, error = await command("--config", str(tmp_path / "broken.yaml"), "--port", "0")
     assert status == 1
     assert "Traceback" not in error
-    # A recogniser that starts for the first time warns of words that it cannot hear.
+    # A recogniser that starts for the first time warns of words that it cannot recognise.
     assert error.splitlines()[-1] == f"bot.py: cannot load {tmp_path}/models/kokoro/kokoro-v1.0.onnx"
 
 
@@ -420,7 +420,7 @@ async def test_a_setting_that_only_the_engine_can_judge_is_status_2(tmp_path: Pa
 
 
 async def test_a_wav_plays_the_caller_and_the_call_is_recorded(tmp_path: Path):
-    # 8-bit stereo at another rate: converted on the way in.
+    # 8-bit stereo at another rate: converted on input.
     question = np.frombuffer(speech("What are your opening hours on Saturday?"), dtype="<i2")
     slow = np.interp(np.arange(0, len(question), 16_000 / 22_050), np.arange(len(question)), question)
     soundfile.write(
@@ -456,7 +456,7 @@ async def test_a_telephone_call_needs_no_telephone_and_no_credentials(tmp_path: 
     sound, rate_hz = soundfile.read(output)
     assert rate_hz == 8_000 and sound.shape[1] == 2
     assert abs(len(sound) / 8 - document["duration_ms"]) <= 20
-    # The caller lets the bot greet, and is answered.
+    # The caller waits for the end of the greeting, and is answered.
     loud = np.abs(sound) > 0.05
     first = [np.flatnonzero(loud[:, side])[0] for side in (0, 1)]
     last = [np.flatnonzero(loud[:, side])[-1] for side in (0, 1)]

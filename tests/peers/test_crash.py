@@ -1,4 +1,4 @@
-"""A short run of ``python -m evals.crash``: the long one is a measurement."""
+"""A short run of ``python -m evals.crash``; the long one is a measurement."""
 
 import pytest
 

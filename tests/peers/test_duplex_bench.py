@@ -13,7 +13,7 @@ def test_the_two_tier_engine_answers_a_recorded_question(tmp_path: Path) -> None
     assert main(arguments) == 0
     first, *controls = json.loads(path.read_text())["systems"]
     assert first["name"] == "two_tier" and [each["name"] for each in controls] == list(BASELINES)
-    # It understood something, answered in words of its own, and did not wait for a long silence.
+    # The engine recognised something, answered in words of its own, and did not wait for a long silence.
     assert first["judged_by"] == "words" and first["turn_tor"] == 1.0
     assert all(each["understood"] for each in first["per_clip"])
     assert 0 < first["turn_latency_ms"]["p50"] < 2_000

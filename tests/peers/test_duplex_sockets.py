@@ -48,7 +48,7 @@ def samples_in(text: str) -> np.ndarray:
 
 
 class Client:
-    """A client by that server's own field names."""
+    """Client that uses that server's own field names."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
@@ -58,7 +58,7 @@ class Client:
         await self.socket.send(json.dumps({"type": type_, **fields}))
 
     async def next(self, *types: str, within_s: float = 10) -> dict[str, Any]:
-        """The next message of one of these types; what comes before it is kept."""
+        """Wait for the next message of one of these types; messages before it are kept."""
         async with asyncio.timeout(within_s):
             while True:
                 message = json.loads(await self.socket.recv())
@@ -108,19 +108,19 @@ async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it
                 began_s = time.monotonic()
                 await one.chunk(loud)
                 result = await one.next("result")
-                # The peer takes no time for a unit: this is what Parley adds, on any machine.
+                # The peer takes no time for a unit: this is Parley's share, on any machine.
                 assert time.monotonic() - began_s < 0.5
                 assert result["current_time"] == number
                 said.append(len(samples_in(result["audio_data"])))
                 assert result["is_listen"] is (number < 4) is not bool(said[-1])
                 await asyncio.sleep(max(0.0, began_s + 1 - time.monotonic()))
-            # 0.6, 1.04 and 0.3 s: each with its unit, but for what is longer than that.
+            # 0.6, 1.04 and 0.3 s: each with its unit, except for the part that is longer than the unit.
             assert sum(said) == 46_560 and said[3] == 14_400
             for _ in range(2):
                 await one.chunk(loud)
                 assert not (await one.next("result"))["interrupted"]
                 await asyncio.sleep(0.9)
-            # It speaks again, and has to listen: the client reads in this result that it is to drop the rest.
+            # The model speaks again, and has to listen: this result notifies the client to drop the rest.
             assert not one.got[-1]["is_listen"] and not one.got[-1]["end_of_turn"]
             await one.chunk(loud, force_listen=True)
             silenced = await one.next("result")
@@ -132,7 +132,7 @@ async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it
             assert one.types[-1] == "stopped"
         assert model.prepared[0]["system_prompt"] == KIND
         assert model.prepared[0]["config"]["length_penalty"] == 1.2
-        # What was heard there is what was said here.
+        # The model received the audio that was sent here.
         assert len(model.heard) == 10
         assert all(abs(float(heard[100:].mean()) - 0.5) < 0.01 for heard in model.heard[1:])
 
@@ -166,7 +166,7 @@ async def test_what_cannot_be_read_is_answered_and_the_conversation_goes_on(tmp_
                 assert (await one.next("error"))["code"] == "invalid_state"
                 await one.chunk()
                 assert (await one.next("result"))["current_time"] == 1
-                # The other one, of the same name, was not disturbed.
+                # The other conversation, of the same name, was not disturbed.
                 assert (await other.prepared())["session_id"] != one.got[-1].get("session_id")
                 await other.chunk()
                 assert (await other.next("result", "error"))["type"] == "result"
@@ -181,7 +181,7 @@ async def test_a_picture_that_is_none_costs_its_chunk_nothing(tmp_path: Path):
                 good = io.BytesIO()
                 Image.new("RGB", (64, 48), "red").save(good, "PNG")
                 png = good.getvalue()
-                # The head is right, and a chunk between the pictures' has no name that can be one.
+                # The head is valid, and a chunk between the pictures' has an invalid name.
                 place = png.index(b"IDAT") + 8
                 broken = png[:place] + b"\0\0\0\4" + b"\xff\0\xff\0" + png[place:]
                 for picture in (b"no picture", broken, png, png):
@@ -191,7 +191,7 @@ async def test_a_picture_that_is_none_costs_its_chunk_nothing(tmp_path: Path):
                 assert [message["code"] for message in one.got if message["type"] == "error"] == [
                     "invalid_payload"
                 ] * 2
-                # One that is read is seen in the unit that it came with.
+                # A picture that is read belongs to the unit that it came with.
                 assert [len(chunk["frames"]) for chunk in model.chunks] == [0, 0, 1, 1]
 
 
@@ -203,7 +203,7 @@ async def test_a_pause_holds_the_conversation_and_ends(tmp_path: Path):
             await one.chunk()
             await one.next("result")
             await one.send("pause", timeout=86_000)
-            # No longer than the deployment lets anybody.
+            # Not longer than the deployment allows.
             assert (await one.next("paused"))["timeout"] == 2.0
             await one.chunk()
             assert "paused" in (await one.next("error"))["error"]
@@ -244,7 +244,7 @@ async def test_a_second_client_waits_and_gets_the_place_of_the_first(tmp_path: P
                         assert (await three.next("queued"))["position"] == 2
                         await two.socket.close()
                         left_s = time.monotonic()
-                        # A waiter that is gone frees its place.
+                        # A waiter that has left frees its place.
                         while (await three.next("queue_update"))["position"] != 1:
                             pass
                         assert time.monotonic() - left_s < 1.5
@@ -266,7 +266,7 @@ async def test_a_client_whose_worker_is_killed_reads_it_and_goes_on(tmp_path: Pa
             error = await one.next("error")
             assert time.monotonic() - killed_s < 0.25
             assert error["code"] == "inference_error"
-            # There is no other worker: it waits at the head until this one is started again.
+            # There is no other worker: the conversation waits at the head until this one is started again.
             assert (await one.next("queued"))["position"] == 1
             await one.next("queue_done", within_s=20)
             async with asyncio.timeout(20):
@@ -291,7 +291,7 @@ async def test_the_realtime_dialect_keeps_its_states(tmp_path: Path):
             assert (await one.next("error"))["error"]["code"] == "missing_field"
             await one.send("session.update", session={"instructions": "Be kind."})
             created = await one.next("session.created")
-            # What the client says has no effect here.
+            # The client's values have no effect here.
             assert created["prompt_length"] == len(DEFAULT_PROMPT) and created["session_id"]
             await one.send("input_audio_buffer.append", audio=in_base64(SECOND[:100]))
             assert (await one.next("error"))["error"]["code"] == "invalid_payload"
@@ -311,7 +311,7 @@ async def test_the_realtime_dialect_keeps_its_states(tmp_path: Path):
             await one.send("session.update", session={"instructions": "Be kind."})
             await one.next("session.created")
             at.process.terminate()
-            # Told, and closed, by its own conversation.
+            # The conversation itself is notified, and closed.
             assert await one.ended() == (1012, "the server is stopping")
             assert one.got[-1] == {"type": "session.closed", "reason": "server_shutdown"}
 

@@ -1,4 +1,4 @@
-"""The half-duplex page of the MiniCPM-o server with a server of ours, in real time."""
+"""The half-duplex page of the MiniCPM-o server against Parley's server, in real time."""
 
 import asyncio
 import os
@@ -81,7 +81,7 @@ async def test_a_question_is_answered_in_words_and_sound_and_is_in_the_session(s
         told_ms = sum(chunk["duration_ms"] for chunk in chunks)
         assert told_ms == pytest.approx(len(audio) / 24, abs=1)
         assert np.abs(audio).max() > 0.05
-        # The second turn of one conversation knows the first.
+        # The second turn of a conversation has the first in its context.
         client.told.clear()
         await ask(client, "And what about Sunday?")
         done = await client.until("turn_done")
@@ -101,7 +101,7 @@ async def test_a_call_goes_on_in_writing_and_what_was_said_in_it_stays(server: R
         await client.send(type="stop")
         await client.until_closed()
     async with page(server.url, f"/ws/chat?session={session}") as client:
-        # The whole of a conversation that knows nothing of the call.
+        # This is the whole context of a conversation that has nothing of the call.
         await client.send(messages=[{"role": "user", "content": "And what about Sunday?"}], history="whole")
         assert "closed" in (await client.until("done"))["text"]
     turns = [event for event in await events(server, session) if event["kind"] == "user_turn"]

@@ -1,4 +1,4 @@
-"""The heard-truth evaluation as a user runs it, short: real calls, real interruptions, a whole report."""
+"""A short run of the heard-truth evaluation: real calls, real interruptions, a whole report."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ async def test_the_record_of_an_interrupted_reply_is_what_the_caller_heard(tmp_p
     assert report["context_agrees_percent"] == 100
     assert report["attempts"] == 3 + report["surplus"] + sum(report["left_out"].values())
     if system == "product":
-        # Read back from the session: the timeline, and what the model is given.
+        # Read back from the session: the timeline, and the model's view of it.
         assert all(one["committed"] and one["shown"] for one in report["per_interruption"])
     judged = [one for one in report["per_interruption"] if one["word_error"] is not None]
     assert len(judged) >= 2, report["per_interruption"]

@@ -1,5 +1,7 @@
-"""A causal model in a worker, by the command: what conversations with it read again, and what happens to them
-when it is killed, stopped, full or interrupted.
+"""A causal model in a worker, started by the command.
+
+The tests cover what its conversations read again, and what happens when the worker is killed, stopped, full
+or interrupted.
 """
 
 import asyncio
@@ -49,10 +51,10 @@ NEXT = Message("user", "And now?")
 # Documents of the product answer it.
 QUESTION = "What are your opening hours on Saturday?"
 ANSWER_TOKENS = 40
-# Nobody's next sign takes so long; a worker that is stopped is given up behind it.
+# The next sign of any live worker comes sooner; a worker that is stopped is given up after this time.
 WITHIN_S = 1.5
 LOADED_WITHIN_S = 60
-# What a worker has no use for: an import of it ends the process.
+# Packages that a worker does not need: importing one of them ends the process.
 UNWANTED = ("pipecat", "fastapi", "aiortc")
 PROGRAM = (
     "import runpy, sys\n"
@@ -73,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def started(
     folder: Path, *arguments: str, port: int = 0, answer_tokens: int = ANSWER_TOKENS
 ) -> Iterator[Worker]:
-    """A worker by its command, whose model is loaded."""
+    """Start a worker by its command, with a loaded model."""
     settings = {"model": folder, "device": "cpu", "threads": 1, "answer_tokens": answer_tokens}
     process = subprocess.Popen(
         [
@@ -113,7 +115,7 @@ class Talkative:
 
     def worker(self) -> Worker:
         if self._worker is not None:
-            # One that was stopped goes on, and notices that nobody listens to its answer.
+            # A stopped worker is continued, and finds that its client is gone.
             self._worker[0].send_signal(signal.SIGCONT)
             with suppress(subprocess.TimeoutExpired):
                 self._worker[0].wait(0.2)
@@ -175,13 +177,13 @@ async def test_the_second_turn_reads_what_is_new_and_says_what_the_model_says_in
             assert not read(replies).refused and (read(replies).cached_tokens > 0) is (turn > 0)
             assert replies.answered is not None and own.answered is not None
             assert replies.answered.char_ends == own.answered.char_ends
-            # Of another session, and so nothing that could be taken for the same.
+            # The handle belongs to another session and must not be taken for the same.
             assert replies.answered.digest != own.answered.digest
             dialogue += [Message("assistant", expected), NEXT]
 
 
 class Raw:
-    """A session of a worker, asked with whatever condition."""
+    """A session of a worker that sends any condition."""
 
     def __init__(self, url: str, session_id: str) -> None:
         leasing = OneWorker(WorkerLlmSettings(url=url, secret_env=told_secret()))
@@ -191,7 +193,7 @@ class Raw:
     def answer(
         self, *dialogue: Message, condition: CacheHandle | None = None, append: int = 0
     ) -> tuple[dict[str, Any], ModelAnswered, CacheHandle]:
-        """Counts, the answer, the handle to go on from."""
+        """Return the counts, the answer, and the handle to continue from."""
         full = tuple(dialogue)
         asked = Asked(full, condition and condition.digest, append=full[len(full) - append :])
         number = self.link.put(MessageType.GENERATE, *of_asked(asked, condition))
@@ -223,23 +225,24 @@ async def test_a_handle_is_appended_to_cropped_to_or_refused(url: str, folder: P
         dialogue = (HELLO, Message("assistant", first.text), NEXT)
         counts, second, later = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "equal" and counts["cached_tokens"] == handle.kv_tokens
-        # The same once more, from the handle of the turn before: the answer goes, what was read stays.
+        # The same again, from the handle of the turn before: the answer is dropped, the tokens read before it
+        # stay.
         counts, again, last = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "cropped" and counts["input_tokens"] == 0
         assert counts["cropped_tokens"] == len(second.char_ends)
         assert counts["cached_tokens"] == later.kv_tokens - len(second.char_ends)
         assert (again.text, last) == (second.text, later)
-        # The template shows an older answer otherwise than it was made: other tokens, another text.
+        # The template renders an older answer otherwise than it was generated: other tokens, another text.
         read_in_full = await said(embedded(folder), dialogue)
         for wrong in ({"digest": "0" * 64}, {"incarnation": "another"}, {"worker": "another"}):
-            # One that would hold but for this.
+            # Only this field keeps the handle from holding.
             _, _, handle = session.answer(HELLO)
             counts, cold, handle_of_cold = session.answer(
                 *dialogue, condition=replace(handle, **wrong), append=1
             )
             assert counts["condition"] == "refused" and counts["cached_tokens"] == 0
             assert cold.text == read_in_full
-            # Read as one segment, it is another context, and the old handle no condition that holds.
+            # Read as one segment it is another context, so the old handle does not hold.
             counts, *_ = session.answer(*dialogue, condition=handle, append=1)
             assert counts["condition"] == "refused" and handle_of_cold.digest != last.digest
 
@@ -297,11 +300,11 @@ async def test_who_interrupts_stops_the_model_and_goes_on_from_what_was_heard(ta
         began_s = time.monotonic()
         async with asyncio.timeout(30), aclosing(replies.reply(dialogue)) as pieces:
             await anext(pieces)
-        # Behind thousands of tokens it would have taken many seconds.
+        # Reading thousands of tokens first would have taken many seconds.
         assert time.monotonic() - began_s < 2
         now = read(replies)
         assert not now.refused and now.cached_tokens >= asked_tokens + 20
-        # What it had written beyond what was heard is gone: little, as it stopped at once.
+        # The text that it had written beyond the heard part is dropped: little, because it stopped at once.
         assert now.cropped_tokens < 1_000 and now.input_tokens < 200
 
 
@@ -324,7 +327,7 @@ async def test_two_conversations_are_answered_at_once_and_one_too_many_is_refuse
 
         async with asyncio.timeout(60):
             told = await asyncio.gather(answer(one, [HELLO]), answer(other, [NEXT]))
-        # Neither waited for the end of the other's answer.
+        # Neither answer waited for the end of the other.
         assert max(first_s) < min(ended_s)
         assert told[0] == await said(embedded(folder, 400), [HELLO])
         assert told[1] == await said(embedded(folder, 400), [NEXT])
@@ -360,7 +363,7 @@ async def test_after_a_kill_the_handle_is_refused_and_the_conversation_goes_on(f
             assert read(replies).refused and read(replies).cached_tokens == 0
             assert before is not None and replies.handle is not None
             assert replies.handle.incarnation != before.incarnation
-            # And from here on as before.
+            # From here on everything works as before.
             await said(replies, [*dialogue, Message("assistant", second), NEXT])
             assert not read(replies).refused and read(replies).cached_tokens > 0
 
@@ -380,7 +383,7 @@ async def test_a_worker_that_ends_in_the_middle_of_an_answer_is_noticed_in_time(
                 while True:
                     await anext(pieces)
         assert time.monotonic() - began_s < WITHIN_S + 1
-        # And who asks next is not left to wait either.
+        # The next question is not left waiting either.
         began_s = time.monotonic()
         with pytest.raises(EngineError):
             await said(replies, [HELLO])
@@ -407,7 +410,7 @@ def own(folder: Path, url: str, fallback: str = "") -> Path:
 
 @asynccontextmanager
 async def typing(config: Path) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
-    """Typed turns of a session of a deployment."""
+    """Return a function that sends typed turns to a session of a deployment."""
     deployment = load_deployment(config)
     answering = await Answering.load(deployment, plan_answering(deployment))
 
@@ -437,7 +440,7 @@ async def test_typed_turns_are_answered_by_the_worker_and_by_the_fallback_when_i
             os.kill(process.pid, signal.SIGKILL)
             process.wait(10)
             assert "ten until two" in await typed(QUESTION)
-    # A deployment begins without its worker where another model answers, and not where none does.
+    # A deployment starts without its worker when another model can answer, and fails when none can.
     async with typing(own(tmp_path, url, fallback)) as typed:
         assert "ten until two" in await typed(QUESTION)
     with pytest.raises(EngineError, match="not reached"):

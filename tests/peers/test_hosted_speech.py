@@ -1,4 +1,4 @@
-"""pocketsphinx in its own process, several callers at once, and what happens when it is killed."""
+"""pocketsphinx in its own process, with several callers at once, and when it is killed."""
 
 import asyncio
 import os
@@ -82,7 +82,7 @@ async def test_several_callers_are_understood_at_once_and_the_loop_keeps_turning
     assert late_s[len(late_s) // 2] < 0.02
 
 
-# Another engine has to load and to hear the question anew before the call ends.
+# Another engine has to load and to recognise the question anew before the call ends.
 @pytest.mark.alone
 async def test_a_call_survives_the_death_of_the_engine_in_the_middle_of_a_question(
     engine: EngineProcess[Transcript],

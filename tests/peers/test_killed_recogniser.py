@@ -58,7 +58,7 @@ async def recogniser(spares: int) -> AsyncIterator[EnginePool[Transcript]]:
 
 
 def spoken(question: str) -> list[Frame]:
-    """In real time, as a caller speaks."""
+    """Return the frames of a question in real time, as a caller speaks."""
     pcm = silence(400) + say(question) + silence(200)
     frames: list[Frame] = []
     for at in range(0, len(pcm), FRAME_BYTES):
@@ -90,7 +90,7 @@ async def test_the_words_of_the_utterance_under_way_come_from_the_spare_process(
         killing = asyncio.create_task(dies_in_mid_word(victim, how))
         assert await heard(pool, QUESTIONS[0]) == [QUESTIONS[0]]
         await killing
-        # The spare heard the whole utterance, the dead one was started again and is the spare now.
+        # The spare received the whole utterance; the dead process was restarted and is the spare now.
         assert pool.processes == (spare,) and pool.spares == (victim,)
         assert victim.restarts == 1
         assert await heard(pool, QUESTIONS[1]) == [QUESTIONS[1]]

@@ -1,5 +1,4 @@
-"""The whole measuring chain, from the caller's microphone to the figures, against a server whose timing is
-known."""
+"""The measuring chain, from the caller's microphone to the figures, against a server of known timing."""
 
 from pathlib import Path
 
@@ -44,7 +43,7 @@ async def test_recorded_voice_to_voice_is_the_sum_of_the_spans(wav: Path) -> Non
     figures = summary(turns)
     assert figures["turns"] == 3
     assert figures["unanswered"] == figures["false_cut_ins"] == 0
-    # 300 ms of waiting, two jitter buffers of four packets and two packets: nothing else may hide in it.
+    # 300 ms of waiting, two jitter buffers of four packets and two packets account for all of it.
     assert 450 <= figures["voice_to_voice_ms"]["p50"] <= 600
     assert figures["span_error_ms"]["p95"] <= 20
     assert 290 <= figures["spans_ms"]["endpoint_wait"] <= 345

@@ -1,4 +1,4 @@
-"""The latency evaluation as a user runs it, short: both systems answer real calls, the report is whole."""
+"""A short run of the latency evaluation: both systems answer real calls, and the report is complete."""
 
 import asyncio
 import json
@@ -30,6 +30,6 @@ async def test_both_systems_answer_and_the_report_is_whole(tmp_path: Path):
         assert (system["turns"], system["unanswered"]) == (1, 0)
         assert 100 < system["voice_to_voice_ms"]["p50"] < 10_000
     assert report["ratio_p50"] > 0
-    # The server's marks and the client's recording tell the same story.
+    # The server's marks agree with the client's recording.
     assert report["span_error_ms"]["p95"] <= 20
     assert picture.read_bytes().startswith(b"\x89PNG")

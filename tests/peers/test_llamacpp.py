@@ -1,4 +1,4 @@
-"""A GGUF file with random weights, served by llama.cpp in a child process and spoken to by the row."""
+"""A GGUF file with random weights, served by llama.cpp in a child process, behind its registry row."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ from tests.tiny_gguf import CHATML_TOOLS, save_tiny_gguf
 ROOT = Path(__file__).resolve().parents[2]
 LOAD_S = 60
 FALLBACK = ("We open at nine.",)
-# A busy machine is no failure here.
+# A busy machine must not cause a failure here.
 PATIENT = GuardTuning(
     first_token_ms=20_000, token_gap_ms=20_000, silence_budget_ms=20_000, silent_gap_ms=20_000
 )
@@ -85,7 +85,7 @@ def usages(bench: ReplyBench) -> list[LLMTokenUsage]:
 
 
 async def usage_of(llm: LLMService[Any], context: LLMContext) -> tuple[str, LLMTokenUsage]:
-    """An answer, and what was counted for it."""
+    """Return the text and the usage of an answer."""
     async with ReplyBench([llm], metrics=True, usage=True) as bench:
         answer = await bench.answer(context)
         async with asyncio.timeout(5):
@@ -107,7 +107,7 @@ def cpu_s(pid: int) -> float:
 
 
 async def until_idle(pid: int, within_s: float) -> float:
-    """Seconds until the child used no processor for half a second."""
+    """Return the seconds until the child used no processor for half a second."""
     began_s = time.monotonic()
     while True:
         before_s, at_s = cpu_s(pid), time.monotonic()
@@ -162,7 +162,7 @@ async def test_an_interruption_ends_the_generation(models: Path):
             assert cpu_s(server.pid) - before_s > 0.1
             await bench.interrupt()
             await until_idle(server.pid, within_s=10)
-            # The place is free again: with one conversation at a time, nothing else could be answered.
+            # The slot is free again: with one conversation at a time, nothing else could be answered.
             said = len(bench.text)
             async with asyncio.timeout(30):
                 await bench.ask("Where are you?")
@@ -192,10 +192,10 @@ async def test_what_was_read_of_each_conversation_is_kept(models: Path):
     async with serving(file) as server:
         for question in (first, second):
             _, usage = await usage_of(service(server, file), dialogue(question))
-            # Each begins with the same prompt of the system, and with nothing else in common.
+            # Each begins with the same system prompt, and with nothing else in common.
             assert (usage.cache_read_input_tokens or 0) < 60
         for question in (first, second):
-            # One place for two conversations: what was read of the other is brought back from memory.
+            # One slot for two conversations: the other's cache is restored from memory.
             context = dialogue("And now?", question, "Yes.")
             _, usage = await usage_of(service(server, file), context)
             assert (usage.cache_read_input_tokens or 0) > len(question) * 0.8
@@ -209,14 +209,14 @@ async def test_the_oldest_turns_go_when_the_context_is_full(models: Path):
         answer, usage = await usage_of(service(server, file), dialogue("And now?", *earlier))
         assert len(answer) == 24
         assert 200 < usage.prompt_tokens < 1_024
-        # What was left out stays so while there is room, so that what is left has been read before.
+        # Omitted turns stay omitted while there is room, so that the rest is read from the cache.
         llm, said = service(server, file), [*earlier, "And now?", "Yes."]
         async with ReplyBench([llm], metrics=True, usage=True) as bench:
             for turns in (earlier, said):
                 await bench.answer(dialogue("And now?", *turns))
         first, second = usages(bench)
         assert (second.cache_read_input_tokens or 0) > 0.8 * first.prompt_tokens
-        # What cannot be shortened is the fallback's, and not a question that lost its beginning.
+        # A dialogue that cannot be shortened goes to the fallback; a question never loses its beginning.
         guard = ReplyGuard(service(server, file), ScriptedLanguageModel(FALLBACK), PATIENT)
         async with ReplyBench(guard.processors) as bench:
             assert await bench.answer(dialogue("so " * 1_000)) == FALLBACK[0]
@@ -270,7 +270,7 @@ async def test_a_session_is_summarised_before_the_context_is_full(models: Path, 
             said = ({"text": f"Number {number}: " + "so " * 100, "transport": "text"} for number in range(30))
             await session.append(*(session.draft(Kind.USER_TURN, "user", payload) for payload in said))
             view = session.view()
-            # By its default the session would be given all of it, and the model most of that.
+            # By default the session would be given all of it, and the model most of that.
             assert 30 * 100 < chosen.remembering.conversation.budget_tokens
             assert view.tokens <= answering.dialogue_tokens
             assert "Number 29" in view.messages[-1]["content"]
@@ -345,7 +345,7 @@ async def test_tools_are_offered_where_the_template_has_a_place_for_them(models:
         _, without = await usage_of(service(server, file), dialogue("When?"))
         context = LLMContext([{"role": "user", "content": "When?"}], tools=tools)
         _, with_tools = await usage_of(service(server, file), context)
-        # The model reads them by its own template.
+        # The model reads the tools by its own template.
         assert with_tools.prompt_tokens > without.prompt_tokens + len("look_up_hours")
     async with serving(models / "tiny.gguf") as server:
         assert not server.uses_tools

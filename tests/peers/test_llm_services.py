@@ -31,7 +31,7 @@ from tests.peers.anthropic_server import AnthropicServer
 from tests.peers.llm_script import ModelServer, Turn
 from tests.peers.openai_server import OpenAiServer
 
-# Deadlines of well under a second are what is tested: a process that starts next to it takes as long.
+# Deadlines of well under a second are tested, and starting another process takes as long.
 pytestmark = pytest.mark.alone
 
 # Half of the product's deadlines: the relations between them stay.
@@ -54,7 +54,7 @@ Build = Callable[..., Awaitable["Call"]]
 
 @dataclass
 class Provider:
-    """A row and the server it talks to."""
+    """A row and the server that it connects to."""
 
     server_type: type[ModelServer]
     service: Callable[[str, int], LLMService[Any]]
@@ -83,7 +83,7 @@ def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @dataclass
 class Call:
-    """One guarded call against one server."""
+    """Guarded call against one server."""
 
     server: ModelServer
     llm: LLMService[Any]
@@ -190,7 +190,7 @@ async def test_the_abandoned_request_is_closed(provider: Provider):
 
 
 def connections_to(url: str) -> int:
-    """Of this process, as a client."""
+    """Return the number of connections of this process as a client."""
     port = urlsplit(url).port
     return sum(bool(one.raddr) and one.raddr.port == port for one in psutil.Process().net_connections("tcp"))
 
@@ -200,7 +200,7 @@ async def test_a_call_that_is_over_holds_no_connection(provider: Provider):
         async with ReplyBench([provider.service(server.url, 0)]) as bench:
             assert await bench.answer("Hello?") == "Yes."
             assert connections_to(server.url) == 1
-        # Not when the garbage collector comes by.
+        # They are closed at once, not by the garbage collector.
         assert connections_to(server.url) == 0
 
 

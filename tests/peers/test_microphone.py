@@ -1,8 +1,8 @@
 """``python bot.py --transport local`` on a sound server with two virtual devices.
 
-Each test owns a PulseAudio server in a directory of its own: one null sink whose monitor is the microphone,
-one that is the loudspeaker. What the caller says is played into the first; both monitors are recorded, so the
-assertions are about sound. Nobody's own sound server is touched.
+Each test owns a PulseAudio server in a directory of its own, with two null sinks: the monitor of one is the
+microphone, the other is the loudspeaker. The caller's speech is played into the first. Both monitors are
+recorded, so the assertions are about sound. The sound server of the machine's user is not used.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ set-default-sink loudspeaker
 set-default-source caller.monitor
 load-module module-native-protocol-unix auth-anonymous=1 socket={socket}
 """
-# All that ALSA is told, so that this machine's own cards stay out of it.
+# The whole ALSA configuration, so that this machine's own cards stay out of it.
 ALSA = """
 pcm.default { type pulse }
 ctl.default { type pulse }
@@ -56,7 +56,7 @@ ctl.default { type pulse }
 
 
 class Recording:
-    """What a monitor delivers, and where in it a sound is."""
+    """Audio that a monitor delivers, with the positions of sounds in it."""
 
     def __init__(self) -> None:
         self._meter = AudibleMeter(RATE_HZ)
@@ -74,17 +74,17 @@ class Recording:
                 self._meter.feed(samples)
                 energy = self._energy[-1][1] + float(np.square(samples, dtype=np.float64).sum())
                 self._energy.append((self._meter.samples_seen, energy))
-                # The piece that waited least says best when the recording began.
+                # The piece with the least delay gives the best estimate of the recording's start.
                 began_s = time.monotonic() - self._meter.samples_seen / RATE_HZ
                 self._origin_s = began_s if self._origin_s is None else min(self._origin_s, began_s)
                 self._news.notify_all()
 
     def now(self) -> int:
-        """Position of the newest sample."""
+        """Return the position of the newest sample."""
         return self._meter.samples_seen
 
     def when_s(self, sample: int) -> float:
-        """The moment of a sample on the machine's monotonic clock, to about 20 ms."""
+        """Return the time of a sample on the machine's monotonic clock, to about 20 ms."""
         assert self._origin_s is not None
         return self._origin_s + sample / RATE_HZ
 
@@ -101,7 +101,7 @@ class Recording:
         return self._meter.first_audible or 0
 
     def level_db(self, begin_s: float, end_s: float) -> float:
-        """Mean level between two moments of the monotonic clock, in dBFS."""
+        """Return the mean level between two moments of the monotonic clock, in dBFS."""
         assert self._origin_s is not None
         begin, end = ((moment_s - self._origin_s) * RATE_HZ for moment_s in (begin_s, end_s))
         inside = [entry for entry in self._energy if begin <= entry[0] <= end]
@@ -122,9 +122,9 @@ class Sound:
 
     Attributes:
         server: its process.
-        environment: of everybody who shall find it, and no other.
-        caller: what went into the microphone.
-        bot: what came out of the loudspeaker.
+        environment: environment of the processes that connect to it.
+        caller: recording of the microphone.
+        bot: recording of the loudspeaker.
     """
 
     server: Process
@@ -133,7 +133,7 @@ class Sound:
     bot: Recording
 
     async def play(self, pcm: bytes) -> None:
-        """Into the microphone; returns when it has been played."""
+        """Play audio into the microphone; return when it has been played."""
         player = await asyncio.create_subprocess_exec(
             "pacat", "--playback", "--device=caller", *RAW, env=self.environment, stdin=PIPE
         )
@@ -143,7 +143,7 @@ class Sound:
             await end(player)
 
     async def hear_the_loudspeaker(self, *, volume_percent: int) -> None:
-        """From here on the microphone hears what the loudspeaker plays, a little later."""
+        """Feed the loudspeaker back into the microphone from now on, with a short delay."""
         loopback = ("source=loudspeaker.monitor", "sink=caller", "latency_msec=40", "source_dont_move=1")
         await self._control("load-module", "module-loopback", *loopback)
         played = (await self._control("list", "short", "sink-inputs")).split()
@@ -219,7 +219,7 @@ async def sound() -> AsyncIterator[Sound]:
 
 
 async def record(sink: str, environment: dict[str, str], server: Process) -> Process:
-    """A recorder that has reached the server, which needs a moment to be there."""
+    """Return a recorder that has reached the server, which takes a moment."""
     async with asyncio.timeout(10):
         while True:
             assert server.returncode is None, "the sound server ended"
@@ -243,11 +243,11 @@ class Command:
         return self.process.returncode is not None
 
     def press_ctrl_c(self) -> None:
-        """The terminal signals the whole group, child processes included."""
+        """Signal the whole group, child processes included, as the terminal does."""
         os.killpg(self.process.pid, signal.SIGINT)
 
     async def ended(self, *, within_s: float) -> tuple[int, str]:
-        """Exit status and what the command complained about."""
+        """Return the exit status and the error output of the command."""
         _, error = await asyncio.wait_for(self.process.communicate(), within_s)
         lines = [line for line in error.decode().splitlines() if "ᓚᘏᗢ" not in line]
         assert self.process.returncode is not None
@@ -304,11 +304,11 @@ async def test_the_caller_is_greeted_and_answered_and_ctrl_c_ends_the_call(sound
 
 
 async def talk_over_the_greeting(sound: Sound, command: Command) -> tuple[float, float]:
-    """The moments at which the bot's greeting and the caller's words over it begin; when those are over."""
+    """Return when the bot's greeting and the caller's words over it begin, and when those end."""
     bot, caller = sound.bot, sound.caller
     await greeting_begins(sound, command)
     began_s = bot.when_s(bot.last_audible)
-    # It is known by now that nothing of the loudspeaker comes back.
+    # By now the bot has measured that no echo comes back.
     await bot.until(lambda: bot.when_s(bot.now()) > began_s + 0.3, within_s=5)
     over = say("Hold on please, I would like to ask you about something else instead.")
     async with asyncio.TaskGroup() as tasks:
@@ -324,8 +324,8 @@ async def test_the_bot_speaks_lower_and_then_stops_when_the_caller_talks_over_it
     bot = sound.bot
     async with talking(sound.environment) as command:
         began_s, onset_s = await talk_over_the_greeting(sound, command)
-        # The two recordings are aligned to about 20 ms each. A voice ducks when voice activity has noticed
-        # it, and cuts when it has lasted for 0.7 s: 0.91 to 0.93 s when it was measured.
+        # The two recordings are aligned to about 20 ms each. The bot ducks when voice activity has noticed a
+        # voice, and is cut when the voice has lasted for 0.7 s: 0.91 to 0.93 s when it was measured.
         ducked_db = bot.level_db(onset_s + 0.35, onset_s + 0.65) - bot.level_db(began_s, onset_s)
         assert ducked_db < -6
         assert 0.6 < bot.when_s(bot.last_audible) - onset_s < 1.1
@@ -342,7 +342,10 @@ async def test_without_barge_in_rules_any_voice_stops_the_bot_at_once(sound: Sou
 
 
 async def test_a_bot_that_hears_itself_says_its_greeting_to_the_end(sound: Sound):
-    """A loudspeaker that is 18 dB louder than what the microphone hears of it, and no headset."""
+    """A bot without a headset says its whole greeting.
+
+    The loudspeaker is 18 dB louder than the microphone's signal of it.
+    """
     bot, caller = sound.bot, sound.caller
     await sound.hear_the_loudspeaker(volume_percent=50)
     async with talking(sound.environment) as command:
@@ -350,7 +353,8 @@ async def test_a_bot_that_hears_itself_says_its_greeting_to_the_end(sound: Sound
         greeted = bot.last_audible
         await caller.until(lambda: caller.sounding, within_s=5)
         await bot.until(lambda: bot.quiet_ms() > 1_500, within_s=20)
-        # A bot that takes itself for a caller falls silent within half a second, and then asks what was said.
+        # A bot that takes itself for a caller falls silent within half a second, and then asks the caller to
+        # repeat.
         assert bot.last_audible - greeted > 3 * RATE_HZ
 
         await sound.play(say("How do I block a lost card?") + silence(200))
@@ -368,7 +372,7 @@ async def test_a_sound_server_that_dies_ends_the_command_with_one_line(sound: So
         status, complaint = await command.ended(within_s=10)
     assert status == 2
     assert "Traceback" not in complaint
-    # PortAudio has something to say of its own before.
+    # PortAudio prints lines of its own before.
     said = complaint.splitlines()[-1]
     assert re.fullmatch(r"bot.py: the (microphone|loudspeaker) 'default' has gone: nothing .*", said)
 

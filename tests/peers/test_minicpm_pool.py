@@ -1,4 +1,4 @@
-"""Workers of a MiniCPM-o server in a pool: as they are, by their health, without leases."""
+"""Workers of a MiniCPM-o server in a pool: by their health, without leases."""
 
 import asyncio
 import signal
@@ -35,7 +35,7 @@ from tests.peers.test_pool import until
 pytestmark = pytest.mark.alone
 
 SECOND = np.zeros(16_000, np.float32)
-# So that what is late is so soon.
+# Short intervals, so that timeouts are reached soon.
 SOON: dict[str, Any] = {"health_ms": 50, "silent_ms": 400, "dead_ms": 60_000}
 
 
@@ -70,7 +70,7 @@ async def talks(engine: OmniEngine, units: int = 1) -> None:
 async def placed(
     pool: Pool, session: str = "session"
 ) -> AsyncIterator[tuple[PooledConversation, OmniEngine]]:
-    """A conversation that has a worker and has begun."""
+    """Return a conversation that has a worker and has begun."""
     one = conversation(pool, session)
     async with asyncio.timeout(5):
         await one.place()
@@ -96,7 +96,7 @@ async def test_a_conversation_goes_to_such_a_worker_and_no_secret_is_needed(
                 await talks(engine, 2)
                 assert server.prepared[0]["system_prompt"] == "Be kind."
                 assert server.prepared[0]["config"]["length_penalty"] == 1.3
-            # The id is made here, and says nothing of the session.
+            # The id is made here and reveals nothing of the session.
             [path] = server.paths
             kind, _, chance = path.removeprefix("/ws/duplex?session_id=").partition("_")
             assert kind == "adx" and len(chance) == 32
@@ -125,7 +125,8 @@ async def test_one_that_is_not_idle_is_not_granted_until_it_is(state: dict[str, 
             waits = asyncio.create_task(conversation(pool).place())
             asked = server.asked
             await until(lambda: server.asked > asked + 1)
-            # Not even for a moment: whoever was placed there would be sent on.
+            # A worker must not be free even for a moment: a conversation that was placed there would be sent
+            # on.
             assert pool.waiting == 1 and not waits.done() and pool.seen()[0].placed == 0
             server.status, server.doing, server.model_loaded, server.answers = "healthy", "idle", True, True
             server.ends.set()
@@ -163,7 +164,10 @@ async def test_behind_a_conversation_it_is_not_granted_before_it_says_that_it_is
 
 
 async def test_an_answer_from_before_the_end_of_a_conversation_does_not_count() -> None:
-    """Its health takes a while, and called it idle when that was asked."""
+    """A health report from before the end of a conversation does not make the worker free.
+
+    The report takes a while, and called the worker idle when it was requested.
+    """
     with minicpm_worker() as server:
         async with Pool(chosen(far("far0", server.base))) as pool:
             await until(lambda: ready(pool, "far0"))
@@ -180,7 +184,7 @@ async def test_an_answer_from_before_the_end_of_a_conversation_does_not_count() 
 
 async def test_one_that_somebody_else_has_is_passed_over() -> None:
     with minicpm_worker() as taken, minicpm_worker() as free:
-        # Asked so seldom that the pool believes it free.
+        # Polled so rarely that the pool believes the worker free.
         specs = far("far0", taken.base), far("far1", free.base)
         async with Pool(chosen(*specs, health_ms=60_000)) as pool:
             await until(lambda: ready(pool, "far0") and ready(pool, "far1"))
@@ -206,7 +210,7 @@ async def test_one_that_is_taken_between_its_health_and_the_handshake_is_busy_an
                 assert len(second.prepared) == 1
             first.hook = None
             first.doing = "idle"
-            # Of a failure it would be left alone for a second.
+            # After a failure it would be left alone for a second.
             began_s = time.monotonic()
             await until(lambda: ready(pool, "far0"))
             async with placed(pool), placed(pool, "other"):
@@ -220,7 +224,8 @@ async def test_one_that_refuses_and_calls_itself_idle_is_no_storm() -> None:
             await until(lambda: ready(pool, "far0"))
             waits = asyncio.create_task(conversation(pool).place())
             await asyncio.sleep(1)
-            # At 0, 0.2 and 0.6 s; each asks twice more, beside twenty in a second.
+            # Attempts are at 0, 0.2 and 0.6 s, each with two more requests; health checks are twenty in a
+            # second.
             assert server.asked < 60 and not waits.done()
             server.tells_nothing = False
             async with asyncio.timeout(3):
@@ -265,14 +270,14 @@ async def test_one_that_stops_while_it_is_believed_idle_is_passed_over_soon() ->
             hangs.signal(signal.SIGSTOP)
             began_s = time.monotonic()
             async with placed(pool):
-                # silent_ms, and not how long a connection is waited for.
+                # The limit is silent_ms, not the connection timeout.
                 assert time.monotonic() - began_s < 1.5 and len(other.prepared) == 1
 
 
 async def test_a_killed_one_is_told_within_250_ms_and_comes_back() -> None:
     with ExitStack() as exits:
         dies = exits.enter_context(minicpm_worker_process())
-        # Asked so seldom that only its connection tells.
+        # Polled so rarely that only its connection reveals the failure.
         async with Pool(chosen(far("far0", dies.base), health_ms=2_000)) as pool:
             await until(lambda: ready(pool, "far0"))
             await asyncio.sleep(0.1)
@@ -314,7 +319,7 @@ async def test_a_pool_mixes_them_with_workers_of_its_own(monkeypatch: pytest.Mon
         async with Pool(chosen(*specs, secret_env=SECRET_ENV)) as pool:
             await until(lambda: ready(pool, "ours") and ready(pool, "far0"))
             async with placed(pool, "a") as (_, one), placed(pool, "b") as (_, two):
-                # The one has units of its own length, the other has a second.
+                # One worker has units of its own length, the other has a second.
                 assert len(server.prepared) == 1
                 assert sorted({one.unit_ms, two.unit_ms})[-1] == 1_000
                 assert len(pool.running()) == 2

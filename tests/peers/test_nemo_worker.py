@@ -27,7 +27,7 @@ Hosted = tuple[WorkerStt, dict[str, Any]]
 
 
 def patient_recogniser(url: str) -> WorkerStt:
-    """A recogniser for which a worker may take its time."""
+    """Return a recogniser with long timeouts for its worker."""
     until_loaded(url)
     patient = {"open_timeout_s": 20, "request_timeout_s": 20}
     return WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), **patient))
@@ -35,14 +35,14 @@ def patient_recogniser(url: str) -> WorkerStt:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The folder of all models, and what NeMo's own streaming loop makes of the question with each."""
+    """Return the folder of all models, and the result of NeMo's own loop for the question with each."""
     folder = tmp_path_factory.mktemp("nemo")
     return folder, write_models(folder, QUESTION, *KINDS, "whole")
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def hosted(request: pytest.FixtureRequest, models: tuple[Path, dict[str, Any]]) -> Iterator[Hosted]:
-    """A worker with a model, and what NeMo makes of the question."""
+    """Run a worker with a model; yield NeMo's result for the question too."""
     folder, expected = models
     with nemo_worker(folder / f"{request.param}.nemo") as url:
         engine = patient_recogniser(url)
@@ -66,7 +66,7 @@ def test_words_are_where_the_decoder_heard_them_with_its_confidence(hosted: Host
     stream.close()
     assert words[0].start_ms == expected["frames"][0] * FRAME_MS
     assert abs(words[-1].end_ms - (expected["frames"][-1] + 1) * FRAME_MS) <= FRAME_MS
-    # Random weights are sure of nothing, and of each word differently.
+    # Random weights are unsure of every word, and of each to another degree.
     assert len({word.confidence for word in words}) > 1
     assert all(0 < word.confidence < 1 and not word.estimated for word in words)
 
@@ -109,7 +109,7 @@ def test_a_look_ahead_that_the_model_was_trained_with_is_taken_and_another_refus
         engine = patient_recogniser(url)
         stream = engine.open_stream()
         stream.start()
-        # With a chunk of one frame of the encoder, and not of four, words come earlier.
+        # With a chunk of one frame of the encoder instead of four, words come earlier.
         early = play(stream, QUESTION[:32_000])
         assert early and stream.finish().text
         stream.close()

@@ -1,4 +1,4 @@
-"""The page of full duplex over a WebSocket, in a real browser."""
+"""The full-duplex page over a WebSocket, in a real browser."""
 
 import asyncio
 import wave

@@ -1,7 +1,8 @@
-"""A whole conversation of OpenAI's agents SDK, which takes fewer liberties with events than the plain client.
+"""A whole conversation of OpenAI's agents SDK, which tolerates fewer deviations in events than the plain
+client.
 
-It asks for an older ``websockets`` than Parley has, so it lives in an environment of its own:
-``PARLEY_AGENTS_PYTHON`` names one, or the test makes one where packages can be had.
+It requires an older ``websockets`` than Parley, so it runs in an environment of its own.
+``PARLEY_AGENTS_PYTHON`` names one; otherwise the test makes one when packages can be installed.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ HERE = Path(__file__).parent
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def python_with_agents(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An interpreter that has the SDK."""
+    """Return an interpreter that has the SDK."""
     given = os.environ.get("PARLEY_AGENTS_PYTHON")
     if given:
         return given
@@ -74,7 +75,7 @@ async def test_a_spoken_conversation_with_a_tool_and_an_interruption(
     assert seen["errors"] == []
     assert seen["called"] == ["Paris"]
     assert seen["interrupted"] >= 1
-    # Both sides, in the order in which they spoke, as the SDK has put them together.
+    # Both sides, in the order in which they spoke, as the SDK has joined them.
     roles = [role for role, _ in seen["history"]]
     assert roles == ["user", "assistant", "user", "assistant"], seen["history"]
     assert seen["history"][0][1] == ["what are your opening hours"]

@@ -53,9 +53,9 @@ PARIS = Calls(calls=[("weather", '{"city": "Paris"}')])
 
 
 class Weather(CallingOpenAi):
-    """Calls the tool for whoever has it and asks about hours (which is understood), and says what came of it.
+    """Model that calls a client's tool for questions about hours, and reports the result.
 
-    Answers by what stands last in the request, so that tests need no order among them.
+    Its reply depends on the last message of the request only, so tests may run in any order.
     """
 
     def __init__(self, turns: Sequence[Turn], *, after_tool: Sequence[str] = ()) -> None:
@@ -85,7 +85,7 @@ class Asked(Weather):
 
 @asynccontextmanager
 async def serving(llm: OpenAiServer, folder: Path, more: str = "") -> AsyncIterator[RunningServer]:
-    """The server, with a language model of its own."""
+    """Run the server with a language model of its own."""
     settings = f'{{base_url: "{llm.url}/v1", model: m}}'
     (folder / "own.yaml").write_text(
         f"thinking: {{llm: {{name: openai_compatible, settings: {settings}}}}}\n"
@@ -131,7 +131,7 @@ def session_of(caller: RealtimeCaller) -> str:
 
 
 async def events_of(server: RunningServer, session_id: str, *, until: str) -> list[dict[str, Any]]:
-    """What the store tells of a session, live, up to the first event of a kind."""
+    """Return the events of a session from the store, live, up to the first event of a kind."""
     events: list[dict[str, Any]] = []
     url = f"{server.url}/api/sessions/{session_id}/events"
     async with asyncio.timeout(15), httpx.AsyncClient(timeout=15) as client:
@@ -146,7 +146,7 @@ async def events_of(server: RunningServer, session_id: str, *, until: str) -> li
 
 
 def bot_turns(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As they hold: without what a later one has corrected."""
+    """Return the bot's turns that hold, without those that a later one has corrected."""
     corrected = {key for event in events for key in event["payload"].get("supersedes", ())}
     return [
         event["payload"]
@@ -163,7 +163,7 @@ def errors(caller: RealtimeCaller) -> list[Any]:
     return [event.error for event in caller.of("error")]
 
 
-# Talk
+# Speech
 
 
 @pytest.mark.parametrize("model", PIPELINES)
@@ -176,7 +176,7 @@ async def test_a_question_is_answered_in_voice_and_text(server: RunningServer, m
         assert caller.understood() == ["what is the price"]
         [item_id] = caller.speaker.audio
         assert loud(caller.speaker.audio[item_id])
-        # Nothing but the reply: its words take no longer than its audio, which ends in a little silence.
+        # Only the reply is played: its words take no longer than its audio, which ends in a little silence.
         assert 1_000 < caller.speaker.length_ms[item_id] < 4_000
         assert done.output[0].content[0].transcript == caller.said()
         caller.order.over()
@@ -198,7 +198,7 @@ async def test_who_speaks_over_the_answer_cuts_it_off_and_the_session_has_what_t
         cut = (await caller.until("response.done")).response
         assert (cut.status, cut.status_details.reason) == ("cancelled", "turn_detected")
         truncated = await caller.until("conversation.item.truncated")
-        # The first of all that is told of it, so that a client falls silent at once.
+        # It is the first event of the interruption, so that a client falls silent at once.
         types = [event.type for event in caller.events]
         second = len(types) - 1 - types[::-1].index("input_audio_buffer.speech_started")
         assert second < types.index("response.done")
@@ -216,7 +216,7 @@ async def test_who_speaks_over_the_answer_cuts_it_off_and_the_session_has_what_t
     heard = first["text"].split()
     assert heard == LONG_WORDS[: len(heard)]
     assert f"{first['text']} {first['unheard']}".split() == LONG_WORDS
-    # Three and a half words a second, give or take one.
+    # Three and a half words a second, with a tolerance of one word.
     assert abs(len(heard) - played_ms / 1000 * len(LONG_WORDS) / 9) < 4
 
 
@@ -295,7 +295,7 @@ async def test_typed_words_end_what_is_being_said(server: RunningServer, model: 
 
 
 async def press_and_speak(caller: RealtimeCaller, text: str) -> None:
-    """Push to talk: the microphone is on for as long as the words take."""
+    """Push to talk: switch the microphone on for as long as the words take."""
     pcm = at_rate(say(text), PCM_HZ)
     for start in range(0, len(pcm), 4_800):
         await caller.connection.input_audio_buffer.append(audio=caller.encoded(pcm[start : start + 4_800]))
@@ -350,7 +350,7 @@ async def test_a_turn_without_a_voice_is_over_and_has_no_answer(server: RunningS
 @pytest.mark.parametrize("law", list(g711.Law))
 async def test_a_telephone_line(server: RunningServer, law: g711.Law):
     async with calling(server.url, law=law) as caller:
-        # A person: over a telephone the recogniser takes some words of the synthetic voice for others.
+        # A recorded person: at telephone quality the recogniser mistakes some words of the synthetic voice.
         caller.play(opening())
         await caller.until("response.output_audio.delta", count=30)
         assert caller.understood()[0].startswith("it was the best of times")
@@ -395,7 +395,7 @@ async def test_the_bot_speaks_first_where_the_client_asks_for_it(
         assert any("pirate" in text for text in system)
         await caller.connection.response.cancel()
         await caller.until("response.done")
-        # For this answer and for no other.
+        # It holds for this answer and for no other.
         await typed(caller, "What is the price?")
         await caller.connection.response.create()
         await caller.until("response.done", count=2)
@@ -475,7 +475,7 @@ async def test_a_tool_that_cannot_be_checked_is_refused_with_the_reason(
         error = (await caller.until("error")).error
         assert (error.code, error.param) == ("invalid_value", "session.tools[0].parameters")
         assert "'not'" in error.message
-        # What was agreed on before holds.
+        # The earlier settings still hold.
         await caller.connection.session.update(session={"type": "realtime", "instructions": "Be kind."})
         updated = await caller.until("session.updated", count=2)
         assert updated.session.tools[0].parameters == WEATHER["parameters"]
@@ -512,7 +512,7 @@ async def test_an_earlier_session_goes_on(server: RunningServer, llm: Asked):
         assert "Rex" in json.dumps(llm.requests[-1]["messages"])
 
 
-# What is not taken
+# Refused input
 
 
 async def test_what_is_wrong_is_said_and_the_session_goes_on_as_does_every_other(server: RunningServer):
@@ -550,7 +550,7 @@ async def test_what_is_wrong_is_said_and_the_session_goes_on_as_does_every_other
             event("conversation.item.truncate", item_id="x", content_index=0, audio_end_ms=1)
         )
         assert (gone["code"], gone["param"]) == ("item_not_found", "item_id")
-        # Ten times faster than anybody speaks.
+        # Ten times faster than speech.
         minute = base64.b64encode(bytes(PCM_HZ * 2 * 25)).decode()
         for _ in range(4):
             await socket.send(event("input_audio_buffer.append", audio=minute))

@@ -26,14 +26,14 @@ QUESTION = "What are your opening hours on Saturday?"
 GREETING = "Hello, this is Parley. Ask me about this service, or about Northwind Bank."
 TURNS = ("user_turn", "bot_turn")
 QUEUED = "Every line is taken. You are number 1 in the queue."
-# See ``likeness``.
+# Bounds of ``likeness``: the clause was said, it was not said.
 SAID, NOT_SAID = 0.6, 0.4
 shared = pytest.mark.asyncio(loop_scope="module")
-# Comfort noise is softer, of full scale, and never nothing at all.
+# Of full scale; comfort noise is softer and never digital silence.
 LOUD = 0.004
-# The greeting is over, on a machine that is busy too.
+# By now the greeting has ended, on a busy machine too.
 GREETED_S = 7.0
-# A greeting of two words, and when it is over.
+# A greeting of two words, and the time at which it has ended.
 BRIEFLY = "bot: {greeting: Hello there.}\n"
 BRIEFLY_GREETED_S = 4.0
 
@@ -48,11 +48,11 @@ async def telephone(
     log: Path | None = None,
     keys: str = "k" * 32,
 ) -> AsyncIterator[tuple[RunningServer, Front]]:
-    """A server with a telephone line, and the other end of the line."""
+    """Run a server with a telephone line, and the other end of the line."""
     monkeypatch.setenv("TWILIO_AUTH_TOKEN", AUTH_TOKEN)
-    # Callers by telephone need none; without it a server of that name does not start.
+    # Callers by telephone need no key; without keys a server of that name does not start.
     monkeypatch.setenv("PARLEY_CALL_KEYS", keys)
-    # The tests' own store is all of theirs, whatever a deployment says.
+    # All deployments of the tests use the tests' own store.
     monkeypatch.setenv("PARLEY_STORE_URL", f"sqlite:///{folder}/sessions.db")
     config = folder / "phone.yaml"
     config.write_text(f"phone: {{public_url: '{PUBLIC}'{phone}}}\n{more}")
@@ -78,14 +78,14 @@ async def line_of_a_module(
 
 
 async def until_free(server: RunningServer) -> None:
-    """Who has hung up holds their line for a moment."""
+    """Wait until no call holds a line; a caller who hung up holds theirs for a moment."""
     async with asyncio.timeout(10), httpx.AsyncClient(base_url=server.url) as client:
         while (await client.get("/status")).json()["calls"]:
             await asyncio.sleep(0.05)
 
 
 async def timelines(url: str) -> list[list[dict[str, Any]]]:
-    """Of every session, the newest first."""
+    """Return the timelines of all sessions, the newest first."""
     async with httpx.AsyncClient(base_url=url, headers=BEARER) as client:
         sessions = (await client.get("/api/sessions")).json()
         items = next(value for value in sessions.values() if isinstance(value, list))
@@ -118,7 +118,7 @@ async def test_a_caller_asks_and_hears_the_answer(one_line: RunningServer):
         assert said_by["user_turn"] == [QUESTION.lower().rstrip("?")]
         assert said_by["bot_turn"][0] == GREETING
         assert "On Saturdays they are open from ten until two." in said_by["bot_turn"][1]
-        # The marks have come back: nobody doubts that all of it was heard.
+        # The marks have come back: it is certain that all of it was heard.
         assert all(not each["payload"]["truncated"] for each in timeline if each["kind"] == "bot_turn")
 
 
@@ -137,7 +137,7 @@ async def test_a_caller_who_has_to_wait_hears_their_place_in_the_queue(
             assert second.violations == []
             assert likeness(heard(second), QUEUED) > SAID
             assert len(model.prepared) == 1
-            # The place is free: the next caller has it at once, and is told nothing of a queue.
+            # The line is free: the next caller has it at once, without a queue announcement.
             await first
             third = await place(front.url, quiet(4), max_drain_s=0.5)
             assert len(model.prepared) == 2
@@ -157,7 +157,7 @@ async def test_a_caller_for_whom_there_is_no_line_is_held_and_has_the_next_one(o
         assert "You are number 1 in the queue." in await front.answer(**mine)
         assert "You are number 2 in the queue." in await front.answer(**other)
         assert (await first).violations == []
-        # Twilio asks again behind the pause; whoever came first is first.
+        # Twilio repeats its request after the pause; the first caller stays first.
         async with asyncio.timeout(20):
             assert "<Connect>" not in await front.answer(**other)
             while "<Connect>" not in (twiml := await front.answer(**mine, CallStatus="in-progress")):
@@ -212,13 +212,13 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
         rest.on_redirect = front.redirect
         rest.phone = Phone(key="")
         wants = packets(say("I want to speak to a person."))
-        # As long as the answer, what is said of the transfer, and that nobody takes it.
+        # Long enough for the answer, the announcement of the transfer, and the report that it failed.
         call = [*quiet(BRIEFLY_GREETED_S), *packets(say(QUESTION)), *quiet(8), *wants, *quiet(20)]
         placing = asyncio.create_task(place(front.url, [*call, *wants, *quiet(24)]))
         async with asyncio.timeout(40):
             while not rest.begun:
                 await asyncio.sleep(0.1)
-        # Nobody takes it: the caller is told, and the conversation goes on.
+        # No person answers: the caller hears so, and the conversation continues.
         rest.phone = Phone(key="5")
         report = await placing
         assert report.violations == [] and front.violations == []
@@ -227,7 +227,7 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
         [first, second] = rest.begun.values()
         assert (first["To"], first["From"]) == (["+15550123"], ["+15550199"])
         assert "opening hours on saturday" in " ".join(rest.said).lower()
-        # The second time they press a key: both are in one conference, which nobody can guess.
+        # The second time they press a key: both are in one conference, whose name cannot be guessed.
         [name, same] = rest.in_conference
         assert name == same and len(name) > 30
         conference = [form for sid, form in rest.updates if "Twiml" in form]
@@ -251,7 +251,7 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
 
 
 class Menu(OpenAiServer):
-    """Has keys pressed by who asks something, as often as it is asked ahead."""
+    """Model that presses the keys of the caller's request, also when it is called speculatively."""
 
     async def stream(self, response: Any, turn: Turn) -> None:
         if self.requests[-1]["messages"][-1]["role"] != "tool":
@@ -271,7 +271,7 @@ async def test_keys_that_a_model_presses_are_tones_on_the_line(
             )
     assert report.violations == [] and front.violations == []
     assert keys_in(heard(report)) == "40#22"
-    # In their turn: behind the greeting, in front of what is said of them.
+    # In their order: after the greeting, before the announcement.
     assert likeness(heard(report), "That was the menu.") > SAID
 
 
@@ -291,7 +291,7 @@ async def test_what_is_heard_at_a_barge_in_is_what_the_caller_was_played_however
 
 
 def played_ms(report: Any) -> float:
-    """How much of the greeting the caller was played when it was cleared: from where it is no noise."""
+    """Return how much of the greeting, in ms, the caller was played before the clear."""
     at, ends_s, begins_s = 0, 0.0, None
     for event in report.result.events:
         if event.kind == "clear_received":

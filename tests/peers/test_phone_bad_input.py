@@ -1,6 +1,6 @@
-"""What strangers do to a telephone line: all of it is refused or ignored, and said in the log.
+"""Bad input on a telephone line: all of it is refused or ignored, and logged.
 
-A good call goes on meanwhile, and hears nothing of it.
+A good call goes on meanwhile without a disturbance.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ def media(number: int, **changed: object) -> dict[str, Any]:
     }
 
 
-# Each is sent in a call that goes on.
+# Messages that are sent in a call that goes on.
 IGNORED: list[str | bytes] = [
     b"\x00\x01\x02",
     "no json",
@@ -86,14 +86,14 @@ IGNORED: list[str | bytes] = [
 
 
 async def opened(front: Front) -> tuple[ClientConnection, str]:
-    """A stream that has every right to be there, and its call."""
+    """Open a legitimate stream, and return its socket and call."""
     call_sid = "CA" + secrets.token_hex(16)
     socket, _ = await front.open(await front.answer(CallSid=call_sid))
     return socket, call_sid
 
 
 async def is_answered(socket: ClientConnection, within_s: float = 5.0) -> bool:
-    """Whether the bot says something, and not that the socket is closed."""
+    """Return whether the bot speaks before the socket is closed."""
     try:
         async with asyncio.timeout(within_s):
             while json.loads(await socket.recv())["event"] != "media":
@@ -151,7 +151,7 @@ async def who_begins_wrongly_does_not_begin(front: Front) -> None:
         begin(lambda sid: begins(sid)[1:]),
         begin(lambda sid: begins(sid, mediaFormat={**FORMAT, "sampleRate": 16000})),
         begin(lambda sid: begins(sid, tracks=["inbound", "outbound"])),
-        # Of another call than the token's.
+        # The call is not that of the token.
         begin(lambda _sid: begins("CA" + "0" * 32)),
     )
 
@@ -161,7 +161,7 @@ async def who_sends_ten_megabytes_is_alone_with_it(front: Front) -> None:
     async with socket:
         for message in begins(call_sid):
             await socket.send(message)
-        # Larger than the server reads at all.
+        # Larger than the server accepts.
         with pytest.raises(ConnectionClosed) as closed:
             await socket.send(json.dumps(media(2, payload="A" * 10_000_000)))
             async with asyncio.timeout(10):
@@ -195,7 +195,7 @@ async def forged_and_used_tokens_and_signatures_open_nothing(front: Front) -> No
     assert await status(address, {}) == 403
     assert await status(address, {"X-Twilio-Signature": "AAAA"}) == 403
     assert await status(f"{address}?x=1", good) == 403
-    # Two at once: one of them, and never another behind it.
+    # Two at once: one of them is accepted, and never another after it.
     first, second = await asyncio.gather(status(address, good), status(address, good))
     assert sorted((first, second)) == [101, 403]
     assert await status(address, good) == 403
@@ -209,11 +209,11 @@ async def forged_and_used_tokens_and_signatures_open_nothing(front: Front) -> No
             (form, {"Host": signed["Host"]}),
         ):
             assert (await client.post("/twilio/voice", data=data, headers=headers)).status_code == 403
-        # A recorded webhook, said again and again, is one token.
+        # A recorded webhook that is replayed is one token.
         answers = {(await client.post("/twilio/voice", data=form, headers=signed)).text for _ in range(5)}
         assert len(answers) == 1
         flood = b"From=" + b"5" * 1_000_000
-        # Cut off while it is read, or told so.
+        # Cut off while it is read, or refused.
         with suppress(httpx.TransportError):
             assert (await client.post("/twilio/voice", content=flood, headers=signed)).status_code in (
                 403,
@@ -257,7 +257,7 @@ async def test_strangers_are_refused_and_a_good_call_hears_nothing_of_them(
         assert report.violations == [] and front.violations == []
         assert likeness(heard(report), ANSWER) > SAID
         assert report.result.closed_by is None
-        # Those who began had a session, and nobody else.
+        # Only callers that began a call have a session.
         assert len(await timelines(server.url)) <= 5
         async with httpx.AsyncClient(base_url=server.url) as client:
             assert (await client.get("/health")).status_code == 200
@@ -271,6 +271,6 @@ async def test_strangers_are_refused_and_a_good_call_hears_nothing_of_them(
     ):
         assert reason in written, reason
     assert "Traceback" not in written
-    # A flood is a few lines.
+    # A flood is logged in a few lines.
     assert written.count("is not signed by Twilio") < 30
     assert sum("WARNING" in line or "ERROR" in line for line in written.splitlines()) < 60

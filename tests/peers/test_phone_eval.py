@@ -1,4 +1,4 @@
-"""The telephone evaluation as a user runs it, short: real calls, whole reports."""
+"""Short runs of the telephone evaluation: real calls, whole reports."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ async def test_the_session_says_what_interrupted_callers_heard(tmp_path: Path):
     assert judged, found
     assert all(abs(one["word_error"]) <= 1 and one["heard_words"] > 0 for one in judged), judged
     assert found["clear_ms"]["count"] == 1
-    # A machine that is busy is late; a clear that is not asked for by the decision would be seconds off.
+    # A busy machine is late; a clear that is not caused by the decision would be seconds off.
     assert 0 <= found["clear_ms"]["p50"] < 100
     assert found["late_packets"] == 0
     assert found["violations"] == {"server": 0, "caller": 0}
@@ -71,7 +71,7 @@ async def test_holes_are_filled_in_every_way_on_the_same_line(tmp_path: Path):
     assert list(found["methods"]) == ["parley", "last_piece", "silence"]
     assert found["turns"]["asked"] == 4
     assert found["turns"]["heard_on_the_clean_line"] >= 2, found
-    # A fifth of what is said is missing.
+    # A fifth of the speech is missing.
     assert found["methods"]["silence"]["words_lost_percent"] > 0, found
 
 
@@ -82,9 +82,9 @@ async def test_every_system_plays_to_many_callers(tmp_path: Path):
     for name, system in systems.items():
         assert (system["held"], system["refused"]) == (2, []), (name, system)
         assert 95 < system["audio_percent"]["p50"] < 105, (name, system)
-        # Two callers for two seconds, in packets of 20 ms; stock Pipecat's have 40.
+        # Two callers for two seconds, in packets of 20 ms; stock Pipecat's have 40 ms.
         assert system["packets"] >= (80 if name == "stock" else 160), (name, system)
         assert system["pacing_error_ms"]["count"] == system["packets"]
         assert 0 < system["cpu_percent_per_call"] < 60, (name, system)
-    # Marks come from this product's line alone.
+    # Only this product's line returns marks.
     assert [name for name, system in systems.items() if system["marks"]] == ["parley", "parley_faked", "line"]

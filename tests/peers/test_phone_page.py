@@ -1,4 +1,4 @@
-"""A conversation that begins on the page and goes on in a telephone call."""
+"""A conversation that begins on the page and continues in a telephone call."""
 
 import re
 from pathlib import Path

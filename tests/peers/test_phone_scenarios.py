@@ -1,5 +1,8 @@
-"""Whole telephone calls as scripts of streamdouble: waiting for the bot, keys, a line that is cut, latencies
-that are compared with a baseline, recordings in stereo, and callers who say nothing or vanish."""
+"""Whole telephone calls as scripts of streamdouble.
+
+They cover waiting for the bot, keys, a line that is cut, latencies compared with a baseline, recordings in
+stereo, and callers who are silent or vanish.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +28,7 @@ from tests.voices import say
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-# Without comfort noise a caller knows when the bot is silent by the packets alone.
+# Without comfort noise a caller detects the bot's silence by the packets alone.
 PLAIN = ", line: {comfort_noise: false}"
 SCENARIO = """
 name: a question, keys, and a cable that is pulled
@@ -66,14 +69,14 @@ async def test_a_scenario_is_played_to_its_end_and_recorded_in_stereo(server: Ru
         assert report.result.failed_expectations == [] and front.violations == []
         assert report.violations == []
         assert likeness(heard(report), "On Saturdays they are open from ten until two.") > SAID
-        # The line was cut: the session knows that the call is over, and what was heard of its last words.
+        # The line was cut: the session records the end of the call, and how much of its last words was heard.
         async with asyncio.timeout(15):
             while not of_kind(timeline := (await timelines(server.url))[0], "left"):
                 await asyncio.sleep(0.1)
         said = [turn["text"] for turn in of_kind(timeline, "user_turn")]
         assert said == [QUESTION.lower().rstrip("?"), "I pressed 1 2 # on my phone."]
         assert of_kind(timeline, "bot_turn")[-1]["truncated"]
-    # Both sides, each where it was heard: caller left, bot right.
+    # Both sides, each in its channel: caller left, bot right.
     caller = b"".join([*quiet(1), *packets(question)])
     assert api.save_stereo(report, caller, tmp_path / "call.wav")
     stereo, rate_hz = soundfile.read(tmp_path / "call.wav")

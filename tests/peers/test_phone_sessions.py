@@ -1,4 +1,4 @@
-"""A session that goes on by telephone: by the caller's number, and by a code that is pressed."""
+"""Sessions that continue by telephone: by the caller's number, or by a code that is entered with keys."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ AGAIN = "Welcome back."
 async def line(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, phone: str = ""
 ) -> AsyncIterator[tuple[RunningServer, httpx.AsyncClient]]:
-    """A server that a simulated caller reaches."""
+    """Run a server that a simulated caller reaches."""
     monkeypatch.setenv("PARLEY_CALLER_KEY", "k" * 32)
     monkeypatch.setenv("PARLEY_STORE_URL", f"sqlite:///{folder}/sessions.db")
     config = folder / "phone.yaml"
@@ -37,13 +37,13 @@ async def line(
 
 
 async def call(server: RunningServer, *, number: str = CALLER, keys: str = "", quiet_s: float = 0.5) -> Heard:
-    """A caller who lets the bot greet, presses keys, and says nothing."""
+    """Place a call that waits for the greeting, presses keys, and is silent."""
     caller = Caller(number=number, keys=keys, tail_ms=1_500)
     return await SimulatedCall(server.url, SILENCE * round(quiet_s * RATE_HZ), caller=caller).hold()
 
 
 async def sessions(client: httpx.AsyncClient) -> list[str]:
-    """Newest first."""
+    """Return the sessions, newest first."""
     return [each["id"] for each in (await client.get("/api/sessions")).json()["sessions"]]
 
 
@@ -52,7 +52,7 @@ async def timeline(client: httpx.AsyncClient, session: str) -> list[dict[str, An
 
 
 async def over(client: httpx.AsyncClient, session: str) -> list[dict[str, Any]]:
-    """The timeline with the end of its call, which is written when the caller has gone."""
+    """Return the timeline with the end of its call, which is written after the caller has left."""
     async with asyncio.timeout(10):
         while not of_kind(events := await timeline(client, session), "left"):
             await asyncio.sleep(0.05)
@@ -84,7 +84,7 @@ async def test_who_is_cut_off_and_calls_again_gets_on_with_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     async with line(tmp_path, monkeypatch, phone=REMEMBERS) as (server, client):
-        # The network has not noticed: this one's line is as good as ever.
+        # The carrier has not noticed the end: the first caller's line still counts as good.
         first = asyncio.create_task(call(server, quiet_s=30))
         async with asyncio.timeout(10):
             while not await sessions(client) or not of_kind(
@@ -157,6 +157,6 @@ async def test_a_code_moves_the_call_into_the_session_of_a_page_once(
         assert [event["payload"]["text"] for event in of_kind(moved, "bot_turn")][-1] == AGAIN
         assert len(of_kind(moved, "left")) == len(of_kind(left, "left")) == 1
         assert of_kind(left, "left")[0]["event_us"] <= of_kind(moved, "joined")[0]["event_us"]
-        # It has been used.
+        # The code has been used.
         await call(server, keys=code["code"], quiet_s=1)
         assert len(of_kind(await timeline(client, session), "joined")) == 1

@@ -1,4 +1,4 @@
-"""Calls that we place, over the telephone line: a machine is left a message, and a person is greeted."""
+"""Outbound calls over the telephone line: a message is left on a machine, and a human is greeted."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Pipecat's own OpenAI Realtime service, pointed at Parley: a pipeline of somebody else's talks to ours."""
+"""Pipecat's own OpenAI Realtime service connected to Parley: a foreign pipeline as the client."""
 
 import asyncio
 from typing import Any
@@ -43,7 +43,7 @@ PIECE = PCM_HZ // 25 * 2
 
 
 class Listener(FrameProcessor):
-    """Writes down what passes."""
+    """Processor that records the frames that pass."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def two() -> Iterator[list[Served]]:
-    """Two workers around scripted engines."""
+    """Run two workers around scripted engines."""
     with ExitStack() as exits:
         yield [exits.enter_context(worker(ScriptedOmniHost(), name=name)) for name in ("v", "w")]
 
@@ -54,7 +54,7 @@ def want(session: str = "", **more: Any) -> Want:
 
 
 class There:
-    """Goes where it was placed."""
+    """Conversation that goes where it was placed."""
 
     def __init__(self, placed: Placed) -> None:
         self._placed = placed
@@ -64,7 +64,7 @@ class There:
 
 
 def at_worker(placed: Placed) -> WorkerOmniEngine:
-    """The conversation's engine: it has taken the lease."""
+    """Return the conversation's engine after it has taken the lease."""
     chosen = WorkerSettings(url=placed.url, secret_env=SECRET_ENV, open_timeout_s=1, unit_timeout_s=1)
     return WorkerOmniEngine(There(placed), chosen)
 
@@ -119,7 +119,7 @@ async def test_who_waits_knows_where_it_stands_and_is_served_in_order(two: list[
         ]
         await until(lambda: all(told))
         assert [places[-1].position for places in told] == [1, 2]
-        # 90 s is what such a conversation lasts until something else was learnt.
+        # 90 s is the assumed length of such a conversation until others have been measured.
         assert told[0][-1].wait_ms == pytest.approx(90_000, abs=500)
         pool.release(first, well=True)
         second = await waiting[0]
@@ -184,7 +184,10 @@ async def test_a_worker_that_another_gateway_has_is_not_granted(two: list[Served
 async def test_1000_acquires_of_two_gateways_with_random_cancels_never_share_a_worker(
     two: list[Served],
 ) -> None:
-    """Each gateway goes by what it believes, and the worker decides."""
+    """Acquire 1,000 times from two gateways, with random cancellations.
+
+    Each gateway acts on its own view, and the worker decides.
+    """
     draw = random.Random(6)
     has: Counter[str] = Counter()
     taken = refused = cancelled = 0
@@ -258,7 +261,7 @@ async def test_a_worker_that_is_killed_is_told_and_the_conversation_goes_on_at_a
             again = await pool.regain(placed)
         assert again.lease.worker != placed.lease.worker and time.monotonic() - began_s < 2
         pool.release(again, well=True)
-        # And the dead one is there again.
+        # The dead worker is back again.
         await ready(pool, 2)
         assert process_of(pool, placed.lease.worker).pid not in (None, pid)
 
@@ -284,7 +287,7 @@ async def test_what_was_started_here_ends_with_the_pool(minicpm: str) -> None:
         assert pid is not None
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    # It was told, and had the time to give its engine back.
+    # The worker was notified, and had the time to return its engine.
     assert process_of(pool, "w0").status == 0
 
 
@@ -293,7 +296,7 @@ async def test_a_worker_that_is_told_to_end_is_not_started_again(minicpm: str) -
         await ready(pool, 2)
         await pool.drain("w0")
         await until(lambda: process_of(pool, "w0").status == 0)
-        # Whoever looks after it has gone as well.
+        # The task that supervised it has ended as well.
         await until(lambda: "pool.w0" not in {task.get_name() for task in asyncio.all_tasks()})
         assert process_of(pool, "w0").pid is None and process_of(pool, "w0").starts == 1
         assert (await pool.acquire(want())).lease.worker == "w1"
@@ -350,5 +353,5 @@ async def test_a_worker_that_cannot_load_is_no_storm() -> None:
             await pool.acquire(want())
         assert time.monotonic() - began_s < 2
         await until(lambda: process_of(pool, "w").starts == 4)
-        # It ends at once: these are the waits between its lives.
+        # It ends at once: these are the waits between its restarts.
         assert time.monotonic() - began_s >= 0.2 + 0.4 + 0.8

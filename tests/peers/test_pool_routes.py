@@ -1,4 +1,4 @@
-"""What operators see of a pool and its workers, and what they change."""
+"""The pool and its workers as operators see and change them."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def served() -> Iterator[list[Served]]:
 
 @dataclass
 class Site:
-    """A gateway with its pool, and somebody who asks it."""
+    """A gateway with its pool, and an operator's client."""
 
     pool: Pool
     client: httpx.AsyncClient
@@ -58,7 +58,7 @@ class Site:
     async def counts(self) -> dict[str, int]:
         status = await self.json("/status")
         counts = {kind: status[f"{kind}_workers"] for kind in COUNTED}
-        # Each worker is in one of them.
+        # Each worker is counted in one of them.
         assert sum(counts.values()) == status["total_workers"]
         return {kind: count for kind, count in counts.items() if count}
 
@@ -72,7 +72,7 @@ async def site(chosen: PoolTuning, *, operator: bool = True) -> AsyncIterator[Si
 
 @asynccontextmanager
 async def one_waits(here: Site, **more: Any) -> AsyncIterator[tuple[Placed, Want, "asyncio.Task[Placed]"]]:
-    """One conversation has the only worker, another waits."""
+    """Run with one conversation on the only worker and another one waiting."""
     await ready(here.pool, 1)
     first = await here.pool.acquire(want())
     asked = want(SESSION)
@@ -121,7 +121,7 @@ async def test_a_worker_is_shown_through_a_conversation(served: list[Served]) ->
 
 
 async def test_a_worker_that_was_given_away_is_not_shown_as_free(served: list[Served]) -> None:
-    """Its own word comes later."""
+    """A worker that was assigned is not shown as idle, though its own report comes later."""
     async with site(settings(served[:1])) as here:
         await ready(here.pool, 1)
         statuses = {}
@@ -175,7 +175,7 @@ async def test_a_worker_that_falls_silent_is_an_error_and_then_offline() -> None
             async with asyncio.timeout(3):
                 while (await here.workers())["v"]["status"] != "error":
                     await asyncio.sleep(0.02)
-            # Its last word is still shown, and when that was.
+            # Its last report is still shown, with its time.
             assert (await here.workers())["v"]["state"] == "idle"
             assert await here.counts() == {"error": 1}
             async with asyncio.timeout(5):
@@ -230,7 +230,7 @@ async def test_the_queue_says_who_waits_and_how_long(served: list[Served]) -> No
             status = await here.json("/status")
             assert (status["queue_length"], status["max_queue_size"]) == (1, 1_000)
             assert status["running_tasks"][0]["worker_id"] == placed.lease.worker
-            # What was there before is there still.
+            # The fields that every gateway reports are there as well.
             assert (status["status"], status["deployment"]) == ("ready", "test")
 
 
@@ -304,7 +304,7 @@ async def test_callers_who_wait_for_a_line_stand_before_those_who_wait_for_an_en
                 assert (await stranger.get("/api/queue")).status_code == 403
                 found = (await stranger.get("/api/queue/l_0")).json()
                 assert found["found"] and found["ticket"]["kind"] == "line"
-                # The name of a telephone call is not its caller's alone.
+                # A telephone call's name alone gives its caller no right to the entry.
                 assert (await stranger.delete("/api/queue/CA0")).json() == {"success": False}
                 assert (await stranger.delete("/api/queue/l_0")).json() == {"success": True}
                 assert (await client.delete("/api/queue/CA0")).json() == {"success": True}
@@ -329,7 +329,10 @@ async def test_another_page_takes_nobody_out(served: list[Served]) -> None:
 
 
 async def test_a_call_that_was_taken_out_does_not_queue_again(served: list[Served]) -> None:
-    """It would be at the end of the queue, to be taken out once more."""
+    """A call that was removed does not queue again.
+
+    It would be at the end of the queue, to be removed once more.
+    """
     async with site(settings(served[:1])) as here:
         async with one_waits(here):
             news: list[Place | NotPlaced | None] = []
@@ -373,7 +376,7 @@ async def test_estimates_are_changed_while_somebody_waits_and_they_are_told(serv
             )
             changed = answer.json()
             assert changed["config"]["eta_omni_duplex_s"] == 30
-            # What is left out stays, and so does what is null.
+            # Omitted fields stay, and so do null ones.
             assert changed["config"]["eta_chat_s"] == 15
             assert changed["ema_alpha"] == changed["config"]["ema_alpha"] == 0.5
             [item] = (await here.json("/api/queue"))["items"]

@@ -19,13 +19,13 @@ FLAGS = ("--use-fake-ui-for-media-stream",)
 
 
 def pooled(url: str) -> str:
-    """One worker, which hosts an engine that asks the server."""
+    """Return a deployment with one worker, whose engine connects to the server."""
     engine = f"{{name: only, engine: minicpm_worker, settings: {{url: '{url}'}}}}"
     return f"workers: {{workers: [{engine}]}}\nduplex: {{engine: {{name: pool}}}}\n"
 
 
 def worker_of(served: Served) -> psutil.Process:
-    """The process that the server started."""
+    """Return the process that the server started."""
     children = psutil.Process(served.process.pid).children(recursive=True)
     [worker] = [child for child in children if any("runner.py" in part for part in child.cmdline())]
     return worker
@@ -45,7 +45,7 @@ async def test_a_second_caller_waits_and_is_told_where_they_stand(chromium: str,
                 await second.part("talk").click()
                 notice = second.part("notice")
                 await expect(notice).to_contain_text("You are number 1 in the queue, about", timeout=15_000)
-                # The voice says it too.
+                # The voice announces it too.
                 await second.answered("number 1 in the queue", within_s=15)
                 assert len(model.prepared) == 1
 
@@ -68,10 +68,11 @@ async def test_a_caller_whose_worker_is_killed_goes_on_with_another(chromium: st
                 await person.state("listening", "speaking", within_s=15)
                 await units_are_heard(model, 3)
                 os.kill(worker_of(served).pid, signal.SIGKILL)
-                # Said at once; there is no other worker, so the caller is at the head of the queue.
+                # The notice comes at once; there is no other worker, so the caller is at the head of the
+                # queue.
                 notice = person.part("notice")
                 await expect(notice).to_contain_text("You are number 1 in the queue", timeout=1_000)
-                # The one that was killed is started again, and the conversation goes on in it.
+                # The killed worker is started again, and the conversation goes on in it.
                 await expect(notice).not_to_contain_text("queue", timeout=15_000)
                 await units_are_heard(model, 2)
                 assert len(model.prepared) == 2
@@ -102,7 +103,7 @@ async def test_a_caller_who_is_taken_out_of_the_queue_is_told_and_the_call_ends(
                 told = "an operator took you out of the queue"
                 await expect(notice).to_contain_text(told, timeout=3_000)
                 await second.answered(f"Sorry, {told}", within_s=15)
-                # It does not queue again, and there is no other engine.
+                # The caller does not queue again, and there is no other engine.
                 assert (await operator.get("/api/queue")).json()["items"] == []
                 await second.state("ended", within_s=15)
                 await expect(notice).to_contain_text(told)

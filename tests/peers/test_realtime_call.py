@@ -52,7 +52,7 @@ QUESTION = Answer("How much is it?", (" It", " costs", " five", " euros", "."), 
 
 @dataclass
 class Held:
-    """What a call left behind."""
+    """Results of a call."""
 
     stereo: np.ndarray
     events: Sequence[Event]
@@ -64,7 +64,7 @@ class Held:
         return [event for event in self.events if event.kind is kind]
 
     def bot_ms(self) -> list[int]:
-        """The 10 ms steps in which the bot is heard."""
+        """Return the 10 ms steps in which the bot is audible."""
         loud = np.abs(self.stereo[:, 1]).reshape(-1, RATE_HZ // 100).max(axis=1) > 0.01
         return [int(step) * 10 for step in np.flatnonzero(loud)]
 
@@ -145,7 +145,7 @@ async def hold(
 
 
 def types(transport: FileTransport, call: Call, text: str, *, behind_greeting: bool) -> None:
-    """As RTVI's ``send-text`` puts it into the pipeline: at once, or when the greeting has been heard."""
+    """Type a text as RTVI's ``send-text`` does: at once, or when the greeting has been heard."""
     heard = asyncio.Event()
 
     def on_finished(event: ReplyFinished) -> None:
@@ -182,19 +182,19 @@ async def test_a_question_is_heard_answered_and_written_down(tmp_path: Path):
     assert heard["transcription"]["model"] == "gpt-realtime-whisper"
     assert heard["turn_detection"]["silence_duration_ms"] == 300
     assert server.session["instructions"] == "Be brief."
-    # The caller's audio comes at 24 kHz, no faster and no slower than it was said.
+    # The caller's audio comes at 24 kHz, in real time.
     (first_s, first), (last_s, _) = server.arrivals[0], server.arrivals[-1]
     assert (server.samples - first) / (last_s - first_s) == pytest.approx(24_000, rel=0.05)
-    # All of it and nothing twice; a loop that stalls leaves a silence in the recording, as a caller hears it.
+    # All of it once; a loop that stalls leaves a silence in the recording, as a caller hears it.
     assert len(held.bot_ms()) * 10 == pytest.approx(1_200, abs=60)
     [said], [answered] = held.of(Kind.USER_TURN), held.of(Kind.BOT_TURN)
     assert said.payload["text"] == "How much is it?"
     assert answered.payload["text"] == "It costs five euros."
     assert not answered.payload["truncated"]
     assert abs(answered.payload["audio_ms"] - 1_200) <= 20
-    # It is over when it has been heard, not when the call is.
+    # The turn ends when it has been heard, not when the call ends.
     assert answered.arrival_us - answered.event_us == pytest.approx(1_200_000, abs=150_000)
-    # The turn is where the voice began, though its words came a second later.
+    # The turn's time is the start of the voice, though its words came a second later.
     assert said.event_us < answered.event_us
     assert answered.event_us - said.event_us == pytest.approx(1_300_000, abs=400_000)
     assert said.arrival_us - said.event_us > 500_000
@@ -235,7 +235,7 @@ async def test_a_voice_over_the_bot_cuts_it_off_where_it_was_heard(tmp_path: Pat
         held = await hold(server, caller, tmp_path)
     first, second = held.of(Kind.BOT_TURN)
     assert first.payload["truncated"]
-    # About 2.2 s of eight were heard: a quarter of the words, and the rest is kept as unheard.
+    # About 2.2 s of eight were heard: a quarter of the words; the rest is kept as unheard.
     [cut_ms] = server.truncated_ms
     assert first.payload["audio_ms"] == pytest.approx(cut_ms, abs=250)
     assert first.payload["audio_ms"] == pytest.approx(2_200, abs=400)
@@ -246,7 +246,7 @@ async def test_a_voice_over_the_bot_cuts_it_off_where_it_was_heard(tmp_path: Pat
     assert len(known) == 20 if pieces_ms == 0 else len(known) < 12
     assert second.payload["text"] == "It costs five euros."
     assert len(held.of(Kind.USER_TURN)) == 2
-    # Silence between the cut and the next answer: nothing of the eight seconds is played on.
+    # Silence between the cut and the next answer: the rest of the eight seconds is not played.
     assert len(held.bot_ms()) * 10 == pytest.approx(first.payload["audio_ms"] + 1_200, abs=300)
 
 
@@ -255,7 +255,7 @@ async def test_what_was_said_before_is_known_when_the_call_goes_on(tmp_path: Pat
         held = await hold(server, [silence(200), voice(600), silence(600)], tmp_path)
     async with RealtimeServer([QUESTION]) as server:
         await hold(server, [silence(200), voice(600), silence(600)], tmp_path, session_id=held.session_id)
-    # Nobody wants a greeting: a context would be answered, so it stands in the instructions.
+    # No greeting is requested: a context would be answered, so it is in the instructions.
     assert not server.sent("response.create")
     assert "user: How much is it?\nassistant: It costs five euros." in server.session["instructions"]
 
@@ -264,7 +264,7 @@ async def test_what_was_said_before_is_known_when_the_call_goes_on(tmp_path: Pat
 async def test_a_socket_that_closes_is_said_and_ends_the_call(tmp_path: Path, code: int):
     async with RealtimeServer([QUESTION], close_on_voice=0, close_code=code) as server:
         held = await hold(server, [silence(300), voice(600), silence(8_000)], tmp_path)
-    # The apology is heard, is no part of the conversation, and ends the call long before the caller would.
+    # The apology is heard, is not part of the conversation, and ends the call long before the caller would.
     assert held.bot_ms()
     assert len(held.stereo) / RATE_HZ < 6
     assert not held.of(Kind.BOT_TURN)
@@ -309,7 +309,8 @@ async def test_spoken_turns_are_counted_and_the_first_too_many_ends_the_call(tmp
         turn = [voice(600), silence(2_500)]
         held = await hold(server, [silence(300), *turn * 4], tmp_path, grants=Grants(turns_per_minute=4))
     assert held.end == (LIMITED, OVER_LIMIT)
-    # It is notified: the bot is heard after the answer to the first turn, and the last turns are not held.
+    # The caller is notified: the bot is heard after the answer to the first turn, and the last turns are not
+    # recorded.
     assert len(held.of(Kind.USER_TURN)) <= 2
     assert len(held.stereo) < 9_000 * RATE_HZ // 1_000
 
@@ -327,7 +328,7 @@ async def test_typed_words_are_answered_and_written_down(tmp_path: Path, greetin
     async with RealtimeServer([QUESTION]) as server:
         held = await hold(server, [silence(1_500)], tmp_path, greeting=greeting, typed="How much is it?")
     [item] = [each for each in server.sent("conversation.item.create") if "How much is it?" in str(each)]
-    # The caller's words, and no orders of the application.
+    # The item holds the caller's words, not instructions of the application.
     assert item["item"]["role"] == "user"
     assert len(server.sent("response.create")) == (2 if greeting else 1)
     [said] = held.of(Kind.USER_TURN)
@@ -346,7 +347,7 @@ async def test_typed_words_that_a_service_cannot_take_are_refused_and_nobody_wai
         )
     assert "How much is it?" not in str(server.events)
     assert not held.of(Kind.USER_TURN)
-    # No apology for an answer that nobody owes.
+    # No apology when no answer is due.
     assert not held.bot_ms()
 
 
@@ -377,7 +378,7 @@ async def test_a_service_with_one_stream_is_heard_and_written_down(tmp_path: Pat
     said = (" It", " costs", " five", " euros.")
     async with LiveServer(heard=("How much", " is it?"), says=said) as server:
         caller = [silence(1_000), voice(800), silence(600)]
-        # This server notes the wish for a greeting and says nothing: the caller does not wait for it.
+        # This server notes the request for a greeting and stays silent: the caller does not wait for it.
         held = await hold(server, caller, tmp_path, tail_ms=2_000, patience_ms=200, greeting=greeting)
     assert server.session["instructions"] == "Be brief."
     asked = [event["content"] for event in server.events if event["type"] == "session.commentary.append"]
@@ -388,5 +389,5 @@ async def test_a_service_with_one_stream_is_heard_and_written_down(tmp_path: Pat
     assert answered.payload["text"] == "It costs five euros."
     assert not answered.payload["truncated"]
     assert len(held.bot_ms()) * 10 == pytest.approx(1_200, abs=60)
-    # The silence that ended it is a part of it, and the silence around it is not.
+    # The silence that ended the utterance is a part of it; the silence around it is not.
     assert answered.payload["audio_ms"] == pytest.approx(1_200 + 800, abs=100)

@@ -1,4 +1,4 @@
-"""Calls over every transport are freed when they end: nothing waits for a garbage collection."""
+"""Calls over every transport are freed when they end, without waiting for a garbage collection."""
 
 import asyncio
 import gc
@@ -38,7 +38,7 @@ OF_A_CALL = (
     SurfaceSession,
 )
 CALLS_S = 120.0
-# The event loop's and the store's readers.
+# The thread pools of the event loop and of the store's readers.
 POOLS = ("asyncio_", "session_store.read_")
 
 
@@ -48,7 +48,7 @@ def alive() -> Counter[str]:
 
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[tuple[str, Any]]:
-    """The product with its embedded engines in this process: its root, and its calls."""
+    """Run the product with its embedded engines in this process; yield its root and its calls."""
     deployment = folder / "deployment.yaml"
     deployment.write_text(
         "phone: {signatures: false}\n"
@@ -72,7 +72,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[str, Any]]:
 
 
 async def place(url: str, calls: Any) -> dict[str, Any]:
-    """A call of each kind by callers in another process, until all lines are free again."""
+    """Place a call of each kind from another process, and wait until all lines are free again."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "evals.memory_soak.callers", url, "--calls", "1"),
         cwd=Path(__file__).resolve().parents[2],
@@ -95,7 +95,7 @@ def threads_of_calls() -> Counter[str]:
 
 async def test_calls_of_all_transports_leave_no_object_and_no_thread(tmp_path: Path):
     async with served(tmp_path) as (url, calls):
-        # The first ones start threads that stay.
+        # The first calls start threads that stay.
         told = await place(url, calls)
         assert told == {"held": {"cascade": 1, "duplex": 1, "phone": 1, "socket": 1}, "failed": {}}
         gc.collect()

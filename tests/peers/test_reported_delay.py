@@ -1,4 +1,4 @@
-"""How long audio takes to the caller's ear: measured from the caller's reports, in the running product."""
+"""The audio delay to the caller, measured from the caller's reports, in the running product."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def heard_by(caller: Caller) -> list[dict[str, Any]]:
 
 
 async def ask(caller: Caller) -> dict[str, Any]:
-    """Type a question; what is told about the reply."""
+    """Type a question; return the message about the reply."""
     replies = len(heard_by(caller))
     text = {"content": "What are your opening hours on Saturday?", "options": {"run_immediately": True}}
     caller.send({"label": "rtvi-ai", "type": "send-text", "id": str(replies), "data": text})
@@ -26,10 +26,10 @@ async def ask(caller: Caller) -> dict[str, Any]:
 
 async def test_a_reply_is_placed_by_what_the_caller_reports_of_the_line():
     async with running_server() as server, call(server.url) as caller:
-        # aiortc reports every second or so, and the server reads the reports every two: the greeting and one
+        # aiortc reports about every second, and the server reads the reports every two: the greeting and one
         # reply take longer than that.
         await ask(caller)
         reply = await ask(caller)
         assert reply["client_delay_reported"]
-        # Both ends are on this machine: next to no way, and the receiver's buffer.
+        # Both ends are on this machine: almost no network delay, and the receiver's buffer.
         assert 60 <= reply["client_delay_ms"] < 200

@@ -1,4 +1,4 @@
-"""Sessions in two calls of one server: the newest call has it, and the one before is notified."""
+"""Sessions in two calls of one server: the newest call owns the session, and the earlier one is notified."""
 
 import asyncio
 import json
@@ -28,11 +28,11 @@ async def server() -> AsyncIterator[RunningServer]:
 
 
 class Client:
-    """A client of the OpenAI dialect that types.
+    """A client of the OpenAI protocol that types.
 
     Attributes:
-        got: messages, in order.
-        closed: code and reason, when it was.
+        got: received messages, in order.
+        closed: code and reason, after the socket was closed.
     """
 
     def __init__(self, socket: Any) -> None:

@@ -1,4 +1,4 @@
-"""The sessions API behind uvicorn: readers that vanish, bodies refused in the middle, what is logged."""
+"""The sessions API in uvicorn: readers that vanish, bodies that are refused in the middle, and logging."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from session_store.events import Draft, Kind
 from tests.peers.operations_gateway import BEARER
 from tests.peers.session_gateway import Reader, Server, Turns, application, served
 
-# A vanished reader's place is free within this.
+# The line of a vanished reader is free within this.
 FREED_S = 2.0
 OPERATOR = f"Authorization: {BEARER['authorization']}"
 CHUNKED = "Transfer-Encoding: chunked"
@@ -27,7 +27,10 @@ async def follow(server: Server, session: str) -> Reader:
 
 
 async def until_followed(server: Server, session: str) -> None:
-    """Every attempt waits for its answer: there is nothing else to wait for."""
+    """Wait until the session is followed.
+
+    Every attempt waits for its answer: there is nothing else to wait for.
+    """
     async with asyncio.timeout(FREED_S):
         while (again := await follow(server, session)).status != 200:
             again.vanish()
@@ -46,7 +49,7 @@ async def test_a_follower_that_vanishes_gives_its_place_back(tmp_path: Path):
         assert third.status == 429
         assert "\r\nretry-after: 5\r\n" in third.head
         await third.until("2 readers follow this session")
-        # Others are followed.
+        # Other sessions are followed.
         assert (await follow(server, (await store.create()).id)).status == 200
         followers[0].vanish()
         await until_followed(server, session)
@@ -111,7 +114,7 @@ async def test_a_typist_who_vanishes_while_waiting_gives_the_place_to_the_next(t
         await turns.until(lambda: turns.ended == 1, within_s=FREED_S)
         after = await server.send("POST", path, *body("fourth"))
         await turns.until(lambda: turns.asked == ["first", "second", "fourth"])
-        # The one that is being answered was not disturbed.
+        # The turn that is being answered was not disturbed.
         turns.answer.set()
         await answered.until("event: done")
         after.transport.abort()
@@ -163,7 +166,7 @@ async def test_half_an_import_whose_sender_vanishes_leaves_nothing(tmp_path: Pat
 
 @pytest.fixture
 def log() -> Iterator[list[str]]:
-    """Everything that is logged, by sinks that show as much as they can."""
+    """Collect everything that is logged, with sinks that show as much as they can."""
     lines: list[str] = []
     sink = logger.add(lambda line: lines.append(str(line)), level=0, diagnose=True, backtrace=True)
     yield lines
@@ -171,7 +174,7 @@ def log() -> Iterator[list[str]]:
 
 
 class Taking(logging.Handler):
-    """Takes the records of uvicorn and of asyncio, with their tracebacks."""
+    """Handler that collects the records of uvicorn and of asyncio, with their tracebacks."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__(logging.DEBUG)
@@ -227,5 +230,5 @@ async def test_no_line_of_the_log_holds_the_id_of_a_session(tmp_path: Path, log:
     assert "a typed turn failed" in whole
     assert whole.count(f"{session[:8]}... ") == 2
     assert session not in whole
-    # Paths of requests would go there; uvicorn writes them when somebody listens.
+    # Paths of requests would go there; uvicorn writes them when a handler is installed.
     assert not logging.getLogger("uvicorn.access").hasHandlers()

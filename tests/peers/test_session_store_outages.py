@@ -1,4 +1,4 @@
-"""A session store whose database is away for a while: stopped, frozen, or without space."""
+"""A session store whose database is unavailable for a while: stopped, frozen, or without space."""
 
 import asyncio
 import os
@@ -51,10 +51,10 @@ async def opened(url: str, **settings: float) -> AsyncIterator[SessionStore]:
 
 
 class Talk:
-    """Callers who commit one thing after the other, until they are told to stop.
+    """Tasks that commit one event after the other until they are stopped.
 
     Attributes:
-        acknowledged: how many each has had committed.
+        acknowledged: number of acknowledged commits of each task.
     """
 
     def __init__(self, writers: list[SessionWriter]) -> None:
@@ -70,7 +70,7 @@ class Talk:
             await asyncio.sleep(0.001)
 
     async def goes_on(self, count: int = 20) -> None:
-        """Return when everybody has had so many more committed."""
+        """Return when every task has had that many more commits acknowledged."""
         goals = [done + count for done in self.acknowledged]
         async with asyncio.timeout(TIMEOUT_S):
             while any(done < goal for done, goal in zip(self.acknowledged, goals, strict=True)):
@@ -81,7 +81,7 @@ class Talk:
         await asyncio.gather(*self._tasks)
 
     async def check(self, store: SessionStore) -> None:
-        """Everything that was acknowledged is there, once and in order."""
+        """Assert that everything acknowledged is there, once and in order."""
         for writer, count in zip(self.writers, self.acknowledged, strict=True):
             events = await store.events(writer.session_id, limit=1_000_000)
             assert [event.payload["text"] for event in events] == [str(number) for number in range(count)]
@@ -116,7 +116,7 @@ async def test_nothing_is_lost_when_the_server_is_stopped_and_started(
         assert store.available
         await talk.end()
         await talk.check(store)
-        # Whoever followed through all that has missed nothing.
+        # A follower that was open the whole time has missed nothing.
         async with asyncio.timeout(TIMEOUT_S):
             seen = [(await anext(follow)).seq for _ in range(talk.acknowledged[0])]
         assert seen == list(range(1, talk.acknowledged[0] + 1))
@@ -163,10 +163,10 @@ async def test_a_frozen_server_costs_an_append_no_more_than_its_deadline(
 
 
 class Line:
-    """Between a store and its server: loses answers, and the connection with each of them.
+    """Proxy between a store and its server that loses answers, and the connection with each of them.
 
     Attributes:
-        lost: answers.
+        lost: number of lost answers.
     """
 
     def __init__(self, url: str) -> None:
@@ -175,12 +175,12 @@ class Line:
         self.lost = 0
 
     def lose_next_answer(self) -> None:
-        """That to the next COMMIT: the server has done it, and the client is not told."""
+        """Lose the answer to the next COMMIT: the server has committed, and the client is not notified."""
         self._armed = True
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
-        """The address of this end."""
+        """Listen, and yield the address of this end."""
         server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
         async with server:
             here = self._server.set(port=server.sockets[0].getsockname()[1])
@@ -220,7 +220,7 @@ async def test_closing_does_not_wait_for_a_frozen_server(
     store = await SessionStore.open(StoreTuning(url=own_postgres_url, close_s=1))
     writer = await store.claim((await store.create()).id)
     await writer.append(said("a"))
-    # A connection of the pool too.
+    # This breaks a connection of the pool too.
     await store.info(writer.session_id)
     own_postgres.freeze()
     try:
@@ -245,7 +245,7 @@ async def test_what_was_done_although_its_answer_was_lost_is_not_refused(postgre
         line.lose_next_answer()
         assert await store.import_(lines) == await store.info(made.id) == made
         assert line.lost == 3
-        # With an answer it is what it was.
+        # With an answer the error is the usual one.
         with pytest.raises(SessionExistsError):
             await store.import_(lines)
         await store.delete(made.id)
@@ -293,7 +293,7 @@ async def test_a_row_that_somebody_holds_keeps_only_its_own_session_waiting(post
         claiming = asyncio.create_task(store.claim(held.session_id))
         for number in range(50):
             await free.append(said(str(number)))
-            # And those with a key that is there already take the careful way, past the same row.
+            # Drafts with a key that exists already also take the careful way, past the same row.
             await free.append(Draft(Kind.USER_TURN, {"text": "x"}, 1, 1, "user", key="again"))
         assert not any(task.done() for task in [*waiting, claiming]) and store.available
         await lock.rollback()
@@ -320,14 +320,14 @@ async def test_appends_keep_their_order_behind_one_that_waits_for_a_held_row(pos
             await other.execute("SELECT 1 FROM session WHERE id = $1 FOR UPDATE", held.session_id)
             names = [f"{number}.{part}" for part in range(1 + later)]
             waiting = [asyncio.create_task(held.append(said(names[0])))]
-            # Two rounds of the writer: the first append was tried, found the row held and went back.
+            # Two rounds of the writer: the first append was tried, found the row held and was put back.
             await free.append(said("x"))
             await free.append(said("x"))
             assert not waiting[0].done()
             for place, name in enumerate(names[1:]):
                 waiting.append(asyncio.create_task(held.append(said(name))))
-                # Some come while the row is held, some while it is let go, some with others beside them; a
-                # key that is stored already sends the whole transaction the careful way.
+                # Some come while the row is held, some while it is released, some together with others. A key
+                # that is stored already sends the whole transaction the careful way.
                 if place % 4 == 1:
                     await free.append(
                         said("x"), Draft(Kind.USER_TURN, {"text": "x"}, 1, 1, "user", key="again")
@@ -354,7 +354,7 @@ async def test_appends_that_are_tried_one_by_one_keep_their_order_behind_a_held_
     async with opened(postgres_url) as store:
         held, refused = [await store.claim((await store.create()).id) for _ in range(2)]
         other = await asyncpg.connect(postgres_url)
-        # What comes into the second session is refused, and counted, which no rollback takes back.
+        # Events of the second session are refused and counted; a rollback does not undo the count.
         await other.execute("CREATE SEQUENCE tries")
         await other.execute(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
@@ -374,8 +374,8 @@ async def test_appends_that_are_tried_one_by_one_keep_their_order_behind_a_held_
             bad = asyncio.create_task(refused.append(said("x")))
             names = [f"{number}.{part}" for part in range(count)]
             waiting = [asyncio.create_task(held.append(said(name))) for name in names]
-            # Twice all together, then one by one, the bad one first. The row is let go a little later, while
-            # the others are tried: some of them find it held, and those behind them find it free.
+            # Twice all together, then one by one, the bad one first. The row is released a little later,
+            # while the others are tried: some of them find it held, and later ones find it free.
             await other.execute(
                 "DO $$ BEGIN"
                 f" WHILE (SELECT last_value FROM tries) < {tried + 3}"
@@ -423,7 +423,7 @@ async def test_a_wrong_address_is_said_in_one_line(postgres_url: str, wrong: str
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Callable[[], None]]:
-    """A file system without much space; what is yielded makes room."""
+    """Mount a file system without much space; the yielded function makes room."""
     options = ("-t", "tmpfs", "-o", f"size={DISK_BYTES}")
     subprocess.run(["mount", *options, "tmpfs", str(folder)], check=True, timeout=10)
     ballast = folder / "ballast"
@@ -436,7 +436,7 @@ def small_disk(folder: Path) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def small_files(_folder: Path) -> Iterator[Callable[[], None]]:
-    """Files of this process may not grow much; what is yielded lets them."""
+    """Limit the size of this process's files; the yielded function lifts the limit."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (DISK_BYTES // 2, before[1]))
     try:
@@ -467,7 +467,7 @@ async def test_a_full_disk_is_said_and_survived(
                     await writer.append(said("x" * 10_000))
                     count += 1
             assert count > 10
-            # What was acknowledged is there and can be read.
+            # Acknowledged events are there and can be read.
             assert (await store.info(writer.session_id)).last_seq == count
             assert len(await store.events(writer.session_id, limit=10_000)) == count
             make_room()

@@ -96,7 +96,7 @@ async def test_of_two_processes_that_claim_one_session_the_first_is_fenced(url: 
     await store.close()
     last_old = max(int(line.split()[1]) for line in old[1:-1])
     first_new = min(int(line.split()[1]) for line in new[1:])
-    # Not one row of the first behind the claim of the second, acknowledged or not.
+    # No row of the first writer follows the claim of the second, acknowledged or not.
     epochs = [event.epoch for event in events]
     assert epochs == sorted(epochs) and set(epochs) == {1, 2}
     assert last_old < first_new == epochs.index(2) + 1
@@ -108,8 +108,8 @@ async def test_a_frozen_process_that_was_superseded_writes_nothing_when_it_thaws
     session_id = (await store.create()).id
     async with child(url, session_id) as frozen:
         await lines_until(frozen, 50)
-        # Frozen inside a transaction it holds the lock of a SQLite file, and nobody but it can give it back:
-        # let it go on for a moment then, and freeze it again.
+        # A process that is frozen inside a transaction holds the lock of a SQLite file, and only it can
+        # release it. It is then continued for a moment, and frozen again.
         while True:
             frozen.send_signal(signal.SIGSTOP)
             try:

@@ -1,4 +1,4 @@
-"""The command that plays calls back, as an operator runs it beside a server that has the store open."""
+"""The command that replays calls, as an operator runs it while a server has the store open."""
 
 import subprocess
 import sys
@@ -18,7 +18,10 @@ def replay(session_id: str, url: str) -> subprocess.CompletedProcess[str]:
 
 
 def looks(folder: Path) -> dict[str, tuple[int, int]]:
-    """Sizes and times. Not the contents: who closes a file lets go of every lock that it has on it."""
+    """Return sizes and times of the files.
+
+    The contents are not read: closing a file releases every lock that the process has on it.
+    """
     return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir()}
 
 
@@ -28,13 +31,13 @@ async def test_a_file_that_a_server_has_open_is_read_with_its_log_and_left_as_it
     for _ in range(3):
         await writer.append(Draft(Kind.JOURNAL, JOURNAL, 1, 1, "test"))
     before = looks(tmp_path)
-    # What was appended is in the log alone.
+    # Appended events are in the log alone.
     assert set(before) == {"a.db", "a.db-wal", "a.db-shm"} and before["a.db-wal"][0] > 0
     done = replay(writer.session_id, f"sqlite:///{tmp_path}/a.db")
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout == "call a: 0 annotations, the journal does not begin with its settings\n"
     assert looks(tmp_path) == before
-    # And the server goes on.
+    # The server goes on.
     assert [event.seq for event in await writer.append(Draft(Kind.JOURNAL, JOURNAL, 1, 1, "test"))] == [4]
     await store.close()
 

@@ -1,4 +1,4 @@
-"""Two servers on one store: a session has one owner, and the one that lost it says so."""
+"""Two servers on one store: a session has one owner, and the server that lost it reports so."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ async def test_the_server_that_claims_a_session_ends_its_call_on_the_other_one()
         await say(old, session, "My name is Ada.")
         async with call(old, session) as caller:
             assert "Ada" in answer_of(await say(new, session, "What is my name?"))
-            # The old one notices with its next commit: of the greeting that was heard, or of this turn.
+            # The old owner notices with its next commit: of the greeting that was heard, or of this turn.
             typed = {"content": "What are your opening hours?", "options": {"run_immediately": True}}
             if caller.channel.readyState == "open":
                 caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": typed})
@@ -34,5 +34,5 @@ async def test_the_server_that_claims_a_session_ends_its_call_on_the_other_one()
         epochs = [event["epoch"] for event in sorted(events, key=lambda event: event["seq"])]
         assert epochs == sorted(epochs)
         assert "What are your opening hours?" not in [event["payload"].get("text") for event in events]
-        # And it can be taken back.
+        # The session can be taken back.
         assert "Ada" in answer_of(await say(old, session, "What is my name?"))

@@ -1,4 +1,4 @@
-"""One session over text, voice and text again, through the public API alone."""
+"""A session over text, voice and text again, through the public API alone."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ async def new_session(client: httpx.AsyncClient) -> str:
 async def say(
     client: httpx.AsyncClient, session: str, text: str, key: str | None = None
 ) -> list[tuple[str, Any]]:
-    """Send a typed turn; its server-sent events."""
+    """Send a typed turn; return its server-sent events."""
     headers = {"Idempotency-Key": key} if key else {}
     answer = await client.post(f"/api/sessions/{session}/messages", json={"text": text}, headers=headers)
     assert answer.status_code == 200, answer.text
@@ -65,7 +65,7 @@ async def timeline(client: httpx.AsyncClient, session: str, **query: Any) -> lis
 
 @asynccontextmanager
 async def call(client: httpx.AsyncClient, session: str) -> AsyncIterator[Caller]:
-    """A call of a session, as a browser makes it."""
+    """Hold a call of a session, as a browser does."""
     started = (await client.post("/start", json={"transport": "webrtc", "body": {"session": session}})).json()
     caller = Caller()
     answer = await client.post(f"/sessions/{started['sessionId']}/api/offer", json=await caller.offer())
@@ -98,7 +98,7 @@ async def test_text_then_voice_then_text_and_each_knows_what_was_said_before(cli
         await caller.until(lambda: len(turns_of(caller)) >= 3, within_s=30)
         assert "ten until two" in turns_of(caller)[2]["bot_text"]
     await until_not_live(client, session)
-    # The question is understood from what was said in the call only.
+    # The question can only be answered from the words of the call.
     assert "closed" in answer_of(await say(client, session, "And what about Sunday?"))
     turns = [e for e in await timeline(client, session) if e["kind"] in ("user_turn", "bot_turn")]
     assert [e["payload"]["transport"] for e in turns if e["kind"] == "user_turn"] == [
@@ -121,7 +121,7 @@ async def test_what_was_heard_in_a_call_is_in_the_timeline(client: httpx.AsyncCl
     assert reply["last_word"] == len(reply["text"].split()) - 1
     [turn] = [e for e in events if e["kind"] == "user_turn"]
     words = [e for e in events if e["kind"] == "annotation" and e["source"] == "stt" and e["final"]]
-    # The words were spoken before the turn was over, and were known later than they were spoken.
+    # The words were spoken before the turn ended, and were recognised later than they were spoken.
     assert words[-1]["event_us"] < words[-1]["arrival_us"] <= turn["arrival_us"]
     assert turn["payload"]["tokens"][0]["text"].split()[0] in turn["payload"]["text"]
 
@@ -136,7 +136,7 @@ async def test_a_call_replays_in_the_same_order(client: httpx.AsyncClient):
         await caller.until(lambda: len(turns_of(caller)) >= 3, within_s=20)
     await until_not_live(client, session)
     events = await timeline(client, session, limit=500, kind="annotation")
-    # How many partials come before them depends on the time that the recogniser is given.
+    # The number of partials before them depends on the recogniser's processor time.
     finals = [event["source"] for event in events if event["final"]]
     assert list(dict.fromkeys(finals)) == ["stt", "text"]
     assert finals[-1] == "text"
@@ -263,13 +263,13 @@ async def test_an_import_that_is_not_text_is_refused(client: httpx.AsyncClient):
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:7860"])
 async def test_what_a_proxy_passes_on_is_not_the_operator(client: httpx.AsyncClient, host: str):
-    # As nginx' proxy_pass does by default, and a tunnel.
+    # Headers as nginx' proxy_pass sends them by default, and a tunnel.
     headers = {"host": host, "authorization": ""}
     answer = await client.get("/api/sessions", headers=headers)
     assert answer.status_code == 403
     assert "PARLEY_ADMIN_TOKEN" in answer.text
     session = (await client.post("/api/sessions", headers=headers)).json()["id"]
-    # Its id reads, and its cookie deletes: those that come by the same proxy have neither.
+    # Its id reads, and its cookie deletes: clients that come by the same proxy have neither.
     other = {**headers, "cookie": ""}
     assert (await client.delete(f"/api/sessions/{session}", headers=other)).status_code == 403
     assert (await client.delete(f"/api/sessions/{session}", headers=headers)).status_code == 204

@@ -1,4 +1,4 @@
-"""SIGTERM in the middle of calls: every caller hears why it ends, on every surface."""
+"""SIGTERM in the middle of calls: every caller is notified of the reason, on every surface."""
 
 import asyncio
 import json
@@ -19,17 +19,17 @@ from tests.peers.server import RunningServer, running_server
 from tests.peers.test_phone import LOUD, SAID, telephone
 from tests.peers.test_sessions import call, new_session
 
-# Three calls are compared with the sound that they should have.
+# Three calls are compared with the expected audio.
 pytestmark = pytest.mark.alone
 
 CLAUSE = "This server is being restarted."
 FAREWELL = f"{CLAUSE} Please call again. Goodbye."
-# A machine that is busy makes speech late.
+# A busy machine makes speech late.
 SOON = "server: {open: true, drain_s: 0.5, goodbye_s: 30}\n"
 
 
 def farewells(file: Path) -> set[str]:
-    """Transports of the calls in which all of the farewell was heard."""
+    """Return the transports of the calls in which the whole farewell was heard."""
     with closing(sqlite3.connect(file)) as store:
         turns = [json.loads(payload) for (payload,) in store.execute("SELECT payload FROM event")]
     return {
@@ -46,7 +46,7 @@ async def ended(server: RunningServer, *, within_s: float) -> None:
 
 
 async def closed_with(socket) -> tuple[str, int, str]:
-    """Return the words said to a client of the OpenAI dialect, and how its socket was closed."""
+    """Return the farewell to a client of the OpenAI protocol, and how its socket was closed."""
     said = ""
     try:
         while True:
@@ -76,7 +76,7 @@ async def test_every_caller_hears_that_the_server_stops(
                     while not front.from_server:
                         await asyncio.sleep(0.05)
                 server.process.terminate()
-                # Nothing is under way there.
+                # No reply is under way there.
                 assert (await waiting.until_closed(within_s=10))[0] == 1012
                 await browser.until(
                     lambda: "Goodbye." in "".join(m["data"]["text"] for m in browser.of_type("bot-tts-text")),
@@ -84,7 +84,7 @@ async def test_every_caller_hears_that_the_server_stops(
                 )
                 told = [m["data"]["kind"] for m in browser.of_type("server-message")]
                 assert "server_shutdown" in told
-                # Who leaves when the last word is on its way has not heard the end of it.
+                # A caller who leaves while the last word is on its way has not heard the end of it.
                 await browser.until(
                     lambda: (
                         len(browser.of_type("bot-stopped-speaking"))
@@ -96,11 +96,11 @@ async def test_every_caller_hears_that_the_server_stops(
                 assert FAREWELL in " ".join(said.split())
                 assert close == [1012, "the server is stopping"]
             at_phone = heard(await calling)
-            # The voice of full duplex is made in other pieces than the one that it is compared with.
+            # In full duplex the voice is made in other pieces than the reference that it is compared with.
             assert mode == "duplex" or likeness(at_phone, FAREWELL) > SAID
             assert (abs(at_phone[-RATE_HZ * 3 :]) > LOUD).any()
         await ended(server, within_s=15)
-    # It was heard to its end: by a browser, over a socket, at a telephone.
+    # It was heard to its end: by a browser, over a socket, by telephone.
     assert farewells(tmp_path / "sessions.db") == {"webrtc", "openai", "phone"}
 
 

@@ -1,4 +1,4 @@
-"""Sockets that say nothing: each gives its line back, and many of one address leave lines for others."""
+"""Silent sockets: each returns its line, and many of one address leave lines for others."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Calls whose recogniser and voice are in workers of the deployment's own, some of which are killed."""
+"""Calls whose recogniser and voice are in the deployment's own workers, some of which are killed."""
 
 import asyncio
 import os
@@ -70,7 +70,7 @@ def pid(loaded: Engines, worker: str) -> int:
 
 
 def busy(loaded: Engines) -> str:
-    """The recogniser that somebody's stream is at; empty while none is."""
+    """Return the recogniser that holds a stream; empty while none does."""
     assert loaded.pool is not None
     workers = loaded.pool.workers().items()
     return next((name for name, facts in workers if name != "mouth" and facts.get("streams")), "")
@@ -84,7 +84,7 @@ async def until(holds: Callable[[], object], within_s: float = 5) -> None:
 
 @asynccontextmanager
 async def turning(at_most_ms: float) -> AsyncIterator[None]:
-    """The loop turns: nothing on it waits for a worker."""
+    """Assert that the loop keeps turning: nothing on it waits for a worker."""
     loop, late_s = asyncio.get_running_loop(), [0.0]
 
     async def pace() -> None:
@@ -102,7 +102,7 @@ async def turning(at_most_ms: float) -> AsyncIterator[None]:
 
 
 async def asked(loaded: Engines, signal_number: int | None, rest_s: float) -> tuple[list[str], int]:
-    """A question of one call, in the middle of which its worker gets a signal: what was heard, errors."""
+    """Ask one question and signal its worker in the middle; return the transcript and the errors."""
     frames = [InputAudioRawFrame(AUDIO[at : at + 640], 16_000, 1) for at in range(0, len(AUDIO), 640)]
     middle = len(frames) // 2
 
@@ -132,7 +132,7 @@ async def asked(loaded: Engines, signal_number: int | None, rest_s: float) -> tu
 
 
 async def spoken(loaded: Engines, text: str) -> float:
-    """Seconds of speech of one clause, by the pipeline's voice."""
+    """Return the seconds of speech of one clause, by the pipeline's voice."""
     down, _ = await run_test(await loaded.build_tts(), frames_to_send=[TTSSpeakFrame(text), SleepFrame(0.5)])
     return sum(len(frame.audio) for frame in down if isinstance(frame, TTSAudioRawFrame)) / 32_000
 
@@ -141,7 +141,7 @@ async def test_a_call_is_heard_and_answered_by_workers() -> None:
     async with engines() as loaded:
         assert (await asked(loaded, None, 1.5)) == ([QUESTION], 0)
         assert await spoken(loaded, "It is five dollars and fifty cents.") > 1
-        # The call is over, and nothing of it is left.
+        # The call has ended, and nothing of it is left.
         await until(lambda: not busy(loaded))
 
 
@@ -152,7 +152,7 @@ async def test_a_call_survives_the_loss_of_its_recogniser_in_the_middle_of_a_que
     async with engines() as loaded, turning(at_most_ms=750):
         heard, errors = await asked(loaded, sent, rest_s)
         assert (heard, errors) == ([QUESTION], 1)
-        # And the one that was lost is there again.
+        # The lost worker is there again.
         await until(lambda: are_there(loaded), 20)
 
 

@@ -1,4 +1,7 @@
-"""Workers with recognisers and voices, by the command: what they need, killed, stopped, drained."""
+"""Workers with recognisers and voices, started by the command.
+
+The tests cover their packages, and workers that are killed, stopped and drained.
+"""
 
 import os
 import signal
@@ -23,12 +26,12 @@ from tests.tiny_voices import write_kokoro
 from tests.voices import say, silence
 
 ROOT = Path(__file__).parents[2]
-# The modules of requirements/worker.txt, whose test is below.
+# The modules of requirements/worker.txt, which is tested below.
 WORKER_MODULES = (
     "loguru", "numpy", "pydantic", "yaml", "websockets",
     "annotated_types", "pydantic_core", "typing_inspection", "typing_extensions",
 )  # fmt: skip
-# Those of an environment that was made of requirements/kokoro.lock and what that needs.
+# Modules of an environment that was made of requirements/kokoro.lock, with their requirements.
 KOKORO_MODULES = (
     "kokoro_onnx", "onnxruntime", "phonemizer", "espeakng_loader", "joblib", "dlinfo", "cloudpickle",
     "flatbuffers", "attr", "attrs", "google", "packaging",
@@ -46,7 +49,7 @@ Worker = tuple[subprocess.Popen[str], str]
 def started(
     *arguments: str, modules: tuple[str, ...] = (), python: str = sys.executable, port: str = "0"
 ) -> Iterator[Worker]:
-    """A worker by its command, in an environment with these modules alone beside the worker's own."""
+    """Start a worker by its command, in an environment with only these modules and the worker's own."""
     sparse = ["-m", "tests.fakes.sparse_environment", ",".join((*WORKER_MODULES, *modules))]
     process = subprocess.Popen(
         [python, *sparse, "runner.py", "--role", "worker", "--port", port, "--print-url", *arguments],
@@ -109,7 +112,7 @@ def test_kokoro_is_hosted_with_its_packages_which_nobody_else_needs(tmp_path: Pa
     write_kokoro(tmp_path)
     arguments = ("--engine", "kokoro", "--set", f"models_dir={tmp_path}")
     with started(*arguments, modules=KOKORO_MODULES) as (process, url):
-        # The other side has none of them: in an environment of the worker's own few it speaks all the same.
+        # The other side needs none of them: it speaks in an environment with only the worker's own few.
         program = (
             "import os, sys\n"
             "from models.tts.hosted.engine import WorkerTts, WorkerTtsSettings\n"
@@ -146,7 +149,7 @@ def test_what_a_worker_needs_is_what_its_requirements_say() -> None:
     lines = (ROOT / "requirements" / "worker.txt").read_text().splitlines()
     named = {line.partition("==")[0].lower().replace("-", "_") for line in lines if "==" in line}
     assert {"yaml" if name == "pyyaml" else name for name in named} == set(WORKER_MODULES)
-    # The versions are those that the bot has: both ends of the link are the same code.
+    # The versions are those of the bot: both ends of the link are the same code.
     bot = (ROOT / "requirements" / "run.lock").read_text().lower().replace("_", "-").splitlines()
     assert all(line.lower().replace("_", "-") in bot for line in lines if "==" in line)
 
@@ -157,7 +160,7 @@ def test_the_bots_environment_has_no_package_of_an_engine_in_a_worker(package: s
     assert package not in {line.partition("==")[0] for line in lines}
 
 
-# Killed, stopped, started again.
+# Workers that are killed, stopped, started again
 
 
 @pytest.mark.alone
@@ -181,7 +184,7 @@ def test_a_voice_that_is_killed_is_replaced_by_the_one_behind_it_and_comes_back(
                 assert hosted.synthesize(CLAUSE, listener([]))
                 break
             except EngineError:
-                # It is left alone for as long as ``rest_ms`` has grown to.
+                # The worker is left alone for as long as ``rest_ms`` has grown to.
                 assert time.monotonic() < deadline_s
                 time.sleep(0.05)
         hosted.close()
@@ -197,7 +200,7 @@ def test_a_voice_that_is_stopped_in_a_clause_is_given_up_at_the_deadline_and_the
         began_s, pieces = time.monotonic(), list[bytes]()
         assert both.synthesize(CLAUSE, listener(pieces)) and pieces
         assert WITHIN_S - 0.1 < time.monotonic() - began_s < WITHIN_S + 2
-        # The next clauses do not wait for it.
+        # The next clauses do not wait for the worker.
         began_s = time.monotonic()
         assert both.synthesize(CLAUSE, listener([]))
         assert time.monotonic() - began_s < WITHIN_S / 2

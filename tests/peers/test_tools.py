@@ -55,7 +55,7 @@ class Calls(Turn):
     """A response that calls tools.
 
     Attributes:
-        calls: name and arguments as the model writes them. Ids are the same in every response.
+        calls: names and arguments as the model writes them. Ids are the same in every response.
     """
 
     calls: Sequence[tuple[str, str]] = ()
@@ -66,7 +66,7 @@ SAY = Turn(ANSWER)
 
 
 class CallingOpenAi(OpenAiServer):
-    """Streams several calls, their arguments in pieces."""
+    """Server that streams several calls, their arguments in pieces."""
 
     async def stream(self, response: web.StreamResponse, turn: Turn) -> None:
         if not isinstance(turn, Calls):
@@ -95,7 +95,7 @@ class CallingOpenAi(OpenAiServer):
 
 
 class CallingAnthropic(AnthropicServer):
-    """Streams a call, its arguments in pieces."""
+    """Server that streams a call, its arguments in pieces."""
 
     async def stream(self, response: web.StreamResponse, turn: Turn) -> None:
         if isinstance(turn, Calls):
@@ -114,7 +114,7 @@ class CallingAnthropic(AnthropicServer):
 
 @dataclass
 class Provider:
-    """A row, the server it talks to, and where that server finds tools and results in a request."""
+    """A row, its server, and the place of tools and results in that server's requests."""
 
     server_type: type[ModelServer]
     service: Callable[[str], LLMService[Any]]
@@ -163,7 +163,7 @@ def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @asynccontextmanager
 async def opened(file: Path, session_id: str | None = None) -> AsyncIterator[Conversation]:
-    """A session, as one process holds it."""
+    """Open a session, as one process holds it."""
     store = await SessionStore.open(StoreTuning(url=f"sqlite:///{file}", busy_timeout_ms=0))
     try:
         async with Conversations(store, compactor=Compactor()).open(session_id) as conversation:
@@ -173,7 +173,7 @@ async def opened(file: Path, session_id: str | None = None) -> AsyncIterator[Con
 
 
 def stored(file: Path) -> list[str]:
-    """What any reader of the database finds of tools now."""
+    """Return the tool events that any reader of the database finds now."""
     with sqlite3.connect(file) as reader:
         rows = reader.execute("SELECT kind, payload FROM event ORDER BY session_id, seq").fetchall()
     return [
@@ -196,7 +196,7 @@ def database_away(file: Path) -> Iterator[None]:
 
 @dataclass
 class Talk:
-    """One pipeline that answers in a session with a tool."""
+    """Pipeline that answers in a session with a tool."""
 
     conversation: Conversation
     tools: DurableTools
@@ -207,7 +207,7 @@ class Talk:
     seen: list[list[str]] = field(default_factory=list)
 
     async def ask(self, text: str = "Order tea.") -> None:
-        """A turn, as a gate in front of the model takes it."""
+        """Record a turn and send it to the model, as the gate before the model does."""
         await self.conversation.user_turn(text, transport="text")
         self.context.set_messages(list(self.conversation.view().messages))
         await self.bench.ask(self.context)
@@ -428,7 +428,7 @@ async def test_an_interruption_lets_the_effect_go_on_and_the_next_turn_knows(
         hook.hold.set()
         await talk.written(2)
         assert told(talk.conversation) == ["tool_call", "tool_result done"]
-        # Nobody is answered: the person has the floor.
+        # No answer is sent: the caller has the turn.
         assert len(talk.server.requests) == 1
         await talk.ask("Well?")
         await talk.answered(2)
@@ -444,7 +444,7 @@ async def test_while_the_database_is_away_nothing_is_called(provider: Provider, 
         with database_away(file):
             await talk.bench.ask(talk.context)
             await talk.answered(1)
-            # Longer than the call, its effect and the next question need.
+            # Longer than the call, its effect and the next question take.
             await asyncio.sleep(1)
             assert talk.hook.requests == []
             assert len(talk.server.requests) == 1
@@ -545,7 +545,7 @@ async def test_a_deployment_with_a_tool_acts_once_when_its_model_fails_behind_th
         opened(tmp_path / "s.db") as conversation,
     ):
         tool = {"name": "order", "description": "Orders.", "parameters": ORDER}
-        # A name: cookies of bare addresses are not kept by any client.
+        # A host name: clients keep no cookies of bare addresses.
         url = f"http://localhost:{hook.port}/order"
         thinking = {
             "llm": {"name": "openai_compatible", "settings": {"base_url": f"{server.url}/v1", "model": "m"}},
@@ -577,11 +577,11 @@ async def test_a_deployment_with_a_tool_acts_once_when_its_model_fails_behind_th
             await answering.close()
 
 
-# What the model is asked with behind a result
+# Requests to the model after a result
 
 
 def plain(message: dict[str, Any]) -> dict[str, Any]:
-    """A message of Claude's without marks for the provider's cache, its text as a block."""
+    """Return a message of Claude's without marks for the provider's cache, its text as a block."""
     content = message["content"]
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     bare = [{name: value for name, value in block.items() if name != "cache_control"} for block in blocks]
@@ -593,7 +593,7 @@ def as_asked(provider: Provider, body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def in_form(provider: Provider, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages of the view in the form of a provider."""
+    """Return messages of the view in the form of a provider."""
     if provider is OPENAI:
         return list(messages)
     converted = AnthropicLLMAdapter()._from_universal_context_messages(list(messages)).messages
@@ -605,7 +605,7 @@ async def test_the_request_behind_a_result_is_the_view_of_the_session(provider: 
     async with talking(tmp_path / "s.db", provider, TEA, SAY, hook=hook) as talk:
         await talk.ask()
         await talk.reached()
-        # Only the session knows it, and nobody says it in the pipeline.
+        # Only the session has it, and no frame of the pipeline carries it.
         known = talk.conversation.draft(Kind.STATE, "system", slots={"tier": "gold"})
         await talk.conversation.append(known)
         hook.hold.set()
@@ -673,7 +673,7 @@ async def test_what_is_refused_and_what_is_repeated_stand_where_they_came(provid
         assert refused["outcome"] == "failed"
         assert done == {"number": 7}
         assert repeated == {"result": {"number": 7}, "note": durable_tools.REPEATED}
-        # The next turn is asked with what happened and with nothing else.
+        # The next turn's request has these events and nothing else.
         await talk.ask("Thank you.")
         await talk.answered(5)
         assert provider.results(talk.server.requests[4]) == [{"number": 7}]

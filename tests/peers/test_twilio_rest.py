@@ -1,4 +1,4 @@
-"""The REST client, against an endpoint that speaks Twilio's interface."""
+"""The REST client, against an endpoint with Twilio's interface."""
 
 import asyncio
 
@@ -37,12 +37,12 @@ async def test_what_twilio_refuses_is_said_with_its_number_and_without_the_secre
         assert "not the token" not in str(refused.value) and not refused.value.retryable
         await wrong.close()
         client = TwilioRest(Account(ACCOUNT, ACCOUNT, AUTH_TOKEN, rest.url))
-        # A call that is over already is over.
+        # A call that has ended already counts as ended.
         rest.refuses = 400, 21220
         await client.hang_up("CA1")
         with pytest.raises(EngineError, match="21220"):
             await client.redirect("CA1", "<Response/>")
-        # Busy: what says the same twice is tried again, what begins a call is not.
+        # Busy: idempotent requests are retried; a request that begins a call is not.
         rest.refuses = 503, 20500
         asyncio.get_running_loop().call_later(0.4, setattr, rest, "refuses", None)
         await client.hang_up("CA2")

@@ -1,4 +1,4 @@
-"""A client as Unmute's front end is: the subprotocol ``realtime``, Opus in Ogg, the bot speaks first."""
+"""A client like Unmute's front end: the subprotocol ``realtime``, Opus in Ogg, the bot speaks first."""
 
 import asyncio
 import base64
@@ -16,7 +16,7 @@ from tests.peers.test_browser import serving
 from tests.voices import say, silence
 from transports.websocket.opus import OpusDecoder, OpusEncoder
 
-# All that its front end knows; at any other it stops.
+# All events that its front end knows; any other stops it.
 KNOWN = {
     "error",
     "session.updated",
@@ -37,7 +37,7 @@ PACKET = 24_000 // 50 * 2
 
 
 class FrontEnd:
-    """Sends two packets in a message, as its recorder does, and plays what comes."""
+    """Client that sends two packets in a message, as its recorder does, and plays the bot's audio."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
@@ -106,7 +106,7 @@ async def test_the_front_end_talks_with_the_bot(tmp_path: Path):
             microphone = asyncio.create_task(one.microphone())
             try:
                 await one.until("response.text.done", "Parley")
-                # It speaks first, and all of it was heard.
+                # The bot speaks first, and all of it was heard.
                 assert one.types().index("response.created") < one.types().index("response.audio.delta")
                 assert "input_audio_buffer.speech_started" not in one.types()
                 assert len(one.heard) > 48_000 * 3 and np.abs(one.heard).max() > 0.1

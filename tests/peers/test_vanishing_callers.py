@@ -1,4 +1,4 @@
-"""Callers who leave without a word: everything of their calls is given back."""
+"""Callers who leave without notice: all resources of their calls are released."""
 
 import asyncio
 import os
@@ -15,8 +15,8 @@ from tests.peers.webrtc_caller import Caller
 CALLS = 50
 AT_ONCE = 10
 FREED_WITHIN_S = 5.0
-# Sizes of the pools of a server. A pool starts a thread when work comes and none of its own is idle, so how
-# many it has is chance until it is full. The loop's own is Python's default executor.
+# Sizes of a server's thread pools. A pool starts a thread when work comes and none of its own is idle, so its
+# size varies until it is full. The loop's own pool is Python's default executor.
 POOLS = {
     "uvloop": min(32, (os.cpu_count() or 1) + 4),
     "speech": 2,
@@ -33,7 +33,7 @@ async def open_call(client: httpx.AsyncClient) -> Caller:
 
 
 async def until_no_call(client: httpx.AsyncClient) -> float:
-    """Seconds until the server holds no call any more."""
+    """Return the seconds until the server holds no call any more."""
     started = time.monotonic()
     async with asyncio.timeout(30):
         while (await client.get("/health")).json()["calls"]:
@@ -56,7 +56,7 @@ async def tasks_of(client: httpx.AsyncClient) -> int:
 
 
 async def threads_of(client: httpx.AsyncClient, server: RunningServer) -> int:
-    """Those of no pool, Python's and native ones. No pool has more than its size."""
+    """Return the number of threads outside the pools, Python's and native ones; no pool exceeds its size."""
     named = (await client.get("/status")).json()["threads"]
     pools = {name: named.get(name, 0) for name in POOLS}
     assert all(count <= POOLS[name] for name, count in pools.items()), named
@@ -64,7 +64,7 @@ async def threads_of(client: httpx.AsyncClient, server: RunningServer) -> int:
 
 
 async def settled(measure: Callable[[], Awaitable[int]]) -> int:
-    """What is measured once it has been the same for a second; what it is after ``FREED_WITHIN_S``."""
+    """Return the measurement once it has been stable for a second, or its value after ``FREED_WITHIN_S``."""
     started = since = time.monotonic()
     last = await measure()
     while (now := time.monotonic()) - since < 1 and now - started < FREED_WITHIN_S:
@@ -79,8 +79,10 @@ def sockets_of(server: RunningServer) -> int:
 
 
 def files_of(server: RunningServer) -> int:
-    """Open files, pipes and sockets, but for HTTP connections: those are ours, and come and go. Nor the
-    session store's: each of its threads opens its own with its first work.
+    """Return the number of open files, pipes and sockets of the server.
+
+    HTTP connections are not counted: they belong to this test, and come and go. Files of the session store
+    are not counted either: each of its threads opens its own with its first work.
     """
     stored = [file for file in server.process.open_files() if Path(file.path).name.startswith("sessions.db")]
     connections = server.process.net_connections(kind="tcp")
@@ -95,7 +97,7 @@ async def server():
 
 async def test_fifty_vanished_calls_leave_memory_tasks_and_files_where_they_were(server: RunningServer):
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
-        # The first calls fill caches and arenas once; what is measured is what every further call leaves.
+        # The first calls fill caches and arenas once; the growth by further calls is measured.
         await open_and_vanish(client, AT_ONCE)
         idle_tasks = await settled(lambda: tasks_of(client))
         tasks, sockets, files = idle_tasks, sockets_of(server), files_of(server)

@@ -23,7 +23,7 @@ from tests.peers.test_half_duplex import PREPARE
 from tests.peers.webrtc_caller import Caller, until_state
 
 __all__ = ["chromium"]
-# The machine's own bound is on, and every caller of a test comes from one address.
+# The machine's own bound is on, and all callers of a test have one address.
 ONE_LINE = (
     "server: {max_calls: 1, admission: auto, drain_s: 3, clients: {anonymous: {max_calls: 9}}}\n"
     "bot: {greeting: Hello there.}\n"
@@ -49,7 +49,7 @@ async def one_line(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ru
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def server(one_line: RunningServer) -> RunningServer:
-    """A server of one line, which nobody holds any more."""
+    """Server with one line, which is free."""
     await until_status(one_line, (0, 0), within_s=10)
     return one_line
 
@@ -60,7 +60,7 @@ async def dial(server: RunningServer) -> Caller:
         answer = await http.post("/api/offer", json=await caller.offer())
     assert answer.status_code == 200, answer.text
     await caller.accept(answer.json())
-    # One that closes before its own handshake is over cannot tell the server.
+    # A caller that closes before its own handshake has finished cannot notify the server.
     await until_state(caller.connection, "connected")
     return caller
 
@@ -70,13 +70,13 @@ async def greeted(caller: Caller) -> None:
 
 
 def places(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Places in the queue that a client was told."""
+    """Return the queue positions that a client received."""
     told = [each["data"] for each in messages if each.get("type") == "server-message"]
     return [data for data in told if data["kind"] == "queue"]
 
 
 async def told(caller: Caller, position: int) -> dict[str, Any]:
-    """The place of a caller, when it is this one."""
+    """Wait until a caller is notified of this position; return the message."""
 
     def is_there() -> bool:
         return bool(places(caller.messages)) and places(caller.messages)[-1]["position"] == position
@@ -91,7 +91,7 @@ def typed(number: str, text: str) -> dict[str, Any]:
 
 
 async def status(server: RunningServer) -> tuple[int, int]:
-    """Calls, and callers in the queue."""
+    """Return the number of calls, and of callers in the queue."""
     async with httpx.AsyncClient(base_url=server.url) as http:
         found = (await http.get("/status")).json()
     return found["calls"], found["waiting"]
@@ -213,7 +213,7 @@ async def test_a_browser_that_the_operator_removes_from_the_queue_is_refused_wit
 
 
 async def read(socket: ClientConnection, kind: str, messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Messages until one of a kind, which is returned."""
+    """Read messages until one of a kind, and return that."""
     async with asyncio.timeout(GREETED_S):
         while True:
             text = await socket.recv()

@@ -23,7 +23,7 @@ async def server_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 @asynccontextmanager
 async def call(url: str) -> AsyncIterator[Caller]:
-    """A caller who has heard the greeting."""
+    """Hold a call of a caller who has heard the greeting."""
     caller = Caller()
     async with httpx.AsyncClient(base_url=url, timeout=30) as client:
         answer = await client.post("/api/offer", json=await caller.offer())

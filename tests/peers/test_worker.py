@@ -1,4 +1,4 @@
-"""Worker processes: killed, stopped, hanging, and as the command starts them."""
+"""Worker processes that are killed, stopped or hang, and that the command starts."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ Started = tuple[subprocess.Popen[str], WorkerSettings]
 
 @contextmanager
 def process(script: dict[str, Any] | None = None, **limits: Any) -> Iterator[Started]:
-    """A worker in a process of its own, around a scripted engine."""
+    """Start a worker in a process of its own, around a scripted engine."""
     arguments = ["0", SECRET, json.dumps(script or {}), json.dumps(limits)]
     started = subprocess.Popen(
         [sys.executable, "-m", "tests.fakes.worker", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -159,7 +159,7 @@ def test_a_worker_ends_when_whoever_started_it_is_gone() -> None:
     )  # fmt: skip
     assert started.stdout is not None and started.stdin is not None
     assert started.stdout.readline().startswith("ws://127.0.0.1:")
-    # What a killed parent leaves behind.
+    # A killed parent leaves a closed stdin.
     started.stdin.close()
     assert started.wait(5) == 0
     started.stdout.close()

@@ -1,10 +1,8 @@
-"""Twilio's REST interface on this machine: calls are begun, redirected and ended, and the other telephone
-answers.
+"""Twilio's REST interface on this machine: calls are placed, redirected and ended, and telephones answer.
 
-What is posted is checked as Twilio checks it (basic authentication, the fields of a call resource) and
-noted. A call that is begun rings; whoever runs the test says how its telephone answers (``Phone``), and the
-TwiML of the call is followed: what is said is noted, a key that is pressed is posted back, signed, to where
-the TwiML says.
+Requests are checked as Twilio checks them (basic authentication, the fields of a call resource) and recorded.
+A call that is placed rings; ``Phone`` sets how its telephone answers. The TwiML of the call is followed:
+spoken words are recorded, and a pressed key is posted, signed, to the address of the TwiML.
 """
 
 import asyncio
@@ -33,11 +31,11 @@ ACCOUNT = "AC" + "1" * 32
 
 @dataclass
 class Phone:
-    """How a telephone that is rung up behaves.
+    """Behaviour of a telephone that is called.
 
     Attributes:
-        answers_s: until somebody answers; None: nobody does.
-        key: that they press when they have heard what it is about; empty: they hang up.
+        answers_s: time until it is answered; None: it is not answered.
+        key: key that is pressed after the announcement; empty: the line is hung up.
     """
 
     answers_s: float | None = 0.2
@@ -46,18 +44,18 @@ class Phone:
 
 @dataclass
 class RestServer:
-    """See the module.
+    """Server of the REST interface.
 
     Attributes:
-        url: where it is.
-        server: the product, which webhooks go to.
-        phone: of whoever is rung up from now on.
-        begun: forms of calls that were begun, by sid.
-        updates: sid and form, in order.
-        said: words of TwiML that somebody heard.
-        in_conference: names, in the order in which somebody was put in.
-        refuses: with this status and Twilio's number.
-        on_redirect: told the sid of a call that goes on elsewhere.
+        url: its address.
+        server: address of the product, which receives the webhooks.
+        phone: telephone of the people who are called from now on.
+        begun: forms of placed calls, by sid.
+        updates: sid and form of updates, in order.
+        said: words of TwiML that were spoken to a person.
+        in_conference: names of conferences, in the order in which people joined.
+        refuses: status and Twilio error number with which requests are refused.
+        on_redirect: called with the sid of a call that continues elsewhere.
     """
 
     url: str = ""
@@ -117,7 +115,7 @@ class RestServer:
         self.in_conference += [each.text or "" for each in response.iter("Conference")]
 
     async def post(self, address: str, form: dict[str, str]) -> httpx.Response:
-        """A webhook, signed."""
+        """Post a signed webhook."""
         signature = RequestValidator(AUTH_TOKEN).compute_signature(address, form)
         headers = {"X-Twilio-Signature": signature, "Host": urlsplit(PUBLIC).netloc}
         async with httpx.AsyncClient(timeout=15) as client:
@@ -125,7 +123,7 @@ class RestServer:
 
 
 def _in_pieces(answer: dict[str, object], status: int) -> Response:
-    """As a network may bring it."""
+    """Return an answer in pieces, as a network may deliver it."""
 
     async def pieces() -> AsyncIterator[bytes]:
         body = json.dumps(answer).encode()

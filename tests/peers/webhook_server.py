@@ -1,4 +1,4 @@
-"""Somebody's endpoint on loopback: counts what takes effect, by idempotency key."""
+"""A user's endpoint on loopback: counts effects by idempotency key."""
 
 import asyncio
 from collections import Counter
@@ -10,18 +10,18 @@ from aiohttp import web
 
 @dataclass
 class WebhookServer:
-    """``POST /order``.
+    """Server of ``POST /order``.
 
     Attributes:
-        deduplicates: whether it keeps what it promises of idempotency keys.
-        body: of the answer; bytes as they are, anything else as JSON.
-        content_type: of bytes.
-        status: of the answer.
-        headers: of the answer.
-        hold: waits for this before it answers, with the effect behind it.
-        drops: breaks the connection instead of an answer.
+        deduplicates: whether it keeps its promise of idempotency keys.
+        body: body of the answer; bytes as they are, anything else as JSON.
+        content_type: content type of a body of bytes.
+        status: status of the answer.
+        headers: headers of the answer.
+        hold: event to wait for between the effect and the answer.
+        drops: break the connection instead of answering.
         reached: set by every request, when it has taken effect.
-        requests: in order of arrival.
+        requests: requests in order of arrival.
         effects: how often each key took effect.
     """
 
@@ -46,7 +46,7 @@ class WebhookServer:
     async def __aenter__(self) -> Self:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._serve)
-        # Somebody's endpoint goes on when its client leaves.
+        # The endpoint goes on when its client leaves.
         self._runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)

@@ -1,6 +1,4 @@
-"""A browser's side of a call, played by aiortc: sends a microphone track, collects what the bot says and
-sends.
-"""
+"""A browser's side of a call, by aiortc: sends a microphone track, collects the bot's audio and messages."""
 
 import asyncio
 import fractions
@@ -13,7 +11,7 @@ from av import AudioFrame, AudioResampler
 
 
 async def until_state(connection: RTCPeerConnection, state: str, *, within_s: float = 5.0) -> None:
-    """Wait until a peer connection, of whichever end, is in a state."""
+    """Wait until a peer connection, of either end, is in a state."""
     reached = asyncio.Event()
 
     def look() -> None:
@@ -27,7 +25,7 @@ async def until_state(connection: RTCPeerConnection, state: str, *, within_s: fl
 
 
 class Microphone(MediaStreamTrack):
-    """Plays 16 kHz mono PCM at real time, 20 ms at a time, then silence."""
+    """Track that plays 16 kHz mono PCM in real time, 20 ms at a time, then silence."""
 
     kind = "audio"
 
@@ -56,7 +54,7 @@ class Microphone(MediaStreamTrack):
 
 
 class Caller:
-    """One call.
+    """The caller's side of one call.
 
     Attributes:
         heard: 16 kHz mono PCM from the bot, silence included.
@@ -64,7 +62,7 @@ class Caller:
     """
 
     def __init__(self, pcm: bytes = b"") -> None:
-        # Both ends are on this machine: no public STUN server is asked.
+        # Both ends are on this machine: no public STUN server is used.
         self.connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self.microphone = Microphone(pcm)
         self.connection.addTrack(self.microphone)
@@ -109,7 +107,7 @@ class Caller:
             self._news.set()
 
     async def until(self, condition: Any, *, within_s: float) -> None:
-        """Wait until ``condition()`` holds, looked at whenever something arrives."""
+        """Wait until ``condition()`` holds; it is evaluated whenever something arrives."""
         async with asyncio.timeout(within_s):
             while not condition():
                 self._news.clear()
@@ -124,7 +122,7 @@ class Caller:
         await self.connection.close()
 
     def vanish(self) -> None:
-        """Stop without a word: no BYE, no close, nothing leaves this side any more."""
+        """Stop without notice: no BYE, no close, nothing leaves this side any more."""
         if self._listener is not None:
             self._listener.cancel()
         for transport in {sender.transport for sender in self.connection.getSenders()}:

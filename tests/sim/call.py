@@ -58,7 +58,7 @@ from turn_taking.speculation import SpeculationSettings
 from turn_taking.voicemail import VoicemailTuning
 
 RATE_HZ = 16_000
-# The model is asked when the turn is over, and not before.
+# The model is called when the turn has ended, not before.
 OFF: Mapping[str, Any] = MappingProxyType({"on": "off"})
 
 
@@ -67,14 +67,14 @@ def silence(duration_ms: int) -> np.ndarray:
 
 
 def voice(duration_ms: int) -> np.ndarray:
-    """Something loud that the fake ears take for speech."""
+    """Return a loud tone that the fake recogniser takes for speech."""
     t = np.arange(RATE_HZ * duration_ms // 1000) / RATE_HZ
     return (0.3 * np.sin(2 * np.pi * 200 * t)).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What somebody beside a simulated call can reach."""
+    """Objects that a coroutine next to a simulated call can use."""
 
     call: Call
     conversations: Conversations
@@ -84,15 +84,15 @@ class Beside:
 
 @dataclass
 class SimulatedCall:
-    """What a scripted call left behind.
+    """Results of a scripted call.
 
     Attributes:
         stereo: float, (samples, 2) at 16 kHz: caller left, bot right.
-        turns: the records of every turn.
-        events: what the session holds.
-        model: the language model with what it was asked.
-        call: what its parts shared.
-        ends: why it ended, where that was not the caller.
+        turns: the record of every turn.
+        events: events of the session.
+        model: the language model, with the requests that it received.
+        call: state that the parts of the call shared.
+        ends: why the call ended, when the caller did not end it.
     """
 
     stereo: np.ndarray
@@ -105,11 +105,11 @@ class SimulatedCall:
 
     @property
     def end(self) -> tuple[str, str]:
-        """Return why the call ended, in a word and a sentence."""
+        """Reason for the end of the call: a word and a sentence."""
         return (self.ends[-1].reason, self.ends[-1].message) if self.ends else ("stopped", "")
 
     def bot_spans_ms(self, *, gap_ms: int = 400) -> list[tuple[int, int]]:
-        """Start and end of each stretch of bot speech; pauses up to ``gap_ms`` belong to it."""
+        """Return start and end of each stretch of bot speech; pauses up to ``gap_ms`` belong to it."""
         loud = np.abs(self.stereo[:, 1]).reshape(-1, RATE_HZ // 100).max(axis=1) > 0.01
         spans: list[tuple[int, int]] = []
         for hop in np.flatnonzero(loud):
@@ -162,24 +162,31 @@ def simulate(
     voicemail: Mapping[str, Any] | None = None,
     rules: ClientRules | None = None,
 ) -> SimulatedCall:
-    """Hold a call with the caller's audio on virtual time and read what was recorded.
+    """Run a call with the caller's audio on virtual time, and return what was recorded.
 
-    ``words`` are what the fake ears make of a voice, one for each ``word_ms``, anew in each utterance,
-    with ``confidence`` in each; where ``commands`` are given, a spotter makes those of it and says so
-    ``commands_late_ms`` behind the end of the voice, one for each ``commands_word_ms``, with
-    ``commands_floor`` as the log odds that the voice wants the floor. ``looks`` are the log odds of each
-    early look at a voice over the bot; None: nothing looks. ``ask_back`` None answers what was hardly
-    understood, and with
-    ``backchannel`` None the bot does not hum. ``barge_in`` None leaves interruptions to Pipecat. ``beside``
-    runs while the call does: somebody who disturbs it, or says what is perceived of it. ``row`` answers in
-    place of the scripts, and may use
-    ``tools``. Scripts are counted by questions, guesses included: a test of what is asked when switches
-    ``speculation`` off. In a ``room`` the microphone hears the loudspeaker, with ``echo`` behind it where the
-    call is one that gets echo control. ``quietest`` is the level from which the fake ears take a sound for a
-    voice. With ``omni`` the call is a full-duplex one with these engines, the two-tier engine where the list
-    is empty, and ``duplex`` as its settings. With ``voicemail`` the bot has placed the call, and finds out
-    who answers. ``rules`` are those of the client. ``endpoint`` is by default the policy whose waits do not
-    depend on fitted weights.
+    Scripts are counted by questions, speculative ones included. A test of the time of a request switches
+    ``speculation`` off.
+
+    Args:
+        words: words of the fake recogniser, one for each ``word_ms`` of voice, anew in each utterance, with
+            ``confidence`` in each.
+        commands: words of a spotter, one for each ``commands_word_ms``; it reports them ``commands_late_ms``
+            after the end of the voice, with ``commands_floor`` as the log odds that the voice claims the
+            turn.
+        looks: log odds of each early look at a voice over the bot; None: no early looks.
+        ask_back: None answers turns of low confidence without a question.
+        backchannel: None: the bot does not emit backchannels.
+        barge_in: None leaves interruptions to Pipecat.
+        ``beside``: coroutine that runs during the call, to disturb it or to add annotations.
+        row: answers in place of the scripts; it may use ``tools``.
+        room: the microphone hears the loudspeaker in this room.
+        echo: canceller after the room, in calls that get echo control.
+        quietest: level from which the fake detector takes a sound for a voice.
+        omni: engines of a full-duplex call, with ``duplex`` as its settings; an empty list is the two-tier
+            engine.
+        voicemail: the bot has placed the call, and detects who answers.
+        rules: rules of the client.
+        endpoint: by default the policy whose waits do not depend on fitted weights.
     """
     model = ScriptedLanguageModel(*scripts)
     turn = ScriptedTurn(completeness)
@@ -188,7 +195,7 @@ def simulate(
     ends: list[CallEnding] = []
 
     async def scenario() -> tuple[Call, list[Event]]:
-        # No waiting for a locked file inside of SQLite: it would be real time.
+        # SQLite must not wait for a locked file itself: that would be real time.
         store = StoreTuning(url=new_session_file(tmp_path / "sessions.db"), busy_timeout_ms=0)
         deployment = Deployment(
             bot=Bot(greeting=greeting, **bot),
@@ -322,7 +329,7 @@ def simulate(
 
 
 class _WithTools(Answering):
-    """What answers, with tools that no deployment names."""
+    """Answering with tools that no deployment names."""
 
     def __init__(
         self, deployment: Deployment, plan: AnsweringPlan, model: LanguageModel, tools: Sequence[Tool]

@@ -1,13 +1,12 @@
-"""Write down what full-duplex calls decide and when, and compare it with what they decided before.
+"""Write down the decisions of full-duplex calls and their times, and compare them with earlier ones.
 
     python -m tests.sim.duplex_traces --calls 300 --write before.json
     python -m tests.sim.duplex_traces --calls 300 --compare before.json
 
-Each seed makes a call of its own on virtual time: an engine that a script plays, alone in its pipeline,
-with callers who interrupt, pause, hang up and force it to listen, and engines that are late, stall and fail.
-Every tenth call is a whole one, with the two-tier engine or another. A trace holds what left the engine,
-every unit, event and apology with its millisecond, and how the records read. Identifiers are numbered as they
-come.
+Each seed makes a call of its own on virtual time, with a scripted engine alone in its pipeline. Callers
+interrupt, pause, hang up and force it to listen; engines are late, stall and fail. Every tenth call is a
+whole one, with the two-tier engine or another. A trace holds the engine's output, every unit, event and
+apology with its millisecond, and the text of the records. Identifiers are numbered in order of appearance.
 """
 
 import argparse
@@ -258,7 +257,7 @@ async def _interfere(rng: random.Random, beside: Beside) -> None:
                 await call.live.input.queue(InterruptionFrame())
 
 
-# How a trace is written.
+# Format of a trace.
 
 
 def _frame(frame: Frame, at_s: float) -> list[Any] | None:
@@ -276,9 +275,9 @@ def _frame(frame: Frame, at_s: float) -> list[Any] | None:
 
 def _write(events: list[Any], event: CallEvent, began_s: float) -> None:
     if isinstance(event, EnginesGivenUp | PauseExpired):
-        # Counted in ``ends``, and what follows is in the frames.
+        # Counted in ``ends``; the later frames follow from it.
         return
-    # Moments on the clock of a session are those of the event.
+    # Timestamps on the session's clock are those of the event.
     told = re.sub(r"(_us|_ms)=\d{6,}", r"\1=.", repr(event))
     events.append([event.at_ms - round(began_s * 1000), told])
 
@@ -288,7 +287,7 @@ def _tick(tick: dict[str, Any], began_s: float) -> dict[str, Any]:
 
 
 def _compare(before: dict[str, Trace], calls: int) -> int:
-    """Return how many of the calls differ; the first difference of each is printed."""
+    """Return the number of calls that differ; the first difference of each is printed."""
     differ = 0
     for seed in range(calls):
         was, now = before[str(seed)], trace(seed)
@@ -308,7 +307,7 @@ def _compare(before: dict[str, Trace], calls: int) -> int:
 
 
 def main() -> int:
-    """Return 1 where a call differs."""
+    """Return 1 when a call differs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--calls", type=int, default=300)
     goal = parser.add_mutually_exclusive_group(required=True)

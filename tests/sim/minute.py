@@ -1,9 +1,9 @@
-"""The cost of a simulated minute of talk.
+"""Measure the cost of a simulated minute of talk.
 
-``python -m tests.sim.minute`` prints calls of functions and seconds of processor time. Seconds are for
-reading: they differ threefold between machines, and on one with what other guests of its host do. Calls are
-the same everywhere. A process of its own, so that what other tests left behind (threads, log sinks) is not
-counted.
+``python -m tests.sim.minute`` prints the number of function calls and the seconds of processor time. Seconds
+differ threefold between machines, and on one machine with the load of its host; they are only informative.
+The number of function calls is the same everywhere. It runs in a process of its own, so that leftovers of
+other tests (threads, log sinks) are not counted.
 """
 
 import sys
@@ -42,7 +42,7 @@ def counted_calls(folder: Path) -> int:
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # What is done once is not of the minute.
+        # One-time work is not part of the minute.
         talk(folder)
         calls = counted_calls(folder)
         started_s = time.process_time()

@@ -1,7 +1,8 @@
 """A whole call with the engines of the default deployment, on virtual time.
 
 Voice activity, completeness, recogniser, stop words, documents and voice are those of
-``configs/embedded.yaml``. They run on the loop, and what they take is not in the times of the call.
+``configs/embedded.yaml``. They run on the loop, and their processor time does not count in the times of the
+call.
 """
 
 import functools
@@ -66,7 +67,7 @@ class HeardCall:
     Attributes:
         stereo: float, (samples, 2) at 16 kHz: caller left, bot right.
         turns: the records of every turn.
-        events: what the session holds.
+        events: events of the session.
     """
 
     stereo: np.ndarray
@@ -75,21 +76,21 @@ class HeardCall:
 
     @property
     def caller_said(self) -> list[str]:
-        """Return the caller's turns."""
+        """The caller's turns."""
         return [str(each.payload["text"]) for each in self.events if each.kind is Kind.USER_TURN]
 
     @property
     def bot_said(self) -> list[str]:
-        """Return what the bot said, as far as it was heard."""
+        """The bot's speech, as far as it was heard."""
         return [turn.bot_text for turn in self.turns if turn.bot_text]
 
     @property
     def facts(self) -> list[str]:
-        """Return the bot's turns that state something of the documents."""
+        """The bot's turns that state something of the documents."""
         return [text for text in self.bot_said if _states(text)]
 
     def bot_begins_ms(self) -> list[int]:
-        """Return when the bot begins to speak after a silence of at least 400 ms."""
+        """Return the times at which the bot begins to speak after a silence of at least 400 ms."""
         whole = len(self.stereo) // (RATE_HZ // 100) * (RATE_HZ // 100)
         loud = np.abs(self.stereo[:whole, 1]).reshape(-1, RATE_HZ // 100).max(axis=1) > 0.01
         begins: list[int] = []
@@ -104,7 +105,7 @@ class HeardCall:
 
 @functools.cache
 def statements() -> Statements:
-    """Return what the shipped documents state."""
+    """Return the statements of the shipped documents."""
     folder = deployment().bot.knowledge
     return Statements(path.read_text() for path in sorted(folder.rglob("*.md")))
 
@@ -117,7 +118,7 @@ def deployment() -> Deployment:
 
 @functools.cache
 def voices() -> Voices:
-    """Load the default engines; a test without the recogniser's weights is left out."""
+    """Load the default engines; skip the test when the recogniser's weights are missing."""
     human_speech.moonshine_tiny()
     return load(plan(deployment()))
 
@@ -147,10 +148,10 @@ def hold(
     hearing: Mapping[str, Any] = NOTHING,
     engines: Voices | None = None,
 ) -> HeardCall:
-    """Hold a call with the caller's audio, float32 at 16 kHz in [-1, 1], and read what was recorded.
+    """Run a call with the caller's audio, float32 at 16 kHz in [-1, 1], and return what was recorded.
 
     The bot does not greet and does not prompt. ``hearing`` changes fields of the deployment's; ``engines``
-    hold the call in place of the default ones.
+    replace the default ones.
     """
     loaded = engines or voices()
     output = tmp_path / "call.wav"
@@ -214,7 +215,8 @@ def speech(pcm: bytes) -> np.ndarray:
 
 
 def _states(text: str) -> bool:
-    # Who does not know lists topics in the words of the documents, and who asks back repeats the caller's.
+    # A refusal lists topics in the words of the documents, and a clarifying question repeats the caller's
+    # words.
     is_other = text.startswith(("I don't know", "Sorry, I don't know", "I heard:"))
     return not is_other and statements().occur_in(text)
 

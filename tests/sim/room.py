@@ -1,7 +1,7 @@
 """A room in which the microphone hears the loudspeaker, around a scripted caller on virtual time.
 
-What leaves for the loudspeaker comes back ``delay_ms`` later, through the same room as in
-``tests.speakerphone``, on the clock of the microphone. The recording has the caller alone on its left.
+Audio for the loudspeaker comes back ``delay_ms`` later, through the same room as in ``tests.speakerphone``,
+on the clock of the microphone. The left channel of the recording holds the caller alone.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from runtime.loop_clock import LoopClock
 from tests.speakerphone import RATE_HZ, room_path
 from transports.local.file import FileCall, FileInput, FileTransport
 
-# No simulated call is longer.
+# Upper bound of a simulated call's length.
 LONGEST_S = 120
 LINE_HZ = 8_000
 # -70 dBFS.
@@ -24,11 +24,11 @@ NOISE = 3e-4
 
 
 class Room:
-    """One room.
+    """Echo path from the loudspeaker to the microphone.
 
     Args:
-        delay_ms: from the moment a packet leaves to the first of its echo.
-        loss_db: how much quieter than what is played its direct sound is.
+        delay_ms: time from the moment a packet leaves to the start of its echo.
+        loss_db: attenuation of the direct sound, in dB.
         drift_ppm: how much faster the microphone's clock runs.
     """
 
@@ -43,7 +43,7 @@ class Room:
         self._rng = np.random.default_rng(6)
 
     def played(self, pcm: bytes) -> None:
-        """A packet leaves now; one that follows another directly is not parted from it by rounding."""
+        """Take a packet that leaves now; rounding does not separate packets that follow each other."""
         samples = pcm16_to_float(pcm)
         at = self._now()
         self._end = at if at - self._end > RATE_HZ // 100 else self._end
@@ -51,9 +51,9 @@ class Room:
         self._end += len(samples)
 
     def hear(self, pcm: bytes) -> bytes:
-        """The microphone's next piece: the caller's voice, and what comes back of the bot's."""
+        """Return the microphone's next piece: the caller's voice, and the echo of the bot's."""
         near = pcm16_to_float(pcm)
-        # What the microphone has of its own.
+        # Noise of the microphone.
         near = near + NOISE * self._rng.standard_normal(len(near))
         self._began_us = self._began_us or LoopClock().now_us() - len(near) * 1_000_000 // RATE_HZ
         places = self._step * (self._heard + np.arange(len(near))) - self._delay
@@ -74,11 +74,11 @@ class Room:
 
 
 class TelephoneLine(Room):
-    """A telephone that returns what is played: mu-law at 8 kHz both ways, and the other end's own filters."""
+    """Telephone that returns the bot's audio: mu-law at 8 kHz both ways, and the filters of the other end."""
 
     def __init__(self, delay_ms: float, *, loss_db: float) -> None:
         super().__init__(delay_ms, loss_db=loss_db)
-        # A hybrid's or a handset's: short, and hardly anything of a room.
+        # Response of a hybrid or a handset: short, and with almost no room.
         ring = np.arange(160)
         path = np.exp(-ring / 16) * np.cos(2 * np.pi * 900 * ring / RATE_HZ)
         self._path = (10 ** (-loss_db / 20) * path / np.sqrt(np.vdot(path, path))).astype(np.float32)
@@ -112,7 +112,7 @@ class _RoomInput(FileInput):
 
 
 class RoomTransport(FileTransport):
-    """A file as the caller, in a room that is told of every packet."""
+    """File transport in a room that receives every packet."""
 
     def __init__(self, call: FileCall, params: TransportParams, events: CallEvents, room: Room) -> None:
         super().__init__(call, params, events)

@@ -1,4 +1,4 @@
-"""Turns that were hardly understood, in whole calls on virtual time."""
+"""Turns of low confidence, in whole calls on virtual time."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ DOUBTFUL: dict[str, Any] = {"words": WORDS, "ask_back": {"below": 0.5}, "confide
 
 
 def told(call: SimulatedCall) -> list[tuple[str, str]]:
-    """Who said what, as the session has it."""
+    """Return the turns of both sides, as the session records them."""
     kept = {Kind.USER_TURN: "caller", Kind.BOT_TURN: "bot"}
     return [(kept[each.kind], each.payload["text"]) for each in call.events if each.kind in kept]
 
@@ -30,7 +30,7 @@ def test_a_doubtful_turn_is_asked_back_and_answered_behind_a_yes(
     caller = [*QUESTION, voice(300), silence(2_000)]
     call = simulate(caller, tmp_path, scripts=[("It is ten.",)], speculation=speculation, **DOUBTFUL)
     assert told(call) == [("caller", HEARD), ("bot", ASKED_BACK), ("caller", "yes"), ("bot", "It is ten.")]
-    # What is answered is the question, not the yes.
+    # The question is answered, not the yes.
     assert (call.model.asked[-1][-1].role, call.model.asked[-1][-1].text) == ("user", HEARD)
 
 

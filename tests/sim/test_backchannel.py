@@ -1,4 +1,4 @@
-"""The bot's hums while the caller talks, in whole calls on virtual time."""
+"""The bot's backchannels while the caller talks, in whole calls on virtual time."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ HUMS: dict[str, Any] = {"backchannel": {}, "completeness": UNFINISHED, "speculat
 
 
 def hums_ms(call: SimulatedCall) -> list[tuple[int, int]]:
-    """What the bot said before the caller's turn was over."""
+    """Return the spans of the bot's audio before the end of the caller's turn."""
     return [span for span in call.bot_spans_ms(gap_ms=100) if span[0] < PAUSE_MS + 700]
 
 
@@ -28,7 +28,7 @@ def test_the_bot_hums_in_a_pause_and_the_turn_goes_on(tmp_path: Path):
     assert 80 <= end_ms - start_ms <= 120
     [turn] = call.turns
     assert (turn.bot_text, turn.interrupted) == ("It is ten.", False)
-    # Neither in the record nor in what the model is given.
+    # It is neither in the record nor in the model's context.
     assert [event.payload["text"] for event in call.events if event.kind is Kind.BOT_TURN] == ["It is ten."]
     assert len([event for event in call.events if event.kind is Kind.USER_TURN]) == 1
     [asked] = call.model.asked
@@ -57,7 +57,7 @@ def test_a_caller_who_goes_on_is_not_hummed_over(tmp_path: Path, pause_ms: int):
         **(HUMS | {"backchannel": {"tokens": ["Mhm mhm mhm mhm mhm."]}}),
     )
     goes_on_ms = PAUSE_MS + pause_ms
-    # The whole phrase takes 500 ms; it takes some 100 ms to notice a voice, and pieces are given ahead.
+    # The whole phrase takes 500 ms; a voice is noticed after some 100 ms, and pieces are sent ahead.
     [(start_ms, end_ms)] = hums_ms(call)
     assert start_ms <= goes_on_ms + 100
     assert end_ms <= goes_on_ms + 250 and end_ms - start_ms < 400
@@ -68,9 +68,9 @@ def test_there_is_no_second_hum_before_its_time(tmp_path: Path):
     caller = [silence(500)] + [voice(4_500), silence(700)] * 4 + [silence(3_000)]
     call = simulate(caller, tmp_path, scripts=[("It is ten.",)], **(HUMS | {"completeness": (0.1,)}))
     [first, second, _answer] = call.bot_spans_ms(gap_ms=100)
-    # The second pause comes too soon behind the first one.
+    # The second pause comes too soon after the first one.
     assert second[0] - first[0] >= 10_000
-    # Another phrase, of two words; each reaches into one more of the 10 ms in which spans are counted.
+    # Another phrase, of two words; each extends into one more of the 10 ms in which spans are counted.
     assert (first[1] - first[0], second[1] - second[0]) == (110, 210)
 
 

@@ -1,8 +1,8 @@
-"""What people do that is hard to hear, each in a whole call of the default deployment, with its outcome.
+"""Speech that is hard to recognise, each kind in a whole call of the default deployment, with its outcome.
 
-The table of docs/human_speech.md is made of these docstrings. Material: recordings that installed packages
-ship (``tests.human_speech``), one that the repository holds, prompts in other languages that ``evals.human``
-fetches, a synthetic voice in them, and the bot's own voice for questions.
+The table of docs/human_speech.md gives the outcomes of these tests. Material: recordings that installed
+packages ship (``tests.human_speech``), one that the repository holds, prompts in other languages that
+``evals.human`` fetches, a synthetic voice in them, and the bot's own voice for questions.
 """
 
 import zipfile
@@ -33,7 +33,7 @@ from tests.voices import bot_says
 
 CLIP = Path(__file__).parents[1] / "golden" / "speech" / "ill_disposed.wav"
 CLIP_TEXT = "he was not an ill disposed young man"
-# One that the documents answer, and what the answer must hold.
+# A question that the documents answer, and the words that the answer must hold.
 QUESTION, FACT = "What does a replacement card cost?", "ten dollars"
 LEAD_MS = 800
 MONOLOGUE = (
@@ -44,7 +44,7 @@ MONOLOGUE = (
     "all going direct the other way in short the period was so far like the present period that some "
     "of its noisiest authorities insisted on its being received"
 )
-# What the prompts of the packages say is not repeated here.
+# The text of the packages' prompts is not repeated here.
 SPANISH = (
     "Hola, buenos días. Quisiera abrir una cuenta nueva.",
     "¿Cuánto cuesta una tarjeta nueva, por favor?",
@@ -75,12 +75,12 @@ def held(sound: np.ndarray, tmp_path: Path) -> HeardCall:
 
 
 def all_said(call: HeardCall) -> str:
-    """Return all that the caller was heard to say."""
+    """Return all that was recognised of the caller."""
     return " ".join(call.caller_said)
 
 
 def errors(call: HeardCall, text: str) -> int:
-    """Return the words that were misheard, missed or made up."""
+    """Return the number of words that were substituted, omitted or inserted."""
     return word_errors(text.split(), all_said(call).split())
 
 
@@ -120,9 +120,10 @@ def test_a_wheel_whose_hash_differs(
 
 
 def test_a_monologue_of_30_seconds(tmp_path: Path):
-    """With pauses of up to 0.15 s: one turn, at most a tenth of the words wrong, one answer within 1.5 s.
+    """Pauses of up to 0.15 s: one turn, at most a tenth of the words wrong, one answer within 1.5 s.
 
-    It breaks off in mid-sentence: the end of the turn waits nearly the longest that the default allows."""
+    The speech breaks off in mid-sentence: the end of the turn waits nearly as long as the default allows.
+    """
     call = held(spoilt_speech.fluent(speech(two_cities()))[: 30 * RATE_HZ], tmp_path)
     assert len(call.caller_said) == 1
     assert errors(call, MONOLOGUE) <= len(MONOLOGUE.split()) // 10
@@ -133,7 +134,7 @@ def test_a_monologue_of_30_seconds(tmp_path: Path):
 
 @pytest.mark.parametrize("sound", [clip, reading])
 def test_a_whisper(sound: Callable[[], np.ndarray], tmp_path: Path):
-    """Heard, with some words wrong, and asked back or answered; never with a fact that was not asked for."""
+    """Recognised with some words wrong; a clarification or an answer, never an unrequested fact."""
     call = held(spoilt_speech.whispered(sound()), tmp_path)
     assert call.caller_said and call.bot_said
     assert call.facts == []
@@ -146,20 +147,20 @@ def test_a_whispered_question(tmp_path: Path):
 
 
 def test_a_shout(tmp_path: Path):
-    """20 dB louder than it should be and cut off at full scale: understood and answered."""
+    """A voice 20 dB too loud and clipped at full scale is understood and answered."""
     call = held(spoilt_speech.shouted(question()), tmp_path)
     assert FACT in call.facts[0]
 
 
 def test_a_person_who_shouts(tmp_path: Path):
-    """A recorded person: most words are understood, and nothing is stated that was not asked for."""
+    """A recorded person: most words are understood, and no unrequested fact is stated."""
     call = held(spoilt_speech.shouted(clip()), tmp_path)
     assert errors(call, CLIP_TEXT) <= 3
     assert call.facts == []
 
 
 def test_clipped_speech_at_8_khz(tmp_path: Path):
-    """The same over a telephone line: understood and answered."""
+    """Clipped speech over a telephone line is understood and answered."""
     call = held(spoilt_speech.by_telephone(spoilt_speech.shouted(question())), tmp_path)
     assert FACT in call.facts[0]
 
@@ -178,7 +179,7 @@ def test_silence_with_the_noise_of_a_fan(level_dbfs: int, tmp_path: Path):
 
 
 def recorded(language: str) -> list[np.ndarray]:
-    """Return two sentences of a recorded person; a test without the recordings is left out."""
+    """Return two sentences of a recorded person; skip the test when the recordings are missing."""
     source, folder = SOURCES[f"prompts-{language}"], cache_folder()
     if not all(is_fetched(ARCHIVES[name], folder) for name in source.archives):
         pytest.skip(f"{source.name} is not fetched (python -m evals.human fetch): no person was heard")
@@ -203,7 +204,7 @@ def synthetic(language: str) -> list[np.ndarray]:
     [pytest.param(recorded, id="recorded-people"), pytest.param(synthetic, id="synthetic-voices")],
 )
 def test_three_languages_in_one_call(in_language: Callable[[str], list[np.ndarray]], tmp_path: Path):
-    """English is answered. Other languages are asked for again, or not known; never answered with a fact."""
+    """English is answered. Other languages lead to a clarification or "not known", never to a fact."""
     others = [*in_language("es"), *in_language("fr")]
     caller = [silence(LEAD_MS), question(), silence(14_000)]
     for said in (*others, question()):
@@ -218,7 +219,7 @@ def test_three_languages_in_one_call(in_language: Callable[[str], list[np.ndarra
 
 @pytest.mark.parametrize("gap_ms", [80, 150, 250])
 def test_a_caller_who_stutters(gap_ms: int, tmp_path: Path):
-    """ "Wh- wh- wh- what does it cost", up to 0.25 s apart: not cut into, heard once, answered once."""
+    """Repeats ("Wh- wh- wh- what"), up to 0.25 s apart: not interrupted, recognised once, answered once."""
     start_ms = edges_of(question(), RATE_HZ)[0] * 1000 // RATE_HZ
     call = held(spoilt_speech.stuttered(question(), at_ms=start_ms, gap_ms=gap_ms), tmp_path)
     (said,) = call.caller_said
@@ -227,7 +228,7 @@ def test_a_caller_who_stutters(gap_ms: int, tmp_path: Path):
 
 
 def test_a_person_who_stutters(tmp_path: Path):
-    """The same of a recorded person: one turn and one answer."""
+    """A recorded person who stutters: one turn and one answer."""
     start_ms = edges_of(clip(), RATE_HZ)[0] * 1000 // RATE_HZ
     call = held(spoilt_speech.stuttered(clip(), at_ms=start_ms), tmp_path)
     assert len(call.caller_said) == 1 and len(call.bot_begins_ms()) == 1
@@ -235,14 +236,14 @@ def test_a_person_who_stutters(tmp_path: Path):
 
 
 def test_a_louder_voice_of_two_at_one_microphone(tmp_path: Path):
-    """15 dB between them: the louder one is understood and answered."""
+    """Two voices 15 dB apart: the louder one is understood and answered."""
     loud, soft = (spoilt_speech.at_level(each, rms) for each, rms in ((question(), 0.05), (reading(), 0.009)))
     call = held(spoilt_speech.together(loud, soft[: len(loud)]), tmp_path)
     assert FACT in call.facts[0]
 
 
 def test_two_equal_voices_at_one_microphone(tmp_path: Path):
-    """Two recorded people at once: a mixture of their words, which is asked back or not known; no fact."""
+    """Two recorded people at once: a mixture of their words, which is clarified or not known; no fact."""
     first, second = (spoilt_speech.at_level(each, 0.05) for each in (reading(), clip()))
     call = held(spoilt_speech.together(first, second), tmp_path)
     assert len(all_said(call).split()) <= 6 * 5

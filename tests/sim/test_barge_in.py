@@ -1,4 +1,4 @@
-"""Voices over the bot in whole calls, on virtual time: who is ducked for, who cuts, what is said after."""
+"""Voices over the bot in whole calls, on virtual time: ducking, cuts, and the speech after them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +12,14 @@ from session_store.events import Event, Kind
 from tests.fakes.scripted_llm import HANG
 from tests.sim.call import OFF, RATE_HZ, SimulatedCall, silence, simulate, voice
 
-# What the voice of the simulation says in 100 ms each.
+# Words of the simulated voice, 100 ms each.
 NUMBERS = "One two three four five six seven eight nine ten."
 LONG = " ".join([NUMBERS] * 6)
 ANSWER = (f"{LONG} ",)
 QUESTION = [silence(500), voice(1_000), silence(1_500)]
-# The answer is on, and the caller's next sound begins here.
+# The answer is playing, and the caller's next sound begins here.
 OVER_MS = 3_000
-# Long enough for no words and short enough to be a hum; long enough to be taken for an interruption.
+# Too short for words, so a backchannel; long enough for an interruption.
 HUM_MS, SHOUT_MS = 400, 900
 WORDLESS = 5_000
 # Log odds beyond the bounds of every look.
@@ -40,7 +40,7 @@ def tokens(call: SimulatedCall) -> str:
 
 
 def level(call: SimulatedCall, from_ms: int, to_ms: int) -> float:
-    """Peak of the bot."""
+    """Return the peak of the bot's audio."""
     return float(np.abs(call.stereo[from_ms * 16 : to_ms * 16, 1]).max())
 
 
@@ -57,7 +57,8 @@ def test_mhm_during_an_answer_ducks_the_bot_and_is_nobodys_turn(tmp_path: Path):
     assert len(call.model.asked) == 2
     assert user_texts(call) == [" ".join(words)] * 2
     assert tokens(call).count("mhm") == 4
-    # One stretch of speech from the answer to its end, lower while the caller hums and for its words.
+    # One stretch of speech from the answer to its end, quieter during the caller's backchannel and until its
+    # words.
     [(start_ms, end_ms), _] = call.bot_spans_ms()
     assert end_ms - start_ms == pytest.approx(6_000, abs=60)
     full = level(call, OVER_MS - 500, OVER_MS)
@@ -68,7 +69,7 @@ def test_mhm_during_an_answer_ducks_the_bot_and_is_nobodys_turn(tmp_path: Path):
 def test_the_volume_changes_without_a_click(tmp_path: Path):
     call = simulate([*QUESTION, voice(HUM_MS), silence(4_000)], tmp_path, scripts=[ANSWER], words=("mhm",))
     bot = call.stereo[(OVER_MS - 500) * 16 : (OVER_MS + 1_500) * 16, 1]
-    # A sine of 440 Hz at the amplitude of the voice moves by so much between two samples, and by no more.
+    # The largest step of a sine of 440 Hz at the amplitude of the voice between two samples.
     steepest = 0.5 * 2 * np.pi * 440 / RATE_HZ
     assert np.abs(np.diff(bot)).max() <= steepest * 1.05
 
@@ -82,7 +83,7 @@ def test_a_voice_that_sounds_like_an_interruption_cuts_at_the_first_look(tmp_pat
     assert LOOKS_MS[0] <= end_ms - OVER_MS <= LOOKS_MS[0] + 120
     first, second = call.turns
     assert first.interrupted
-    # What was said before the cut is in the turn.
+    # Words from before the cut are in the turn.
     assert second.user_text == "what is it what is it what"
     assert second.bot_text == "Sure."
 
@@ -99,7 +100,7 @@ def test_a_voice_that_sounds_like_a_listener_brings_the_volume_back_without_a_se
     )
     assert [(turn.bot_text, turn.interrupted) for turn in call.turns] == [(LONG, False)]
     full = level(call, OVER_MS - 500, OVER_MS)
-    # While the caller still hums.
+    # During the caller's backchannel.
     back_ms = OVER_MS + LOOKS_MS[0] + 150
     assert level(call, back_ms, OVER_MS + 600) == pytest.approx(full, rel=0.02)
     bot = call.stereo[(OVER_MS - 500) * 16 : (OVER_MS + 1_500) * 16, 1]
@@ -147,7 +148,7 @@ def test_a_caller_who_only_coughs_costs_the_answer_nothing(tmp_path: Path):
 @pytest.mark.parametrize(("words", "into_ms"), [(13, 10), (15, 210), (17, 410)])
 def test_a_hum_that_goes_on_when_the_answer_is_over_is_not_answered(tmp_path: Path, words: int, into_ms: int):
     caller = [*QUESTION, voice(HUM_MS), silence(4_000)]
-    # The answer ends that long after the hum has begun.
+    # The answer ends that long after the backchannel has begun.
     script = (" ".join(["ten"] * words),)
     call = simulate(caller, tmp_path, scripts=[script], words=("mhm",) * 5, speculation=OFF)
     [(_, end_ms)] = call.bot_spans_ms()
@@ -171,10 +172,10 @@ def test_a_voice_that_lasts_cuts_the_answer_and_its_first_words_are_in_the_turn(
     call = simulate(caller, tmp_path, scripts=[ANSWER, ("Sure.",)])
     first, second = call.turns
     assert first.interrupted
-    # 700 ms of voice, and the 96 ms in which its end would have been noticed.
+    # 700 ms of voice, and the 96 ms in which its end would have been detected.
     _, end_ms = call.bot_spans_ms()[0]
     assert 790 <= end_ms - OVER_MS <= 900
-    # Seven words in 1.4 s: those from before the cut too.
+    # Seven words in 1.4 s, those from before the cut included.
     assert second.user_text == "what is it what is it what"
     assert second.bot_text == "Sure."
     # Answered as quickly as any other turn.
@@ -189,7 +190,7 @@ def test_a_stop_word_cuts_as_soon_as_it_is_understood(tmp_path: Path, word: str)
     caller = [*QUESTION, voice(250), silence(3_000)]
     call = simulate(caller, tmp_path, scripts=[ANSWER, (1.0, "Sure.")], words=(word,) * 5)
     assert call.turns[0].interrupted
-    # Voice activity is sure of the end 128 ms behind it, in windows of 32 ms.
+    # Voice activity is sure of the end after 128 ms, in windows of 32 ms.
     assert call.bot_spans_ms(gap_ms=50)[0][1] - (OVER_MS + 250) <= 218
     assert call.turns[1].user_text == word
 
@@ -224,7 +225,7 @@ def test_who_only_says_stop_is_not_asked_what_was_said(tmp_path: Path, written: 
     )
     assert call.turns[0].interrupted
     assert [turn.bot_text for turn in call.turns[1:]] == ["All right."]
-    # What the recogniser made of it is nobody's: neither in this turn nor in the next.
+    # The recogniser's text belongs to neither this turn nor the next.
     assert user_texts(call)[1:] == ["stop"]
     [*_, stopped] = [event for event in call.events if event.kind is Kind.USER_TURN]
     assert "tokens" not in stopped.payload
@@ -262,7 +263,7 @@ def test_who_is_well_understood_keeps_the_words_whatever_was_spotted(tmp_path: P
 
 
 def weighed(caller: Sequence[np.ndarray], tmp_path: Path, **how: Any) -> SimulatedCall:
-    """A call in which the recogniser is not sure of a short voice: "about fees" until told otherwise."""
+    """Run a call in which the recogniser is not sure of a short voice: "about fees" until changed."""
     unsure = {"words": ("about", "fees"), "word_ms": 125, "confidence": 0.5, "speculation": OFF}
     return simulate(caller, tmp_path, **{**unsure, **how})
 
@@ -278,8 +279,8 @@ def weighed(caller: Sequence[np.ndarray], tmp_path: Path, **how: Any) -> Simulat
 def test_words_that_wait_when_the_answer_ends_under_them_are_not_forgotten(
     tmp_path: Path, spotted: str, words: Sequence[str], turn: str | None
 ):
-    # 250 ms of voice, noticed 128 ms behind its end; its words wait for the spotter 300 ms longer, and the
-    # answer ends meanwhile, 610 ms behind the voice's beginning.
+    # 250 ms of voice, detected 128 ms after its end; its words wait for the spotter 300 ms longer. The answer
+    # ends meanwhile, 610 ms after the voice's beginning.
     call = weighed(
         [*QUESTION, voice(250), silence(8_000)],
         tmp_path,
@@ -364,7 +365,7 @@ def test_a_command_over_a_protected_reply_does_not_erase_what_was_said_before_it
         commands_late_ms=50,
         speculation=OFF,
     )
-    # Two seconds are too long for a command; a lone "what" is a guess at one.
+    # Two seconds are too long for a command; a lone "what" may be a wrong guess at one.
     assert call.turns[0].interrupted
     [text] = user_texts(call)
     assert text.startswith("what is it now then") and text.endswith("stop")
@@ -379,7 +380,7 @@ def test_a_word_that_the_spotter_lets_pass_is_answered_without_delay(tmp_path: P
         commands_late_ms=200,
     )
     assert user_texts(call)[1:] == ["about fees"]
-    # Noticed after 128 ms, let pass 200 ms later, and the turn has lasted long enough by then.
+    # Noticed after 128 ms, released 200 ms later; the turn has lasted long enough by then.
     answer_ms = call.bot_spans_ms(gap_ms=50)[-1][0]
     assert answer_ms - (OVER_MS + 250) <= 128 + 200 + 300
 
@@ -418,7 +419,8 @@ def test_a_hum_behind_words_that_waited_does_not_drop_them(tmp_path: Path, answe
 
 @pytest.mark.parametrize("late_ms", range(280, 400, 10))
 def test_words_that_waited_are_answered_whenever_a_hum_ends_behind_them(tmp_path: Path, late_ms: int):
-    # The hum's last words come 740 ms behind the first voice's beginning, the verdict 400 ms and these.
+    # The last words of the backchannel come 740 ms after the first voice's beginning, the verdict 400 ms and
+    # these.
     call = weighed(
         [*QUESTION, voice(250), silence(200), voice(150), silence(8_000)],
         tmp_path,
@@ -458,14 +460,14 @@ def test_a_guess_of_the_voice_before_does_not_stand_in_the_turn_of_the_next(tmp_
         commands_late_ms=350,
     )
     assert call.turns[0].interrupted
-    # The second voice's words begin anew; the first one's are not in front of them.
+    # The second voice's words begin anew; the first one's do not precede them.
     assert user_texts(call)[1].split()[:4] == ["about", "fees", "what", "is"]
     assert user_texts(call)[1].count("about fees about") == 0
 
 
 def test_a_hum_that_was_heard_as_one_before_the_answer_ended_is_no_turn_behind_it(tmp_path: Path):
-    # The spotter is quicker than the recogniser: it says that it was nothing, the answer ends, and then the
-    # guess comes.
+    # The spotter is quicker than the recogniser: it reports no command, the answer ends, and then the guess
+    # comes.
     call = weighed(
         [*QUESTION, voice(250), silence(8_000)],
         tmp_path,
@@ -525,7 +527,7 @@ def test_a_model_that_falls_silent_is_interrupted_and_asked_anew(tmp_path: Path)
     call = simulate(caller, tmp_path, scripts=[("One moment, ", HANG), ("Sure.",)])
     assert len(call.model.asked) == 2
     assert call.turns[-1].bot_text == "Sure."
-    # And one that has not said a word yet.
+    # The answer has not said a word yet.
     call = simulate(caller, tmp_path, scripts=[(HANG,), ("Sure.",)])
     assert len(call.model.asked) == 2
     assert call.turns[-1].bot_text == "Sure."
@@ -537,11 +539,11 @@ def test_a_caller_who_says_nothing_hears_all_of_the_answer_and_nothing_more(tmp_
     assert len(call.bot_spans_ms()) == 1
 
 
-# Interruptions for nothing.
+# False interruptions.
 
 
 def greeted(caller: Sequence[np.ndarray], tmp_path: Path, **how: Any) -> SimulatedCall:
-    """A call that begins with a long greeting, and a caller who does not wait for its end."""
+    """Run a call that begins with a long greeting, and a caller who does not wait for its end."""
     return simulate(caller, tmp_path, greeting=LONG, talks_over=True, **how)
 
 
@@ -554,7 +556,7 @@ def test_behind_an_interruption_for_nothing_the_bot_goes_on_with_the_exact_word(
     assert f"{first['text']} {rest['text']}" == LONG == f"{first['text']} {first['unheard']}"
     [(_, cut_ms), (again_ms, _)] = call.bot_spans_ms()
     assert cut_ms - 2_000 <= 900
-    # Two seconds of silence, and no question what was said.
+    # Two seconds of silence, and no clarifying question.
     assert again_ms - (2_000 + SHOUT_MS) == pytest.approx(2_000, abs=250)
     assert call.model.asked == []
     assert [turn.resumed for turn in call.turns] == [False, True]
@@ -562,7 +564,7 @@ def test_behind_an_interruption_for_nothing_the_bot_goes_on_with_the_exact_word(
 
 def test_the_rest_of_an_answer_of_the_model_is_not_asked_for_again(tmp_path: Path):
     caller = [*QUESTION, voice(SHOUT_MS), silence(10_000)]
-    # Understood in the first second of a voice only: the shout has no words.
+    # Words are recognised in the first second of a voice only: the shout has none.
     call = simulate(caller, tmp_path, scripts=[ANSWER], word_ms=1_000, words=("what",))
     first, rest = bot_turns(call)
     assert f"{first['text']} {rest['text']}" == LONG

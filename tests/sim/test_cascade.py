@@ -26,7 +26,7 @@ def test_a_turn_that_sounds_incomplete_is_waited_for(tmp_path: Path):
 
 
 def test_the_deployment_chooses_the_policy_that_ends_a_turn(tmp_path: Path):
-    # Complete by its sound: only the silence timer waits for so long.
+    # Complete by its sound: only the silence timer waits that long.
     caller = [silence(500), voice(1_200), silence(3_000)]
     call = simulate(caller, tmp_path, endpoint={"kind": "timer", "timer_ms": 1_500})
     (start_ms, _) = call.bot_spans_ms()[0]
@@ -62,7 +62,7 @@ def test_left_to_pipecat_any_voice_silences_the_bot_and_only_heard_words_are_rem
     # after.
     _, end_ms = call.bot_spans_ms()[0]
     assert end_ms - 3_000 <= 300
-    # A word lasts 100 ms: what is remembered is what was heard, to the word.
+    # A word lasts 100 ms: the record holds the heard words exactly.
     heard_ms = end_ms - call.bot_spans_ms()[0][0]
     assert abs(len(spoken) - heard_ms / 100) <= 1
     remembered = [message.text for message in call.model.asked[1] if message.role == "assistant"]

@@ -44,7 +44,7 @@ def test_a_question_is_answered_and_both_sides_are_in_the_session(tmp_path: Path
     [answered] = [event for event in call.events if event.kind is Kind.BOT_TURN]
     assert asked.payload["text"] == turn.user_text and answered.payload["text"] == turn.bot_text
     assert not answered.payload["truncated"]
-    # When it happened at the edge: the words began 500 ms into the call, the answer behind them.
+    # Times at the edge: the words began 500 ms into the call, the answer after them.
     [joined] = [event for event in call.events if event.kind is Kind.JOINED]
     tokens = asked.payload["tokens"]
     assert tokens[0]["event_us"] - joined.event_us == pytest.approx(500_000, abs=150_000)
@@ -94,26 +94,26 @@ def test_an_interruption_is_yielded_to_and_the_record_says_what_was_heard(
     assert answer["text"] == "Sure."
     (start_ms, end_ms), _ = call.bot_spans_ms(gap_ms=200)
     assert end_ms - 3_000 <= 900
-    # A word lasts 100 ms: what is said to be heard was, and no more.
+    # A word lasts 100 ms: the record holds the words that were heard, and no more.
     assert len(cut["text"].split()) == pytest.approx((end_ms - start_ms) / 100, abs=1.5)
     assert len(user_texts(call)) == 2 and len(call.model.asked) == 2
 
 
 def test_a_cough_that_cut_has_the_rest_said_from_the_word_that_was_cut(tmp_path: Path) -> None:
     caller = [*QUESTION, voice(900), silence(9_000)]
-    # Nothing is understood where a word is slower than the voice.
+    # The recogniser returns nothing when a word is longer than the voice.
     call = two_tier(caller, tmp_path, scripts=[ANSWER], words=("what",), word_ms=950, speculation=OFF)
     first, rest = bot_turns(call)
     heard = first["text"].split()
     assert first["truncated"] and LONG.startswith(first["text"])
     begins = len(LONG.split()) - len(rest["text"].split())
-    # Nothing is left out, and at most two words are heard again.
+    # Nothing is omitted, and at most two words are heard again.
     assert LONG.endswith(rest["text"]) and 0 <= len(heard) - begins <= 2
     assert len(call.model.asked) == 1 and len(user_texts(call)) == 1
 
 
 class BreaksOff(ToneTts):
-    """Fails behind 200 ms of a clause with a certain word."""
+    """Voice that fails after 200 ms of a clause with a certain word."""
 
     def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
         self.fail_after_pieces = 10 if "lost" in text else None
@@ -208,7 +208,7 @@ def test_who_types_ends_what_is_being_said_and_is_answered(tmp_path: Path) -> No
     assert user_texts(call)[1] == "and on sunday"
 
 
-# Engines that find their own words.
+# Engines that transcribe their own audio.
 
 
 def says(units: range) -> OmniScript:
@@ -236,7 +236,7 @@ def test_turns_that_an_engine_of_its_own_words_answers_are_counted_and_the_first
     call = simulate([silence(500), *turn * 8], tmp_path, omni=[host], rules=rules)
     assert call.end == (LIMITED, OVER_LIMIT)
     assert len(user_texts(call)) == 2
-    # The caller hears why.
+    # The caller is notified of the reason.
     [(start_ms, _)] = call.bot_spans_ms(gap_ms=500)
     assert start_ms > 6_000
 
@@ -273,7 +273,7 @@ def test_when_no_engine_goes_on_the_call_ends_with_an_apology(tmp_path: Path) ->
 
 def test_the_two_tier_engine_that_fails_is_apologised_for_and_answers_again(tmp_path: Path) -> None:
     class Once(EnergyVad):
-        """Ears that fail once."""
+        """Detector that fails once."""
 
         failed = 0
 
@@ -328,7 +328,7 @@ def test_a_call_that_ends_in_good_order_has_its_answer_said_to_the_end(tmp_path:
     assert (turn["text"], turn["truncated"]) == (LONG, False)
 
 
-# Engines of both kinds behind each other.
+# Engines of both kinds in sequence.
 
 
 def tier(**policy: Any) -> TwoTierHost:
@@ -347,7 +347,7 @@ def test_behind_an_engine_of_its_own_words_the_two_tier_engine_answers(tmp_path:
 
 def test_behind_the_two_tier_engine_one_of_its_own_words_speaks(tmp_path: Path) -> None:
     class Deaf(EnergyVad):
-        """Ears that do not open."""
+        """Detector that cannot be opened."""
 
         def open_stream(self) -> Any:
             raise EngineError("no", engine="ears")

@@ -1,7 +1,7 @@
 """Speakerphone calls on virtual time: the whole pipeline, with the real canceller and flite's voice.
 
-The fake ears take everything above -50 dBFS for a voice, which real ones do not: whatever is left of the bot
-that loudly would cut it off.
+The fake detector takes everything above -50 dBFS for a voice, which real ones do not: any rest of the bot's
+voice at that level would cut it off.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ GREETING = (
 
 @pytest.fixture
 def fronts(monkeypatch: pytest.MonkeyPatch) -> list[FrontEnd]:
-    """Keep what stands in front of the ears of each call."""
+    """Record the front end of each call."""
     kept: list[FrontEnd] = []
 
     async def opening(*arguments: Any, **more: Any) -> FrontEnd:
@@ -59,7 +59,7 @@ def listen(
         echo=echo or WebRtcEcho(),
         transport=transport,
         quietest=QUIETEST,
-        # A bot that answers itself never ends.
+        # A bot that answers its own voice would never end.
         limit_s=15,
         **more,
     )
@@ -71,7 +71,7 @@ def spoken(text: str, level_dbfs: float) -> np.ndarray:
 
 
 def heard_whole(call: SimulatedCall) -> bool:
-    """Whether the greeting was said to its end and nobody was taken for a caller."""
+    """Return whether the greeting was said to its end and no echo was taken for a caller."""
     return [(turn.bot_text, turn.interrupted) for turn in call.turns] == [(GREETING, False)]
 
 
@@ -79,7 +79,7 @@ def heard_whole(call: SimulatedCall) -> bool:
     ("delay_ms", "drift_ppm"), [(80.0, 0.0), (600.0, 0.0), (80.0, 200.0), (250.0, -200.0)]
 )
 def test_the_bot_does_not_cut_itself_off(tmp_path: Path, delay_ms: float, drift_ppm: float):
-    """Up to a delay of 600 ms and clocks that part by 200 ppm."""
+    """The greeting survives a delay of up to 600 ms and clocks that drift by 200 ppm."""
     assert heard_whole(listen(tmp_path, room=Room(delay_ms, drift_ppm=drift_ppm)))
 
 
@@ -116,7 +116,7 @@ def test_without_echo_control_it_does(tmp_path: Path, fronts: list[FrontEnd]):
 def test_a_browser_that_cancels_the_echo_gets_no_second_canceller(tmp_path: Path, fronts: list[FrontEnd]):
     call = listen(tmp_path, room=Room(80.0), transport="webrtc", peer_cancels_echo=True)
     assert fronts == [FrontEnd(None)]
-    # Its microphone is taken as it is: one that told a lie is heard to the full.
+    # The microphone is used unchanged: a peer that declared its signal wrongly is heard in full.
     assert call.turns[0].interrupted
 
 
@@ -156,7 +156,7 @@ def test_the_call_knows_the_bots_own_voice_and_words(tmp_path: Path, fronts: lis
 def test_a_failing_engine_leaves_the_caller_heard(
     tmp_path: Path, fronts: list[FrontEnd], engine: EchoCanceller
 ):
-    """One that does not open, one that fails at once and one that fails in mid-call: here, on a headset."""
+    """A canceller that cannot be opened, that fails at once, or that fails in mid-call, on a headset."""
     caller = [spoken("what are your opening hours on saturday", -20), silence(1_000)]
     call = listen(tmp_path, room=Room(80.0, loss_db=80.0), caller=caller, echo=engine)
     assert call.turns[-1].user_text

@@ -1,4 +1,4 @@
-"""Silences in whole calls, on virtual time: who is asked whether they are there, and when the call ends."""
+"""Silences in whole calls, on virtual time: prompts to silent callers, and the end of the call."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from tests.sim.call import OFF, RATE_HZ, Beside, SimulatedCall, silence, simulat
 from turn_taking.idle import IdleTuning
 
 CHOSEN = IdleTuning()
-# A person is at the other end: a file is not asked whether it is there.
+# A person is at the other end: a file gets no prompts.
 PERSON: dict[str, Any] = {"transport": "webrtc", "tail_ms": 120_000, "speculation": OFF}
 QUESTION = [silence(500), voice(1_000)]
 # The sentences of the fake voice follow each other at once, and two of the bot's turns do not.
@@ -24,7 +24,7 @@ TOLERANCE_MS = 120
 
 
 def said(call: SimulatedCall) -> list[tuple[str, bool]]:
-    """What the bot said, and whether it was cut."""
+    """Return the bot's texts, and whether each was cut."""
     turns = [event.payload for event in call.events if event.kind is Kind.BOT_TURN]
     return [(turn["text"], turn["truncated"]) for turn in turns]
 
@@ -46,7 +46,7 @@ def test_a_caller_who_says_nothing_is_asked_three_times_and_let_go(tmp_path: Pat
     call = simulate([silence(120_000)], tmp_path, greeting="Hello.", **PERSON)
     assert said(call) == [(text, False) for text in ("Hello.", *CHOSEN.prompts, CHOSEN.goodbye)]
     assert silences_ms(call) == pytest.approx([7_000, 10_500, 15_750, 20_000], abs=TOLERANCE_MS)
-    # The goodbye is heard to its end, and then there is time to say something.
+    # The goodbye is heard to its end, and then there is time to speak.
     heard_ms = call.bot_spans_ms(gap_ms=GAP_MS)[-1][1]
     assert length_ms(call) - heard_ms == pytest.approx(CHOSEN.hang_up_ms, abs=2 * TOLERANCE_MS)
     assert call.model.asked == []
@@ -74,7 +74,7 @@ def test_whoever_answers_a_prompt_is_answered_and_the_count_begins_anew(tmp_path
     call = simulate(caller, tmp_path, scripts=[("It is ten.",), ("It is two.",)], **PERSON | {"tail_ms": 500})
     first, second, _ = CHOSEN.prompts
     assert texts(call) == ["It is ten.", first, second, "It is two.", first]
-    # The model knows what "yes" would be an answer to.
+    # The model has the prompt that "yes" would answer in its context.
     answers = [each.text for each in call.model.asked[-1] if each.role == "assistant"]
     told = " ".join(" ".join(answers).split())
     assert told.endswith(f"{first} {second}")
@@ -101,7 +101,7 @@ def test_nobody_is_asked_while_a_tool_runs(tmp_path: Path):
         [*QUESTION, silence(55_000)], tmp_path, row=row, tools=[tool], **PERSON | {"tail_ms": 500}
     )
     assert texts(call)[0] == "It is sunny."
-    # The wait is told in other words, which are not part of the conversation.
+    # The announcements of the wait have other words, which are not part of the conversation.
     [(answered_ms, _)] = [span for span in call.bot_spans_ms(gap_ms=GAP_MS) if span[0] > 40_000][:1]
     assert 41_000 < answered_ms < 43_500
     assert set(texts(call)[1:]) <= set(CHOSEN.prompts)
@@ -139,7 +139,7 @@ def test_a_caller_who_writes_is_not_idle(tmp_path: Path):
         [silence(60_000)], tmp_path, beside=write, scripts=[("At ten.",)], **PERSON | {"tail_ms": 500}
     )
     assert texts(call)[:2] == ["At ten.", CHOSEN.prompts[0]]
-    # Somebody who reads and writes takes longer than somebody who listens and speaks.
+    # A person who reads and writes takes longer than one who listens and speaks.
     assert silences_ms(call)[0] == pytest.approx(CHOSEN.patience_ms, abs=TOLERANCE_MS)
 
 
@@ -158,7 +158,7 @@ def test_whoever_speaks_behind_the_goodbye_stays(tmp_path: Path):
         caller, tmp_path, words=words, scripts=[("Goodbye!",), ("It is ten.",)], **PERSON | {"tail_ms": 500}
     )
     assert texts(call) == ["Goodbye!", "It is ten."]
-    # The second turn ends with other words, so nothing ends the call but the caller's silence.
+    # The second turn ends with other words, so only the caller's silence ends the call.
     assert length_ms(call) >= 500 + 600 + 1_800 + 1_000 + 6_000
 
 
@@ -190,7 +190,7 @@ def test_a_call_of_a_server_that_stops_ends_behind_its_goodbye(tmp_path: Path, o
     call = simulate([silence(60_000)], tmp_path, greeting="Hello.", beside=closing_at(4), omni=omni, **more)
     assert said(call) == [("Hello.", False), (FAREWELL, False)]
     assert call.bot_spans_ms(gap_ms=GAP_MS)[-1][0] < 5_000
-    # At its end, not later.
+    # At the end of the sentence, not later.
     assert length_ms(call) - call.bot_spans_ms(gap_ms=GAP_MS)[-1][1] < 2_000
     assert call.end[0] == "server_shutdown"
 

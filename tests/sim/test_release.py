@@ -1,4 +1,4 @@
-"""A call that has ended is freed by reference counting, whatever it did."""
+"""A call that has ended is freed by reference counting, whatever happened in it."""
 
 import gc
 from collections import Counter
@@ -27,7 +27,7 @@ def no_collection() -> Iterator[None]:
 
 
 def alive() -> Counter[str]:
-    """Objects of calls; frames that a library keeps for good (its shared ones) are there before as well."""
+    """Count the objects of calls; shared frames that a library keeps for good are there before as well."""
     return Counter(type(each).__name__ for each in gc.get_objects() if isinstance(each, OF_A_CALL))
 
 

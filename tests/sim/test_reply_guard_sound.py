@@ -1,4 +1,4 @@
-"""What the caller hears when the model fails: guard, Pipecat's speech service, playout, on virtual time."""
+"""The caller's audio when the model fails: guard, Pipecat's speech service and playout on virtual time."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -23,7 +23,7 @@ PRIMARY = ["We", " open", " at", " ten", ".", " On", " Sundays", " we", " stay",
 
 
 class ToneTts(TTSService):
-    """Every word is 300 ms of one value; first sound after 40 ms."""
+    """Speech service whose every word is 300 ms of one value; the first sound comes after 40 ms."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -43,7 +43,7 @@ class ToneTts(TTSService):
 
 
 def silences_ms(bench: ReplyBench) -> list[int]:
-    """Gaps in what a loudspeaker plays, the first one from the question."""
+    """Return the gaps of the loudspeaker's audio in ms, the first one from the question."""
     played_ms, gaps = bench.asked_ms, []
     for at_ms, frame in bench.ear.frames:
         if isinstance(frame, TTSAudioRawFrame):

@@ -1,4 +1,4 @@
-"""What a call and its session do to each other, on virtual time."""
+"""Effects of a call on its session and the reverse, on virtual time."""
 
 import asyncio
 import sqlite3
@@ -15,7 +15,7 @@ from session_store.replay import recorded_calls, replay
 from tests.sim.call import OFF, Beside, silence, simulate, voice
 
 QUESTION = [silence(500), voice(1_000), silence(1_500)]
-# What the fake ears make of a second of voice.
+# Text of the fake recogniser for a second of voice.
 SAID = "what is it what is"
 
 
@@ -55,12 +55,12 @@ def test_the_transport_tells_playout_how_far_away_the_ear_is(tmp_path: Path):
         delays_ms.append(beside.call.live.playout.books.delay_ms)
 
     simulate([silence(2_000)], tmp_path, beside=look)
-    # A file is heard as it is played; without a word of the transport it would be taken for a browser.
+    # A file is heard as it is played; without a report of the transport it would count as a browser.
     assert delays_ms == [0]
 
 
 class Away:
-    """Holds the database's file as another program would."""
+    """Lock on the database's file, as another program would hold it."""
 
     def __init__(self, tmp_path: Path) -> None:
         self._connection = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
@@ -85,7 +85,7 @@ def test_a_database_that_is_away_for_30_s_delays_the_answer_and_the_caller_hears
         away.end()
 
     call = simulate([*QUESTION, silence(36_000)], tmp_path, beside=disturb, speculation=OFF)
-    # Nothing was asked before its turn was durable, and then it was.
+    # The model was not called before its turn was durable, and then it was.
     assert asked_at_end == [0]
     assert len(call.model.asked) == 1
     [turn], [reply] = of_kind(call.events, Kind.USER_TURN), of_kind(call.events, Kind.BOT_TURN)
@@ -96,7 +96,7 @@ def test_a_database_that_is_away_for_30_s_delays_the_answer_and_the_caller_hears
     assert all(later - earlier <= 9_000 for (_, earlier), (later, _) in zip(spans, spans[1:], strict=False))
     assert 4 <= len(spans) - 1 <= 5
     assert 31_000 < spans[-1][0] < 33_500
-    # Nothing that was recorded meanwhile is lost, and nothing came in twice.
+    # Events recorded meanwhile are neither lost nor duplicated.
     assert [event.seq for event in call.events] == list(range(1, len(call.events) + 1))
     assert turn.arrival_us < reply.arrival_us
     [recorded] = recorded_calls(call.events)
@@ -115,7 +115,7 @@ def test_an_interruption_while_the_database_is_away_loses_no_turn(tmp_path: Path
     call = simulate(caller, tmp_path, beside=disturb)
     turns = of_kind(call.events, Kind.USER_TURN)
     assert [turn.payload["text"] for turn in turns] == [SAID, SAID]
-    # Both turns are in the one question that the model got in the end.
+    # Both turns are in the one request that the model finally received.
     asked = [message.text for message in call.model.asked[-1] if message.role == "user"]
     assert "\n".join(asked).count(SAID) == 2
 
@@ -123,7 +123,7 @@ def test_an_interruption_while_the_database_is_away_loses_no_turn(tmp_path: Path
 @pytest.mark.parametrize("end", [CancelFrame, EndFrame])
 def test_whoever_hangs_up_before_the_end_of_the_turn_has_said_it(tmp_path: Path, end: type[Frame]):
     async def hang_up(beside: Beside) -> None:
-        # The words are there, and what was said does not sound complete.
+        # The words are there, and the turn does not sound complete.
         await asyncio.sleep(2.0)
         await beside.call.live.input.queue(end())
 
@@ -189,7 +189,7 @@ def test_a_specialist_that_falls_silent_costs_its_tags_and_nothing_else(tmp_path
     plain = simulate([*QUESTION, silence(3_000)], tmp_path / "plain")
     call = simulate([*QUESTION, silence(3_000)], tmp_path / "frozen", beside=perceive)
     assert [message.text for message in call.model.asked[0]][-1] == SAID
-    # It holds the turn up no longer than the others may be waited for.
+    # It delays the turn no longer than the other streams may be waited for.
     late_ms = call.bot_spans_ms()[0][0] - plain.bot_spans_ms()[0][0]
     assert 0 <= late_ms <= 200
     assert np.abs(call.stereo[:, 1]).max() > 0.01

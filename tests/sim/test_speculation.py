@@ -1,4 +1,4 @@
-"""Calls in which the model is asked before the turn is over, on virtual time."""
+"""Calls in which the model is called before the turn has ended, on virtual time."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def test_a_patient_agent_has_its_answer_ready_when_it_is_sure(tmp_path: Path):
     quick = simulate(caller, tmp_path / "quick", scripts=[("The answer is yes. ",)], speculation=OFF, **open_)
     assert slow.turns[0].answered_ahead
     assert len(slow.model.asked) == 1
-    # All of the 0.4 s of thinking lies inside of the wait.
+    # All of the 0.4 s of generation lies inside the wait.
     assert slow.bot_spans_ms()[0][0] - ENDED_MS > 700
     assert slow.bot_spans_ms()[0][0] <= quick.bot_spans_ms()[0][0]
 
@@ -100,7 +100,7 @@ def test_a_tool_runs_once_and_for_the_turn_itself(tmp_path: Path):
 
 def test_a_tool_that_is_wanted_behind_the_turn_belongs_to_it(tmp_path: Path):
     tool = FakeTool(name="look_up", parameters={"type": "object", "properties": {}})
-    # The model comes to it when the turn is over and recorded.
+    # The tool is called after the turn has ended and is recorded.
     row = ScriptedRow((1.5, TOOL), ("It is sunny.",))
     call = simulate([*QUESTION, silence(8_000)], tmp_path, row=row, tools=[tool])
     assert (len(row.services), row.services[0].requests, len(tool.effects)) == (1, 2, 1)

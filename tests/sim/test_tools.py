@@ -17,7 +17,7 @@ NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 class SlowTool(FakeTool):
-    """Its effect is there at once, its answer after four seconds."""
+    """Tool whose effect is immediate and whose answer comes after four seconds."""
 
     async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
         answer = await super().run(arguments, key=key)
@@ -29,7 +29,7 @@ def test_the_answer_behind_a_tool_is_heard_at_once(tmp_path: Path):
     tool = FakeTool(name="look_up", parameters=NOTHING)
     row = ScriptedRow((TOOL,), ("It is sunny. ", "And warm."))
     call = simulate([*QUESTION, silence(8_000)], tmp_path, row=row, tools=[tool], speculation=OFF)
-    # No filler: there is nothing to wait for.
+    # No filler, because there is no wait.
     [(start_ms, _)] = call.bot_spans_ms()
     assert start_ms - ASKED_MS < 1_300
     assert len(tool.effects) == 1
@@ -42,7 +42,7 @@ def test_the_answer_behind_a_tool_follows_the_words_that_announce_it(tmp_path: P
     tool = FakeTool(name="look_up", parameters=NOTHING)
     row = ScriptedRow(("Let me look that up. ", TOOL), ("It is sunny.",))
     call = simulate([*QUESTION, silence(8_000)], tmp_path, row=row, tools=[tool], speculation=OFF)
-    # In one breath.
+    # Without a pause.
     [(start_ms, _)] = call.bot_spans_ms(gap_ms=200)
     assert start_ms - ASKED_MS < 1_300
     replies = [event.payload["text"] for event in call.events if event.kind is Kind.BOT_TURN]
@@ -71,7 +71,7 @@ def test_a_tool_that_was_interrupted_for_nothing_is_asked_for_again_and_runs_onc
     tool = SlowTool(name="look_up", parameters=NOTHING)
     row = ScriptedRow(("Let me look that up. ", TOOL), (TOOL,), ("It is sunny.",))
     caller = [*QUESTION, silence(1_000), voice(600), silence(12_000)]
-    # One word in the question, none in the other voice.
+    # The question has one word, the other voice none.
     call = simulate(caller, tmp_path, row=row, tools=[tool], words=("what",), word_ms=1_000, speculation=OFF)
     replies = [event.payload["text"] for event in call.events if event.kind is Kind.BOT_TURN]
     assert (replies, len(tool.effects)) == (["Let me look that up.", "It is sunny."], 1)
@@ -83,7 +83,7 @@ def test_left_to_pipecat_a_cough_while_a_tool_runs_does_not_leave_the_caller_in_
     row = ScriptedRow((TOOL,), ("It is sunny.",))
     caller = [*QUESTION, voice(160), silence(8_000)]
     call = simulate(caller, tmp_path, row=row, tools=[tool], barge_in=None, speculation=OFF)
-    # Nobody waits for the result any more: the bot says that it is listening.
+    # The result is no longer needed: the bot says that it is listening.
     assert [turn.bot_text for turn in call.turns if turn.bot_text] == [Bot().reprompt]
     outcomes = [event.payload["outcome"] for event in call.events if event.kind is Kind.TOOL_RESULT]
     assert (outcomes, len(tool.effects)) == (["done"], 1)

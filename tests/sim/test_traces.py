@@ -1,4 +1,4 @@
-"""Decisions about voices over the bot in seeded calls are those that were decided before.
+"""Decisions about voices over the bot in seeded calls must equal the recorded ones.
 
 A change that is meant to decide otherwise records the calls anew: ``python -m tests.sim.traces --calls 40
 --write tests/sim/traces.json``.

@@ -1,4 +1,4 @@
-"""Calls that we place, on virtual time: a person notices nothing, a machine is left a message."""
+"""Outbound calls on virtual time: a human notices nothing, a machine is left a message."""
 
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,9 @@ def test_a_person_who_says_hello_is_greeted_and_then_answered(tmp_path: Path):
     call = place(tmp_path, caller, PERSON, tail_ms=500)
     assert answered_by(call) == "person"
     assert texts(call) == [GREETING, "The answer is yes. That is all."]
-    # What was said before it was decided is in the session, and not asked.
+    # Speech from before the decision is in the session, and is not answered.
     assert texts(call, Kind.USER_TURN) == ["hello", "hello"]
-    # The end of the turn, and what the detector waits behind it.
+    # The end of the turn, and the detector's wait after it.
     assert call.bot_spans_ms()[0][0] - 1_200 < 1_400
 
 
@@ -72,7 +72,7 @@ def test_a_machine_is_left_the_message_behind_its_beep_and_the_call_ends(tmp_pat
     ]
     [(began_ms, ended_ms)] = call.bot_spans_ms()
     assert 5_400 + 200 < began_ms < 5_400 + 900
-    # The call ends behind the last word, not in it.
+    # The call ends after the last word, not in it.
     assert 0 <= len(call.stereo) * 1000 // RATE_HZ - ended_ms < 1_000
     assert texts(call) == [MESSAGE]
 

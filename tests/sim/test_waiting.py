@@ -1,4 +1,4 @@
-"""What a caller hears who waits, on virtual time: bounded, never silence at first, and an end."""
+"""Audio of a caller who waits, on virtual time: bounded waits, no silence at first, and an end."""
 
 import asyncio
 import sqlite3
@@ -30,7 +30,7 @@ def test_a_database_that_is_away_for_five_minutes_is_told_and_then_given_up_and_
         speculation=OFF,
     )
     *waiting, answer = call.bot_spans_ms()
-    # Four fillers, one sentence that says how it is, one apology, and the answer once it is possible.
+    # Four fillers, one sentence about the delay, one apology, and the answer once it is possible.
     assert len(waiting) == 6
     lengths_ms = [end - start for start, end in waiting]
     assert all(length < 500 for length in lengths_ms[:4]) and min(lengths_ms[4:]) > 900
@@ -72,7 +72,7 @@ def test_a_model_that_takes_seven_seconds_does_not_leave_the_caller_in_silence(t
     assert 700 <= mask[0] - ASKED_MS < 1_300
     assert 4_500 < filler[0] - ASKED_MS < 5_500
     assert 7_000 < answer[0] - ASKED_MS < 9_000
-    # What was said to pass the time is no part of the conversation.
+    # Fillers are not part of the conversation.
     [reply] = [event for event in call.events if event.kind is Kind.BOT_TURN]
     assert reply.payload["text"] == "The answer is yes."
     assert [turn.masked for turn in call.turns] == [True]
@@ -84,10 +84,10 @@ def test_slow_answers_are_covered_at_700_ms_once_they_are_known_to_be_slow(tmp_p
     spans = call.bot_spans_ms()
     assert len(spans) == 6
     masks_ms = [spans[2 * turn][0] - (1_500 + 6_000 * turn) for turn in range(3)]
-    # The first one waits for an answer that might be quick.
+    # The first filler waits for an answer that might be quick.
     assert 700 <= masks_ms[0] < 1_300
     assert all(600 <= mask_ms <= 760 for mask_ms in masks_ms[1:])
-    # Cut cleanly into the answer: the phrase has been over before it begins.
+    # The phrase has ended before the answer begins, so it is not cut.
     assert all(spans[2 * turn][1] <= spans[2 * turn + 1][0] for turn in range(3))
 
 

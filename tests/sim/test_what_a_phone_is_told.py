@@ -1,4 +1,4 @@
-"""What a pipeline tells the control of a telephone call, and what that can ask of it."""
+"""Events that a pipeline reports to the control of a telephone call, and the control's requests."""
 
 import asyncio
 from collections.abc import Sequence

@@ -99,7 +99,7 @@ def _transcript(result: object) -> Transcript:
 
 
 class _RandomEars(ScriptedStt):
-    """A spotter and an engine of looks that say anything."""
+    """Spotter and engine of early looks with random results."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
@@ -124,13 +124,14 @@ class _RandomStream(ScriptedStream):
 
 
 class _Bot:
-    """Answers turns, in replies of a few clauses; what an interruption meets is over a moment later."""
+    """Bot that answers turns in replies of a few clauses; an interrupted reply ends a moment later."""
 
     def __init__(self, rng: random.Random, events: CallEvents, later: Callable[..., None]) -> None:
         self._rng, self._events, self._later = rng, events, later
         self._mouth = asyncio.Lock()
         self.tasks: set[asyncio.Task[None]] = set()
-        # Clauses of each reply that is not over, how many were heard, and whether it is for the context.
+        # Clauses of each open reply, the number that were heard, and whether the reply belongs to the
+        # context.
         self._open: dict[str, tuple[Sequence[str], int, bool]] = {}
         self._protected: set[str] = set()
         self._names = 0
@@ -238,7 +239,7 @@ class _Bot:
 
 
 class _Call:
-    """The strategies as a user turn controller drives them."""
+    """Driver of the strategies, in the place of a user turn controller."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng, self.lines = rng, list[str]()
@@ -305,7 +306,7 @@ class _Call:
         return self.now_us() // 1_000 - self.late_ms
 
     def on_event(self, event: CallEvent) -> None:
-        # What is decided; what led to it shows in when that is.
+        # The decision; its causes show in its time.
         facts = [
             getattr(event, name)
             for name in ("due_ms", "reason", "voice_ms", "from_word")
@@ -355,7 +356,7 @@ class _Call:
         self.note("reset")
 
     async def aggregate(self) -> None:
-        """Take frames one after the other, as a processor does."""
+        """Process frames one after the other, as a processor does."""
         while True:
             frame = await self.frames.get()
             if isinstance(frame, TranscriptionFrame) and frame.text:
@@ -368,10 +369,10 @@ class _Call:
                 )
 
     async def listen(self) -> None:
-        """Hand on audio: the engines are scripted, and its length is what counts."""
+        """Pass on audio: the engines are scripted, and only its length counts."""
         while True:
             await asyncio.sleep(PIECE_MS / 1_000)
-            # Who is busy hears late, and catches up; who speaks comes nearer.
+            # A busy loop receives audio late, and catches up; a caller who speaks reduces the delay.
             self.late_ms = self.rng.choice(
                 (self.late_ms, self.late_ms, self.late_ms + 20, max(0, self.late_ms - 60))
             )
@@ -398,7 +399,7 @@ class _Call:
         if length_ms < 100:
             return
         if rng.random() < 0.1:
-            # A recogniser of its own hears what voice activity does not.
+            # A recogniser of its own reacts to speech that voice activity misses.
             self.later(0.2, put, self.partial(rng.choice(SAID[kind]).split()))
             return
         end_s = length_ms / 1_000
@@ -454,5 +455,5 @@ async def _hold(rng: random.Random) -> list[str]:
 
 
 def shell_trace(rng: random.Random) -> list[str]:
-    """Return what happens in one call, with the microsecond of each event."""
+    """Return the events of one call, with the microsecond of each."""
     return virtual_time.run(_hold(rng))

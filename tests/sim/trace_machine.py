@@ -1,4 +1,4 @@
-"""``BargeIn`` told anything in any order, and all that it shows after each step."""
+"""``BargeIn`` with inputs in any order, and its visible state after each step."""
 
 import random
 from collections.abc import Callable
@@ -121,7 +121,7 @@ def _shown(machine: BargeIn) -> str:
 
 
 def machine_trace(rng: random.Random) -> list[str]:
-    """Return what is decided and shown in one call."""
+    """Return the decisions and the visible state of one call."""
     machine, lines = BargeIn(_settings(rng)), list[str]()
     names = list(STEPS_OF)
     weights = [STEPS_OF[name][0] for name in names]

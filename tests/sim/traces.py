@@ -1,14 +1,15 @@
-"""``python -m tests.sim.traces``: decisions about voices over the bot in seeded calls, as digests to compare.
+"""Digests of the decisions about voices over the bot in seeded calls, to compare: ``python -m
+tests.sim.traces``.
 
 ``--write FILE`` records the calls, ``--compare FILE`` holds them again and names those that differ, and
 ``--show KIND SEED`` prints one. A change of the code that is not meant to change decisions leaves all digests
 as it was.
 
-Two kinds of call, both on virtual time. ``machine``: ``BargeIn`` alone, told anything in any order, and all
-that it shows after each step. ``shell``: the start strategy and the stop strategy as a user aggregator drives
-them, with the real spotter and looks around scripted engines, a caller who talks, hums, coughs and falls
-silent at random, and a bot that answers, is cut and goes on. Of those the trace has every event of the call,
-the volume, turns, interruptions and what was pushed, each with the microsecond.
+There are two kinds of call, both on virtual time. ``machine`` is ``BargeIn`` alone, with inputs in any order
+and its visible state after each step. ``shell`` is the start strategy and the stop strategy as a user
+aggregator drives them, with the real spotter and looks around scripted engines. Its caller talks, hums,
+coughs and falls silent at random; its bot answers, is cut and goes on. The trace has every event of the call,
+the volume, turns, interruptions and pushed frames, each with its microsecond.
 """
 
 import argparse
@@ -40,7 +41,7 @@ def digest(lines: list[str]) -> str:
 
 
 def recorded(calls: int) -> dict[str, list[str]]:
-    """Return the digests of so many calls of each kind, in the order of their seeds."""
+    """Return the digests of a number of calls of each kind, in the order of their seeds."""
     return {kind: [digest(traced(kind, seed)) for seed in range(calls)] for kind in KINDS}
 
 

@@ -1,7 +1,8 @@
-"""Texts that a caller chooses, as long as they may be: what reads them takes no square of their length.
+"""Texts that a caller chooses, at their maximal length: no reader takes time quadratic in it.
 
-Processor time, with a bound far above what each takes (a few milliseconds) and far below what a search
-from every character takes (5 s for the remarks at the end of a reply, 93 s for its clauses, 8,000 dots each).
+Processor time is measured. The bound is far above the normal time (a few milliseconds) and far below that of
+a search from every character: 5 s for the remarks at the end of a reply, 93 s for its clauses, with 8,000
+dots each.
 """
 
 import time

@@ -13,7 +13,7 @@ HOP = 160
 
 
 def tone(samples: int, dbfs: float = -12.0) -> np.ndarray:
-    """A 400 Hz tone with the given RMS, starting at its crest so that its first sample is its loudest."""
+    """Return a 400 Hz tone with the given RMS that starts at its crest: its first sample is its loudest."""
     phase = 2 * np.pi * 400 * np.arange(samples) / RATE_HZ
     return (np.cos(phase) * np.sqrt(2) * 10 ** (dbfs / 20)).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""The beep of an answering machine, in what a telephone line brings."""
+"""Detection of an answering machine's beep in the audio of a telephone line."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ RATE_HZ = 8_000
 
 
 def line(samples: np.ndarray) -> np.ndarray:
-    """As mu-law brings it."""
+    """Return the samples after mu-law coding."""
     mu_law = g711.encode(np.round(samples * 32_767).astype(np.int16), g711.Law.MU)
     return (g711.decode(mu_law, g711.Law.MU) / 32_768).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""A hole in speech is filled by what is on both sides of it."""
+"""Concealment fills a gap in speech from the audio on both sides."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ MS = RATE_HZ // 1000
 
 
 def buzz(samples: int, hz: float, at: int = 0) -> np.ndarray:
-    """A voice of a few harmonics."""
+    """Return a voice of a few harmonics."""
     t = (at + np.arange(samples)) / RATE_HZ
     return sum(np.sin(2 * np.pi * hz * n * t) / n for n in range(1, 8)).astype(np.float32)
 
@@ -26,7 +26,7 @@ def test_a_voice_goes_on_through_the_hole(hz: float, hole_ms: int) -> None:
     first, last = 80 * MS, (80 + hole_ms) * MS
     filled = conceal(whole[:first], whole[last : last + 20 * MS], last - first, rate_hz=RATE_HZ)
     true = whole[first:last]
-    # Nobody is as loud as that, in another phase, by chance.
+    # A signal in another phase does not reach this correlation by chance.
     assert float(filled @ true) / float(np.sqrt((filled @ filled) * (true @ true))) > 0.85
     assert 0.6 < float((filled @ filled) / (true @ true)) < 1.2
 

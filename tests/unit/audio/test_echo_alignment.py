@@ -12,9 +12,9 @@ BEGAN_US = 7_000_000
 def aligned(
     far: np.ndarray, near: np.ndarray, *, late_ms: Callable[[float], float] = lambda at_s: 0.0
 ) -> tuple[EchoAlignment, np.ndarray, list[float]]:
-    """Runs a call; the reference as it was given, and when it jumped, in seconds.
+    """Run a call; return the alignment, the reference that it gave, and the times of its jumps in seconds.
 
-    late_ms: how late a frame arrives, by when it was recorded.
+    ``late_ms`` is the delay of a frame by the second at which it was recorded.
     """
     alignment = EchoAlignment(RATE_HZ)
     given: list[np.ndarray] = []
@@ -31,7 +31,7 @@ def aligned(
 
 
 def behind_ms(reference: np.ndarray, near: np.ndarray) -> float:
-    """Where the strongest correlation of the last second lies."""
+    """Return the lag of the strongest correlation of the last second, in ms."""
     size = 1 << 16
     tail = slice(len(reference) - RATE_HZ, len(reference))
     cross = np.conj(np.fft.rfft(reference[tail], size)) * np.fft.rfft(near[tail], size)
@@ -76,7 +76,7 @@ def test_frames_that_come_earlier_later_on_leave_the_reference_where_it_was() ->
 def knows_after_ms(
     far: np.ndarray, near: np.ndarray, *, expected_ms: float = 0.0
 ) -> list[tuple[Knowledge, int]]:
-    """What was known of the echo, and from when on."""
+    """Return the knowledge of the echo, and the ms from which it held."""
     alignment = EchoAlignment(RATE_HZ, expected_ms=expected_ms)
     known: list[tuple[Knowledge, int]] = []
     for at in range(0, len(far) - FRAME + 1, FRAME):

@@ -1,4 +1,4 @@
-"""Speech is played and its echo found: how late, how fast it moves; and nothing where nothing is."""
+"""The echo of played speech is found with its delay and drift, and no echo is found where there is none."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_the_echo_is_found_within_half_a_second_of_sound(delay_ms: float) -> Non
 
 
 def test_speech_behind_a_cough_is_not_taken_for_noise() -> None:
-    """Nothing is heard but the bot, without a pause, and somebody who coughs at first."""
+    """The microphone has the bot only, without a pause, and a cough at first."""
     sentence = 0.4 * pcm16_to_float(say("you can block a lost card in the app or at any branch", "slt"))
     far = np.concatenate((np.zeros(RATE_HZ // 2, np.float32), sentence))
     near = echo(far, 80.0)
@@ -55,7 +55,7 @@ def test_a_caller_without_an_echo_is_no_echo() -> None:
 
 @pytest.mark.parametrize("earlier_ms", [20, 45, 150, 500])
 def test_places_that_are_put_right_leave_no_echo_where_none_is(earlier_ms: int) -> None:
-    # The microphone's places were too late, and so was the echo; then both are where they are.
+    # The microphone's positions were too late, and so was the echo; then both are correct.
     earlier, true_ms = earlier_ms * RATE_HZ // 1000, 60.0
     far = spoken(8)
     near = echo(far, true_ms)

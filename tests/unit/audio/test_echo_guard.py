@@ -48,7 +48,10 @@ def test_a_caller_12_db_above_the_echo_is_heard_within_100_ms_and_most_of_the_ti
 
 
 def shares_open(*, caller_over_echo_db: float, let_through: float) -> tuple[float, float]:
-    """Of the bot alone, and of a caller of whom a canceller that takes the echo away lets so much through."""
+    """Return the share of open frames of the bot alone, and of a caller.
+
+    The canceller removes the echo and passes ``let_through`` of the caller.
+    """
     far = spoken(SECONDS)
     heard = echo(far, 10.0)
     near = voice(10 ** (caller_over_echo_db / 20) * float(np.sqrt(np.mean(heard**2))))
@@ -71,7 +74,7 @@ def test_a_caller_as_loud_as_the_echo_is_heard_when_the_canceller_lets_them_thro
     alone, over = shares_open(caller_over_echo_db=0.0, let_through=0.9)
     assert alone == 0
     assert over > 0.9
-    # It is what the canceller leaves that tells: by the levels alone less than half of it is heard.
+    # The canceller's output decides: by the levels alone less than half of the caller passes.
     assert shares_open(caller_over_echo_db=0.0, let_through=0.01)[1] < 0.5
 
 

@@ -78,7 +78,7 @@ def test_arrivals_that_are_late_by_chance_do_not_move_the_microphone() -> None:
 
 def test_a_stream_that_begins_late_is_put_where_it_is_by_the_first_piece_in_time() -> None:
     axis = NearAxis(RATE_HZ)
-    # Three pieces wait for somebody to listen, and come at once.
+    # Three pieces wait for a reader, and come at once.
     arrivals = [axis.arrived(320, place_us(960)) for _ in range(3)]
     arrivals += [axis.arrived(320, place_us(320 * (number + 1))) for number in range(3, 6)]
     assert [one.earlier for one in arrivals] == [0, 320, 320, 0, 0, 0]

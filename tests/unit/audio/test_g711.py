@@ -8,7 +8,7 @@ from audio.g711 import Law
 from core.errors import ShapeError
 
 # ITU-T G.711 (11/1988), tables 1a and 2a: decoder output value numbers of positive code words as printed
-# there, in units of 13 bits (A) and 14 bits (mu), by the code word as it is sent.
+# there. They are in units of 13 bits (A) and 14 bits (mu), keyed by the code word as it is sent.
 A_13_BITS = {
     0xD5: 1,
     0xD4: 3,

@@ -34,7 +34,7 @@ def test_full_volume_comes_back_without_a_seam():
     gain.set_db(0)
     up = [samples(gain.apply(LOUD)) for _ in range(4)]
     levels = [20_000 * 10 ** (-12 / 20), *(piece[-1] for piece in up)]
-    # No piece rises by more than 3 dB, and no sample by more than that of the steepest piece's line.
+    # No piece rises by more than 3 dB, and no sample by more than the slope of the steepest piece.
     assert all(20 * np.log10(after / before) < RISE_DB + 0.01 for before, after in pairwise(levels))
     steepest = 20_000 * (1 - 10 ** (-RISE_DB / 20)) / 320
     assert np.abs(np.diff([levels[0], *np.concatenate(up)])).max() <= steepest + 1

@@ -1,4 +1,4 @@
-"""Ogg pages: what was written is read, whatever the pieces, and what is broken loses no more than itself."""
+"""Ogg pages: written pages are read from pieces of any size, and a broken page loses only itself."""
 
 import pytest
 from hypothesis import given
@@ -32,14 +32,14 @@ def test_packets_come_back_whatever_the_pieces(packets: list[bytes], step: int):
 def test_a_page_that_is_broken_loses_its_packet_alone(packets: list[bytes], data: st.DataObject):
     written = pages(packets)
     wrong = data.draw(st.integers(0, len(written) - 1))
-    # In its packet: the header is found, and the sum is another.
+    # The error is in its packet: the header is found, and the checksum differs.
     at = len(written[wrong]) - 1 - data.draw(st.integers(0, len(packets[wrong]) - 1))
     page = bytearray(written[wrong])
     page[at] ^= 0x55
     written[wrong] = bytes(page)
     found, reader = read(b"".join(written), 64)
     kept = [packet for number, packet in enumerate(packets) if number != wrong]
-    # What is broken may hold the pattern of another page by chance; nothing is made up.
+    # A broken page may hold the pattern of another page by chance; no packet is invented.
     assert [packet for packet in found if packet in kept] == kept and reader.lost_bytes > 0
 
 
@@ -75,7 +75,7 @@ def test_a_packet_that_is_too_long_is_refused():
 
 
 def test_the_checksum_is_that_of_the_standard():
-    # A page that libogg wrote: an empty last page of stream 0, number 0.
+    # A page written by libogg: an empty last page of stream 0, number 0.
     page = bytes.fromhex("4f67675300040000000000000000000000000000000000000000") + b"\x00"
     register = 0
     for byte in page:
@@ -92,5 +92,5 @@ def test_rubbish_in_the_shape_of_pages_costs_a_few_checksums_and_no_more():
     rubbish = (b"OggS" + bytes(22) + b"\xff") * 3_000
     with pytest.raises(ShapeError, match="broken"):
         list(reader.feed(rubbish + b"\xff" * 66_000))
-    # What comes behind it is read.
+    # Pages after it are read.
     assert list(reader.feed(b"".join(pages([b"one"])))) == [b"one"]

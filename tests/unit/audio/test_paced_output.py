@@ -1,4 +1,4 @@
-"""The bot's voice leaves as it is heard."""
+"""The bot's audio leaves in real time."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def second(seconds: float = 1.0) -> np.ndarray:
 
 
 def drain(paced: PacedOutput, until_us: int) -> list[tuple[int, np.ndarray]]:
-    """Whoever waits for each due time."""
+    """Take every piece at its due time."""
     taken = []
     while (due_us := paced.next_due_us()) is not None and due_us <= until_us:
         piece = paced.take(due_us)
@@ -68,7 +68,7 @@ def test_units_that_come_in_time_follow_each_other_without_a_hole() -> None:
         paced.push(second(), tick * 1_000_000 + late_us)
     heard += drain(paced, 2_000_000_000)
     assert paced.holes <= 8
-    # Behind the last hole no piece is a microsecond off.
+    # After the last gap no piece is a microsecond off.
     ats = [at for at, _ in heard[-5_000:]]
     assert set(np.diff(ats)) == {20_000}
 
@@ -92,7 +92,7 @@ def test_what_is_left_of_a_piece_does_not_hide_a_hole() -> None:
     assert paced.held_samples == PIECE // 2
     paced.push(second(), 1_500_000)
     assert paced.holes == 1
-    # The lead is what it was: nothing leaves in a burst.
+    # The lead is unchanged: nothing leaves in a burst.
     assert [at for at, _ in drain(paced, 1_600_000)] == [1_500_000 + 20_000 * place for place in range(6)]
 
 
@@ -155,7 +155,7 @@ def test_what_is_late_behind_a_hole_is_made_up_for_in_silence() -> None:
     assert paced.holes == 1
     # Two pauses of 40 ms, and a half of the third.
     assert left_out == paced.caught_up_samples == 100 * 16
-    # What waits is a unit and the lead, as before the hole.
+    # A unit and the lead wait, as before the gap.
     while paced.take(now_us) is not None:
         pass
     assert paced.held_samples <= unit
@@ -177,7 +177,7 @@ def test_who_pauses_to_think_is_not_late() -> None:
     for at_ms in range(80, 1_600, 80):
         while paced.take(at_ms * 1_000) is not None:
             pass
-        # A unit in which nothing is said, of a reply that goes on.
+        # A unit without audio, of a reply that goes on.
         paced.push(np.zeros(0, np.float32), at_ms * 1_000)
     assert paced.push(np.zeros(1_280, np.float32), 1_600_000) == 0
     assert (paced.holes, paced.caught_up_samples) == (0, 0)
@@ -187,7 +187,7 @@ def test_what_leaves_at_once_is_heard_when_it_is_due() -> None:
     paced = PacedOutput(RATE_HZ, piece_ms=1_000, lead_ms=1_000, at_once=True)
     paced.push(second(1.04), 5_000_000)
     pieces = [paced.take(5_000_000), paced.take(5_000_000)]
-    # What is shorter than a piece does not wait for more.
+    # The rest that is shorter than a piece does not wait for more.
     assert [len(piece) for piece in pieces if piece is not None] == [RATE_HZ, RATE_HZ // 25]
     assert paced.take(5_000_000) is None
     assert paced.heard_until_us == 5_000_000 + 1_000_000 + 1_040_000

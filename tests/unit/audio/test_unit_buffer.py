@@ -1,4 +1,4 @@
-"""Units out of what comes in pieces."""
+"""Units made of pieces of any size."""
 
 import numpy as np
 import pytest
@@ -116,7 +116,7 @@ def test_no_sample_is_lost_without_being_counted(
             unit = held.take()
             assert len(unit.audio) == UNIT
             heard += unit.heard_samples
-            # What is taken is in order, whatever was left out.
+            # Taken samples are in order, whatever was dropped.
             assert (np.diff(unit.audio[: unit.heard_samples]) > 0).all()
             assert held.held_samples <= slack
     assert came == heard + held.left_out_samples + held.held_samples

@@ -1,4 +1,4 @@
-"""Documents: each deployment that they show is valid, and each thing that they name exists."""
+"""Documents: each deployment in them is valid, and each name in their code exists."""
 
 import re
 import typing
@@ -18,7 +18,7 @@ DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
 FENCED = re.compile(r"```.*?```", re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
-# ``hearing.stt``; not ``bot.py``, which is a file.
+# Matches ``hearing.stt``; not ``bot.py``, which is a file.
 SETTING = re.compile(rf"({'|'.join(Deployment.model_fields)})((?:\.[a-z_0-9]+)+)(?!\w)")
 FILES = {"bot.py", "operations.py"}
 FOLDERS = (
@@ -29,7 +29,7 @@ PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./*-]*")
 
 
 def examples() -> list[tuple[str, str]]:
-    """(document, text) of each block that is a part of a deployment."""
+    """Return (document, text) of each block that is a part of a deployment."""
     found = []
     for document in DOCUMENTS:
         for text in BLOCK.findall(document.read_text(encoding="utf-8")):
@@ -49,7 +49,7 @@ def test_there_are_examples() -> None:
 
 
 def named(document: Path) -> Iterator[str]:
-    """Yield what a document names as code in its text."""
+    """Yield the names that a document's text marks as code."""
     for span in INLINE.findall(FENCED.sub("", document.read_text(encoding="utf-8"))):
         yield " ".join(span.split())
 

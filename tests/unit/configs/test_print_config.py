@@ -1,4 +1,4 @@
-"""What is printed of a deployment is what it means."""
+"""The printed form of a deployment has the deployment's meaning."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings that are no more: the message says what to write instead."""
+"""Removed settings: the error message names the replacement."""
 
 import re
 
@@ -17,7 +17,7 @@ SETTING = re.compile(rf"\b(?:{'|'.join(Deployment.model_fields)})(?:\.[a-z_]+)+"
 
 
 def given(path: str) -> dict[str, object]:
-    """Return a deployment that gives a group at a path: nothing that is left takes one."""
+    """Return a deployment that gives a group at a path: no remaining setting takes one."""
     names = path.split(".")
     data: object = {}
     for name in reversed(names):

@@ -1,4 +1,4 @@
-"""What is written about settings is what the models say."""
+"""The reference of settings agrees with the models."""
 
 import json
 from pathlib import Path

@@ -45,7 +45,7 @@ def test_a_call_with_text_of_its_client_has_no_tool_of_the_deployments_until_it_
     rules = ClientRules(KEYED)
     rules.add_text()
     assert not rules.permits("refund")
-    # Both are the operator's.
+    # Both are the operator's keys.
     own = ClientRules(OPERATOR)
     own.add_text()
     assert own.permits("refund")

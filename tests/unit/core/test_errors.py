@@ -1,4 +1,4 @@
-"""Errors keep their facts on the way out of a process of a pool."""
+"""Errors keep their fields when they leave a process of a pool."""
 
 import pickle
 

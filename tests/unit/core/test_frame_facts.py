@@ -10,7 +10,7 @@ OTHER = FrameFact[str | None]("other")
 
 
 class Frame:
-    """As Pipecat's."""
+    """Stand-in for Pipecat's frame."""
 
     def __init__(self) -> None:
         self.metadata: dict[str, Any] = {}

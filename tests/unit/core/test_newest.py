@@ -1,4 +1,4 @@
-"""What is kept is the newest, and never more than asked for."""
+"""The bounded mapping keeps the newest entries, and never more than its limit."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which phrases can be filled."""
+"""Validation of phrases that are filled with values."""
 
 import pytest
 

@@ -37,7 +37,7 @@ def test_membership_and_order():
 
 @pytest.fixture
 def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module that is importable and in no table."""
+    """Write a module that can be imported and is in no table."""
     (tmp_path / "parrot_engines.py").write_text("class Parrot:\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     return "parrot_engines"

@@ -1,4 +1,4 @@
-"""Numbers that are read out digit by digit, both ways."""
+"""Numbers that are read out digit by digit, in both directions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the command measures, and that it runs."""
+"""The figures of the command, and a run of it."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ def test_a_partial_is_counted_from_the_beginning_of_the_audio_and_a_final_from_i
 async def test_an_engine_that_is_slow_is_seen() -> None:
     slow = StreamThreads[Transcript](ScriptedStt(ScriptedSttSettings(work_ms=400)), name="slow")
     waits = await heard(slow, [silence(20) + tone(300)], streams=1, each=1)
-    # Its partial is made behind the audio's end, and nobody takes it: the final is the first that is heard.
+    # Its partial is made after the audio's end and is not delivered: the first result is the final.
     assert waits.lost == 0 and waits.whole_ms[0] >= 300
     assert waits.first_ms[0] >= 320 + waits.whole_ms[0]
 

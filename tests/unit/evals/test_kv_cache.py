@@ -1,4 +1,4 @@
-"""The trace benchmark of kept caches, a short one."""
+"""A short run of the trace benchmark of caches that are kept."""
 
 import pytest
 

@@ -16,8 +16,8 @@ from models.stt.language_model import CALLER_PHRASES, spoken_sentences
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "questions.json"
 CLIPS = ROOT / "evals" / "duplex_bench" / "data"
-# What any caller of any deployment may say in any call. Everything else that the evaluations ask is about the
-# documents.
+# Phrases that any caller of any deployment may say in any call. All other questions of the evaluations are
+# about the documents.
 ANYWHERE = {
     "can you repeat that",
     "hello",
@@ -39,7 +39,7 @@ SUBJECTS = set("account address card forgot lost money password pin saturday tra
 
 
 def asked() -> Iterator[str]:
-    """Every text that a caller of an evaluation says."""
+    """Yield every text that a caller of an evaluation says."""
     yield from (*WHOLE, *LONG_ANSWERS, *openai_realtime.QUESTIONS, *SENTENCES, *OPENERS)
     for before, behind in PAUSED:
         yield from (before, behind, f"{before} {behind}")
@@ -59,5 +59,5 @@ def test_the_recogniser_knows_no_question_of_an_evaluation_by_itself():
     questions = {clause for text in asked() for clause in spoken_sentences(text)}
     assert len(questions) > 200
     assert (set(CALLER_PHRASES) & questions) - ANYWHERE == set()
-    # Nor the beginning of one that names its subject: such words are those of the documents.
+    # Nor the beginning of a question that names its subject: such words belong to the documents.
     assert {phrase for phrase in CALLER_PHRASES if SUBJECTS & set(phrase.split())} == set()

@@ -1,4 +1,4 @@
-"""Servers as processes of their own: what is said when one does not start, and that nothing outlives it."""
+"""Servers as processes of their own: the error when one does not start, and no process that outlives it."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ import pytest
 from core.errors import PeerError
 from evals.serving_process import free_port, started
 
-# Answers every request with 200, and has a child, as a server with a recogniser has.
+# A server that answers every request with 200, and has a child, as a server with a recogniser has.
 SERVES = """
 import subprocess, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -30,7 +30,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Healthy).serve_forever()
 
 
 async def ended(process: int) -> None:
-    """Return when the process of this descriptor has ended, whether somebody collects it or not."""
+    """Return when the process of this descriptor has ended, whether or not its parent has collected it."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_reader(process, over.set)
     try:

@@ -1,4 +1,4 @@
-"""Deployments of measurements, with something switched off."""
+"""Deployments of measurements, with techniques switched off."""
 
 from pathlib import Path
 

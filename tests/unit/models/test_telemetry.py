@@ -1,4 +1,4 @@
-"""What engines tell their makers."""
+"""Telemetry that engines would send to their makers."""
 
 import subprocess
 import sys

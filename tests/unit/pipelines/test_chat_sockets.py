@@ -1,4 +1,4 @@
-"""Turn-based sockets whose engines, store or client fail: told, bounded, and nothing is left behind."""
+"""Turn-based sockets whose engines, store or client fail: notified, bounded, without leftovers."""
 
 import asyncio
 import base64
@@ -50,12 +50,12 @@ HELLO = {"role": "user", "content": "When do you open?"}
 
 
 class Client:
-    """The other side of a socket, in memory.
+    """The client's side of a socket, in memory.
 
     Attributes:
-        told: messages that it took in.
+        told: messages that it received.
         closed: code and reason, once it was closed.
-        reads: cleared, it takes nothing in.
+        reads: while it is cleared, the client reads nothing.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Client:
         async with asyncio.timeout(30), self._news:
             await self._news.wait_for(lambda: len(self.of("done")) + len(self.of("error")) >= count)
 
-    # As ``transports.websocket.session.Peer``.
+    # Methods of ``transports.websocket.session.Peer``.
 
     async def receive(self) -> str | None:
         return await self._said.get()
@@ -347,7 +347,7 @@ async def test_a_session_that_is_deleted_ends_the_conversation_with_the_reason(t
     async with world(tmp_path) as run:
         session = (await run.client.until("queue_done"))["session_id"]
         await run.conversations.delete(session)
-        # Also one that asks nothing.
+        # The same for a client that asks nothing.
         assert "was deleted" in (await run.client.until("error"))["error"]
         assert (await run.over())[0] == 1011
 
@@ -471,7 +471,7 @@ async def test_odd_characters_are_answered_or_refused_and_fail_nothing(tmp_path:
 
 
 class PipecatVoice(ServiceRow[RowSettings]):
-    """A service of Pipecat's, made of an embedded voice."""
+    """Row of a Pipecat service that is made of an embedded voice."""
 
     name = "tone"
     settings_type = RowSettings
@@ -485,7 +485,7 @@ class PipecatVoice(ServiceRow[RowSettings]):
 
 
 class PipecatEars(ServiceRow[RowSettings]):
-    """A service of Pipecat's, made of an embedded recogniser."""
+    """Row of a Pipecat service that is made of an embedded recogniser."""
 
     name = "scripted"
     settings_type = RowSettings

@@ -1,4 +1,4 @@
-"""Tools that a client runs: asked, answered, late, gone."""
+"""Tools that a client runs: called, answered, late, disconnected."""
 
 import json
 from typing import Any

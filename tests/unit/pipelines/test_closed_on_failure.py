@@ -1,4 +1,4 @@
-"""Parts that a call has opened are closed where its pipeline cannot be built, and left alone where it can."""
+"""Parts that a call has opened are closed when its pipeline cannot be built, and left alone when it can."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which calls get echo control."""
+"""Selection of calls that get echo control."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from processors.front_end.hosted import HostedFrontEnd
 from tests.voices import silence
 from transports.registry import TRANSPORTS
 
-# The voice that is loaded soonest: none is heard here.
+# The voice that loads soonest: none is heard here.
 FLITE = Speaking(tts=Choice(name="flite"))
 
 
@@ -32,7 +32,8 @@ FLITE = Speaking(tts=Choice(name="flite"))
         ("twilio", None, True),
         ("webrtc", False, True),
         ("webrtc", True, False),
-        # Browsers cancel unless a page asks them not to: Pipecat's own client does not, and says nothing.
+        # Browsers cancel unless a page disables it: Pipecat's own client does not cancel, and does not report
+        # so.
         ("webrtc", None, False),
         ("file", None, False),
         ("eval", None, False),
@@ -83,7 +84,7 @@ async def test_a_server_has_a_process_for_it_and_a_deployment_may_have_none():
         # Other tests may have left some of the interpreter's own.
         before = {child.pid for child in psutil.Process().children()}
         engines.host_front_end()
-        # A call that begins before it is ready has threads until then.
+        # A call that begins before the processes are ready has threads until then.
         caller = engines.open_front_end()
         assert caller is not None and caller.is_in_threads
         caller.close()
@@ -109,7 +110,7 @@ async def test_a_server_keeps_a_second_process_for_it_loaded_and_calls_go_over_t
             while len(children := engine_children(os.getpid(), FRONT_END) - before) < 2:
                 await asyncio.sleep(0.01)
             caller = await hosted_caller(engines)
-            # The older one has the caller.
+            # The older process serves the caller.
             os.kill(min(children), signal.SIGKILL)
             while not caller.is_in_threads:
                 assert len(await caller.measure(silence(32), 1)) == 1

@@ -1,4 +1,4 @@
-"""Health of the embedded engines of a server: their pace, and what cannot work."""
+"""Health of the embedded engines of a server: their pace, and engines that cannot work."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from configs.deployment import Choice, Deployment, Duplex, Hearing, Speaking
 from pipelines.engines import Engines
 from runtime.engine_pool import EnginePool
 
-# The voice that is loaded soonest: none is heard here.
+# The voice that loads soonest: none is heard here.
 FLITE = Speaking(tts=Choice(name="flite"))
 
 
@@ -20,7 +20,7 @@ async def test_the_pace_of_the_recogniser_is_known_before_the_first_call():
         hearing = engines.hearing()
         assert hearing is not None and hearing.real_time_factor is None
         async with asyncio.timeout(30):
-            # A machine that is busy with other tests may need more than the time of one.
+            # A busy machine may need more than one utterance.
             while hearing.real_time_factor is None:
                 await engines.measure_hearing()
                 hearing = engines.hearing()

@@ -1,4 +1,4 @@
-"""A half-duplex call whose engines or client fail: the page hears of it, and nothing is left behind."""
+"""A half-duplex call whose engines or client fail: the page is notified, and nothing is left over."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ class Caller(Client):
         return await self.until("prepared")
 
     async def ask(self) -> None:
-        """A voice of 0.8 s, then silence until the answer is announced."""
+        """Send a voice of 0.8 s, then silence until the answer is announced."""
         t = np.arange(1_600) / 16_000
         loud, quiet = 0.3 * np.sin(2 * np.pi * 200 * t), np.zeros(1_600)
         for count in range(80):
@@ -71,7 +71,7 @@ async def call(
     dialect: Dialect | None = None,
     late_ms: int = 0,
 ) -> AsyncIterator[Caller]:
-    """A call of a page, whose recogniser's last words come late; behind it nothing is left."""
+    """Run a call of a page whose recogniser's last words come late; assert that nothing is left after it."""
     deployment = Deployment(
         bot=Bot(greeting="", greeting_again=""),
         hearing=Hearing(echo=None, stop_words=None),
@@ -94,7 +94,7 @@ async def call(
             session.open()
 
             async def hold() -> None:
-                # As ``pipelines.conversing.converse_by_socket``.
+                # Ends as in ``pipelines.conversing.converse_by_socket``.
                 failure: BaseException | None = None
                 try:
                     await hold_surface(engines, conversation, session, mode="cascade", rules=ClientRules())
@@ -150,7 +150,7 @@ def test_an_answer_is_told_to_its_end_and_the_next_question_is_heard(tmp_path: P
     caller = virtual_time.run(scenario())
     done = caller.of("turn_done")[0]
     assert (done["turn_index"], done["text"]) == (2, "".join(ANSWER))
-    # 15 words of 100 ms each, and the silences of the voice: as much as the session says was played.
+    # 15 words of 100 ms each, and the silences of the voice: the length that the session records as played.
     played_ms = [event.payload["audio_ms"] for event in caller.events if event.kind is Kind.BOT_TURN][-1]
     assert 1_500 <= played_ms <= 1_600
     assert sum(chunk["duration_ms"] for chunk in caller.of("chunk")) == pytest.approx(played_ms, abs=25)

@@ -1,4 +1,4 @@
-"""What a caller is told who waits for a worker."""
+"""Announcements to a caller who waits for a worker."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ PHRASE, AGAIN_S = "You are number {position}.", 30.0
 
 
 class Told:
-    """Takes what a worker of Pipecat's would."""
+    """Stand-in for a worker of Pipecat's that records its input."""
 
     def __init__(self) -> None:
         self.positions: list[tuple[float, int]] = []
@@ -63,7 +63,7 @@ def play(*news: tuple[float, Place | NotPlaced | None], until_s: float = 100) ->
 def test_a_place_is_said_when_it_changes_and_again_while_it_does_not():
     told, waiting = play((1, place(3)), (20, place(2)), (22, place(1)), (90, None))
     assert [text for _, text in told.said] == [PHRASE.format(position=each) for each in (3, 2, 1, 1)]
-    # The last step came too soon behind the words before.
+    # The last step came too soon after the words before.
     assert [at_s for at_s, _ in told.said][:3] == [1, 20, 30] and 60 <= told.said[3][0] <= 61
     assert told.positions[-1] == (90, 0) and waiting == [True, False]
 

@@ -1,4 +1,4 @@
-"""What is there of a call before its pipeline."""
+"""Parts of a call that exist before its pipeline."""
 
 from pipelines.call import LiveCall
 from runtime.loop_clock import LoopClock

@@ -23,7 +23,7 @@ def test_the_deployments_that_name_one_find_the_files_that_make_models_brings(
     install_moonshine(tmp_path)
     install_whisper(tmp_path)
     chosen = load_deployment(deployment)
-    # The stages behind it have tests of their own.
+    # The later stages have tests of their own.
     chosen = chosen.model_copy(
         update={"models_dir": tmp_path, "speaking": Speaking(), "thinking": Thinking()}
     )
@@ -38,7 +38,7 @@ async def test_a_recogniser_is_loaded_once_for_all_calls(name: str, tmp_path: Pa
     install_whisper(tmp_path)
     deployment = Deployment(models_dir=tmp_path, hearing=Hearing(stt=Choice(name=name)))
     async with await Engines.load(deployment) as engines:
-        # Whoever loaded per call would look for the files now.
+        # An engine that loaded per call would look for the files now.
         shutil.rmtree(tmp_path / name)
         calls = [await engines.build_stt() for _ in range(2)]
         assert all(isinstance(call, EngineSttService) for call in calls)

@@ -1,4 +1,4 @@
-"""Local recognisers and voices whose files or packages are not there."""
+"""Local recognisers and voices whose files or packages are missing."""
 
 import sys
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def with_voice(name: str, models_dir: Path) -> Deployment:
     return Deployment(models_dir=models_dir, speaking=Speaking(tts=Choice(name=name)))
 
 
-# Name, its stage, its package, and a deployment that chooses it.
+# Name, stage, package, and a deployment that chooses the engine.
 LOCAL: list[tuple[str, str, str, Callable[[str, Path], Deployment]]] = [
     ("moonshine", "stt", "moonshine_voice", with_ears),
     ("whisper", "stt", "faster_whisper", with_ears),

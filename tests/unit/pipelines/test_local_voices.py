@@ -39,7 +39,7 @@ async def test_the_local_deployment_loads_its_voice_once_for_all_calls(tmp_path:
         EnergyVad(), None, InPlaceEngine[Transcript](ScriptedStt(), transcript_from_fields), voice, answering
     )
     engines = Engines(deployment, loaded, Executors(inline, inline, inline))
-    # Whoever loaded per call would look for the files now.
+    # An engine that loaded per call would look for the files now.
     shutil.rmtree(folder)
     calls = [await engines.build_tts() for _ in range(2)]
     assert all(isinstance(call, EngineTtsService) for call in calls)

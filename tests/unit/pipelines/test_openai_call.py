@@ -1,4 +1,4 @@
-"""A call in OpenAI's protocol, in memory: what the client reads, and in which order."""
+"""A call in OpenAI's protocol, in memory: the client's events and their order."""
 
 import asyncio
 from pathlib import Path
@@ -15,14 +15,14 @@ PIECE = 2_400
 
 
 def speak(caller: Caller, *, loud: bool) -> None:
-    """Send 100 ms of 24 kHz, a tone or nothing."""
+    """Send 100 ms of 24 kHz, a tone or silence."""
     tone = 9_000 * np.sin(2 * np.pi * 200 * np.arange(PIECE) / 24_000) if loud else np.zeros(PIECE)
     caller.say(type="input_audio_buffer.append", audio=written(tone.astype("<i2").tobytes()))
 
 
 @pytest.mark.parametrize("late_ms", [0, 500, 2_500])
 def test_the_transcript_of_a_turn_has_its_words_however_late_the_recogniser_is(tmp_path: Path, late_ms: int):
-    """Those that come when the turn was given up make one of their own, which they begin and end."""
+    """Words that come after the turn was given up make a turn of their own, with its begin and end."""
 
     async def scenario() -> Caller:
         async with call(tmp_path, dialect=OpenAIRealtime("parley"), late_ms=late_ms) as caller:

@@ -1,4 +1,4 @@
-"""What a caller, a model and a key may do with a telephone call, on virtual time."""
+"""Permitted actions of a caller, a model and a key on a telephone call, on virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ CONNECTING = "One moment, I am getting a colleague on the line."
 
 
 class Desk:
-    """Passes calls on as it is told."""
+    """Call desk with scripted outcomes of transfers."""
 
     can_call = True
 
@@ -53,7 +53,7 @@ class Desk:
 
 
 class Bench:
-    """A call's control with its pipeline's end."""
+    """The control of a call with the end of its pipeline."""
 
     def __init__(
         self, desk: Desk, settings: PhoneRoutesSettings = SETTINGS, facts: PhoneFacts = FACTS
@@ -132,7 +132,7 @@ def test_keys_are_one_thing_when_nobody_presses_another():
         assert bench.typed[1:] == ["I pressed 9 # on my phone."]
 
     play(bench, scenario)
-    # What the bot says is interrupted once for each.
+    # The bot's speech is interrupted once for each.
     assert sum(isinstance(frame, InterruptionFrame) for frame in bench.frames) == 2
 
 
@@ -145,16 +145,16 @@ def test_a_key_and_words_pass_the_call_on(how: str):
         if how == "key":
             control.on_key("0")
         else:
-            # Who asks says it.
+            # The caller asks for it by speech.
             assert control.answer("I want to speak to a person.", is_again=False) == CONNECTING
         await asyncio.sleep(4)
         assert bench.waits == [True]
         assert bench.said == ([CONNECTING] if how == "key" else [])
-        # Asked for again while it rings: the same, and they are told so.
+        # Requested again while it rings: the action is the same, and the caller is notified.
         assert control.answer("a person please", is_again=True) == CONNECTING
         await asyncio.sleep(10)
         assert bench.waits == [True, False]
-        # Nobody came: the same words asked once more by themselves ring nobody up.
+        # The transfer was not answered: the same words, processed again, start no new one.
         assert control.answer("a person please", is_again=True) is None
 
     play(bench, scenario)
@@ -176,7 +176,7 @@ def test_a_summary_that_fails_or_is_slow_does_not_keep_the_caller_from_the_perso
         await asyncio.sleep(9)
 
     play(bench, scenario)
-    # What is not known is not said.
+    # Unknown facts are left out.
     assert desk.transfers[0][3] == "A caller would like to talk to you. Press any key to take the call."
     assert len(bench.said) == 1
 
@@ -242,7 +242,7 @@ def test_nothing_ends_while_the_bot_talks_or_by_what_is_no_answer():
 
     async def scenario(control: PhoneControl) -> None:
         bench.events.publish(TurnEnded(0, "okay thanks bye"))
-        # A phrase that covers a wait is not the answer.
+        # A phrase that fills a wait is not the answer.
         bench.events.publish(reply("Okay.", in_context=False))
         await asyncio.sleep(3)
         assert not control.finished.is_set()
@@ -264,7 +264,7 @@ def test_where_we_rang_an_operator_is_somebody_elses():
 
     async def scenario(control: PhoneControl) -> None:
         assert control.answer("to speak to an operator", is_again=False) is None
-        # They may press the key all the same.
+        # They may still press the key.
         control.on_key("0")
         control.on_key("#")
         await asyncio.sleep(10)
@@ -314,7 +314,7 @@ def test_who_is_put_through_leaves_the_stream_a_moment_before_that_is_known():
         bench.gone.set()
         await asyncio.sleep(3)
         assert control.outcome == "taken"
-        # Nobody is rung up for a caller who is not there any more.
+        # No telephone rings for a caller who has left.
         control.on_key("0")
         await asyncio.sleep(10)
         assert control.outcome == "gone"

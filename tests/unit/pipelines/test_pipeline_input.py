@@ -1,4 +1,4 @@
-"""What enters a pipeline from outside, and when."""
+"""Input that enters a pipeline from outside, and its timing."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests import virtual_time
 
 
 class Taker:
-    """Takes frames in place of a pipeline."""
+    """Stand-in for a pipeline that takes frames."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

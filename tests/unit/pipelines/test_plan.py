@@ -190,7 +190,7 @@ def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
-    # As where it is not installed.
+    # The state where it is not installed.
     monkeypatch.setitem(sys.modules, "deepgram", None)
     with pytest.raises(ConfigError, match=r"pip install -e '.\[deepgram\]'"):
         plan(Deployment(hearing=Hearing(stt=Choice(name="deepgram"))))
@@ -277,7 +277,7 @@ async def test_what_was_loaded_is_closed_when_another_engine_fails():
     before = psutil.Process().children()
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: noticed.append(context))
     deployment = Deployment(
-        # Loaded at once: it reads no documents.
+        # It loads at once, because it reads no documents.
         thinking=Thinking(llm=Choice(name="vllm", settings={"model": "m"})),
         speaking=Speaking(tts=Choice(name="espeak", settings={"voice": "martian"})),
     )

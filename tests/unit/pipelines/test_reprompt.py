@@ -1,4 +1,4 @@
-"""When the bot asks again after a noise, and when it does not."""
+"""Conditions under which the bot asks again after a noise."""
 
 import pytest
 from pipecat.frames.frames import Frame, TTSSpeakFrame

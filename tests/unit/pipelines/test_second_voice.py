@@ -1,4 +1,4 @@
-"""A voice that does not load or fails has another one behind it, when the deployment says so."""
+"""A voice that does not load or fails is replaced by another, when the deployment says so."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ def speaking(**values: object) -> Deployment:
     return Deployment(speaking=Speaking.model_validate(values))
 
 
-# Starts the engines of a deployment that names no voice, and says which voice it has.
+# Starts the engines of a deployment that names no voice, and prints the voice that it has.
 STARTED = """
 import asyncio
 from configs.deployment import Deployment
@@ -45,7 +45,7 @@ asyncio.run(start())
 
 
 def altered(package: Path, folder: Path) -> None:
-    """A copy of the voice's package in which one byte of a lexicon is another one."""
+    """Copy the voice's package with one byte of a lexicon changed."""
     shutil.copytree(package, folder / "hibari")
     lexicon = folder / "hibari" / "assets" / "lexicon_us_gold.json.gz"
     content = bytearray(lexicon.read_bytes())
@@ -54,7 +54,7 @@ def altered(package: Path, folder: Path) -> None:
 
 
 def absent(_package: Path, folder: Path) -> None:
-    """In place of the voice's package one of that name that cannot be imported, as if it were not there."""
+    """Write a package of the voice's name that cannot be imported, as if the voice were not installed."""
     (folder / "hibari.py").write_text("raise ImportError('no such package')")
 
 
@@ -109,7 +109,7 @@ async def test_flite_has_espeak_behind_it():
 
 
 async def test_a_voice_that_does_not_load_leaves_the_other_one():
-    # espeak-ng finds out that it has no such voice when it is loaded.
+    # espeak-ng reports a missing voice only when it is loaded.
     broken = {"name": "espeak", "settings": {"voice": "martian"}}
     async with await Engines.load(speaking(tts=broken, fallback={"name": "flite"})) as loaded:
         voice = await loaded.build_tts()

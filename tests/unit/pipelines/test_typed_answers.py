@@ -1,4 +1,4 @@
-"""Typed turns on virtual time: repeated ones, ones that are given up, and a server that stops meanwhile."""
+"""Typed turns on virtual time: repeated turns, abandoned turns, and a server that stops meanwhile."""
 
 import asyncio
 import io
@@ -39,7 +39,7 @@ SMALL = ConversationTuning(budget_tokens=400, compaction=CompactionTuning(keep_t
 
 @dataclass
 class World:
-    """One process with its store and what answers."""
+    """Process with its store and its language model."""
 
     store: SessionStore
     conversations: Conversations
@@ -47,7 +47,7 @@ class World:
     model: LanguageModel
 
     def asked(self, at: int) -> list[tuple[str, str]]:
-        """Request ``at`` of the model, without the instruction."""
+        """Return request ``at`` of the model, without the instruction."""
         assert isinstance(self.model, ScriptedLanguageModel)
         return [(one.role, one.text) for one in self.model.asked[at] if one.role != "system"]
 
@@ -57,7 +57,7 @@ class World:
         return len(self.model.asked)
 
     async def answer(self, conversation: Conversation, text: str, key: str) -> Answered:
-        """A typed turn to its end."""
+        """Run a typed turn to its end and return the answer."""
         *_, last = [
             event async for event in ask(conversation, self.answering, text, key=key, store=self.store)
         ]
@@ -65,7 +65,7 @@ class World:
         return last
 
     async def leave(self, conversation: Conversation, text: str, key: str) -> None:
-        """A typed turn whose reader goes away behind the first piece."""
+        """Run a typed turn whose reader leaves after the first piece."""
         turn = ask(conversation, self.answering, text, key=key, store=self.store)
         async for event in turn:
             if isinstance(event, Piece):
@@ -125,7 +125,7 @@ def test_a_turn_that_was_given_up_is_asked_again_as_it_was_said(tmp_path: Path):
             again = await world.answer(conversation, OPEN, "a")
             assert world.asked(2) == [("user", OPEN)]
             assert again.turn.payload["text"] == "We open at ten."
-            # It stands in its turn, in place of the piece.
+            # The result stands in its turn, in place of the piece.
             whole_view = [
                 ("user", OPEN),
                 ("assistant", "We open at ten."),
@@ -159,7 +159,7 @@ def test_a_turn_that_is_given_up_again_and_again_keeps_the_last_piece_until_it_i
             await world.answer(conversation, OPEN, "a")
             assert [world.asked(at) for at in range(3)] == [[("user", OPEN)]] * 3
             assert shown(conversation) == [("user", OPEN), ("assistant", "We open at ten.")]
-            # From now on it is given and nothing is asked.
+            # From now on it is returned without a request to the model.
             assert (await world.answer(conversation, OPEN, "a")).turn.key == "reply.a.3"
             assert world.requests == 3
 
@@ -286,7 +286,7 @@ def test_a_turn_waits_for_a_tool_that_a_crash_cut_off_no_longer_than_for_its_ans
             other = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
             other.execute("BEGIN EXCLUSIVE")
             try:
-                # Its outcome cannot be written down now.
+                # Its outcome cannot be written now.
                 async with asyncio.timeout(30):
                     with pytest.raises(EngineError, match="not settled"):
                         await anext(turn)
@@ -297,11 +297,11 @@ def test_a_turn_waits_for_a_tool_that_a_crash_cut_off_no_longer_than_for_its_ans
     play(tmp_path, ScriptedLanguageModel(("We open at nine.",)), scenario)
 
 
-# A disk without room
+# A full disk
 
 
 class Disk:
-    """The disk of every SQLite file that is opened while the block runs, which can be made full."""
+    """Disk of every SQLite file that is opened while the block runs; the test can make it full."""
 
     def __init__(self) -> None:
         self._connections: list[sqlite3.Connection] = []
@@ -329,8 +329,8 @@ class Disk:
         self._limit(connection)
 
     def _limit(self, connection: sqlite3.Connection) -> None:
-        # SQLite refuses to grow a file beyond it with SQLITE_FULL, as on a disk without room. It is kept by
-        # the connection; one that was closed since has none.
+        # SQLite refuses to grow a file beyond this limit with SQLITE_FULL, as on a full disk. The limit
+        # belongs to the connection; one that was closed since has none.
         with suppress(sqlite3.ProgrammingError):
             connection.execute(f"PRAGMA max_page_count = {1 if self.is_full else 1_000_000}").close()
 
@@ -381,7 +381,8 @@ def test_turns_that_wait_for_each_other_are_refused_together_on_a_full_disk(tmp_
         begun_s = loop.time()
         refused = await asyncio.gather(*(turn(key) for key in "abc"), return_exceptions=True)
         assert all(isinstance(error, StoreUnavailableError) for error in refused), refused
-        # Each that waited after the first one is given one more attempt of the writer, and not five seconds.
+        # Each append that waited after the first gets one more attempt of the writer, not another five
+        # seconds.
         assert 5 <= loop.time() - begun_s <= 7.1
         disk.free()
         await turns.close()
@@ -403,7 +404,7 @@ def test_an_answer_that_a_full_disk_does_not_take_is_given_up_within_five_second
                         disk_full_s = asyncio.get_running_loop().time()
             assert asyncio.get_running_loop().time() - disk_full_s < 5 + CLOSE_S
             disk.free()
-            # The answer waits in the session, and the same key gives it.
+            # The answer waits in the session, and the same key returns it.
             await conversation.flushed()
             again = [event async for event in ask(conversation, world.answering, OPEN, key="a")]
             assert isinstance(again[-1], Answered) and world.requests == 1
@@ -412,11 +413,11 @@ def test_an_answer_that_a_full_disk_does_not_take_is_given_up_within_five_second
         play(tmp_path, model, scenario)
 
 
-# A reader that goes away, a server that stops
+# A reader that leaves, a server that stops
 
 
 class Lingering:
-    """``models.llm.LanguageModel``: says the beginning of an answer and does not let its end through."""
+    """``models.llm.LanguageModel`` that sends the beginning of an answer and withholds its end."""
 
     def __init__(self, *pieces: str, ends_after_s: float) -> None:
         self._pieces = pieces
@@ -440,7 +441,7 @@ class Lingering:
 
 
 async def _begun(typed: TypedTurns, session_id: str) -> Any:
-    """A typed turn up to the first piece of its answer."""
+    """Start a typed turn, up to the first piece of its answer."""
     reader = typed(session_id, OPEN, key="a")
     event = TurnEvent("", {})
     while event.name != "delta":
@@ -533,7 +534,7 @@ def test_an_answer_that_is_complete_stays_so_when_its_reader_leaves_with_it(tmp_
     play(tmp_path, ScriptedLanguageModel(("We open at ten.",)), scenario)
 
 
-# How much a client may ask
+# Limits of a client's requests
 
 
 def test_a_turn_too_many_of_a_client_is_refused_and_changes_nothing(tmp_path: Path):
@@ -570,7 +571,8 @@ def test_only_turns_that_the_model_is_asked_are_counted(tmp_path: Path):
                 async for _ in turn:
                     pass
 
-            # Two at once: one is answered. Neither its repetitions nor what is refused takes the other.
+            # Two at once: one is answered. Neither its repetitions nor refused requests take the other's
+            # allowance.
             for _ in range(5):
                 await say(OPEN, "a")
             with pytest.raises(KeyReusedError):

@@ -1,4 +1,4 @@
-"""Signatures of telephone networks in the cases that their webhooks do not show every day."""
+"""Signatures of telephone carriers in the cases that their webhooks rarely show."""
 
 import base64
 import hashlib

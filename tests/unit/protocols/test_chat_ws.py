@@ -19,7 +19,7 @@ from protocols.chat_ws import (
 )
 from protocols.surface import Refusal, written
 
-# As the page builds them.
+# Requests as the page builds them.
 PAGE: dict[str, Any] = {
     "messages": [
         {

@@ -1,4 +1,4 @@
-"""Dataclasses as facts of messages: as they were, or refused."""
+"""Dataclasses as fields of messages: decoded unchanged, or refused."""
 
 import json
 from dataclasses import dataclass, replace

@@ -33,7 +33,7 @@ from protocols.surface import (
 )
 
 HALF_SECOND = np.linspace(-0.5, 0.5, 8_000, dtype="<f4").tobytes()
-# As its page sends them.
+# Messages as its page sends them.
 PREPARE: dict[str, Any] = {
     "type": "prepare",
     "system_content": [
@@ -260,7 +260,7 @@ def test_audio_that_is_none_is_refused(audio: object):
 
 
 def anything(random_: random.Random, depth: int = 0) -> Any:
-    """Some JSON, with the protocol's own words in it more often than not."""
+    """Return some JSON, with the protocol's own words in it more often than not."""
     words = [
         *"prepare audio_chunk stop type system_content config session timeout_s tts vad text".split(),
         "",

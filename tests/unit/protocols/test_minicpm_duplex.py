@@ -1,4 +1,4 @@
-"""The MiniCPM-o dialects: which result answers which chunk, and what is refused."""
+"""The MiniCPM-o protocols: the result that answers each chunk, and refused messages."""
 
 import base64
 import json
@@ -81,7 +81,7 @@ def test_ticked_by_the_clock_every_chunk_has_one_result_and_no_sound_is_lost(
     sent, got, results = b"", b"", 0
     for chunk_ms in chunks_ms:
         assert not book.chunk(chunk_ms)
-    # As many units as the chunks are long, and one for what they end in.
+    # As many units as the chunks are long, and one for the unit in which they end.
     for number in range(sum(chunks_ms) // 80 + 1):
         piece = bytes([number % 251]) * data.draw(st.integers(0, 3))
         sent += piece
@@ -240,7 +240,7 @@ def test_what_waits_for_a_unit_is_forgotten_in_a_pause():
     book = ChunkBook(1_000, by_arrival=True)
     assert book.chunk(600)
     book.paused()
-    # Nothing of it counts any more: this one is the beginning of another unit.
+    # Nothing of it counts any more: this chunk begins another unit.
     assert book.chunk(600)
 
 
@@ -287,7 +287,10 @@ def test_of_the_realtime_dialect_too():
     )
 )
 def test_what_is_said_in_a_unit_is_in_the_result_of_its_own_chunk(chunks: list[tuple[int, int, bool]]):
-    """Units are numbered, and say their number; some are lost."""
+    """The audio of a unit is in the result of its chunk.
+
+    Units are numbered, and contain their number; some are lost.
+    """
     book = ChunkBook(1_000, by_arrival=True)
     heard_ms = unit = 0
     for chunk_ms, most_lost, speaks in chunks:

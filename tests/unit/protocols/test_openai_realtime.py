@@ -1,4 +1,4 @@
-"""OpenAI's realtime protocol, pure: what is read, what is told, and the order that clients rely on."""
+"""OpenAI's realtime protocol without a socket: events read and sent, and the order that clients rely on."""
 
 import base64
 import json
@@ -52,11 +52,11 @@ TOOL = {"type": "function", "name": "order", "parameters": {"type": "object", "p
 
 
 class Talk:
-    """One conversation, and the machine that all of it goes through.
+    """Conversation, and the state machine that checks all of it.
 
     Attributes:
-        told: all that the client got.
-        done: what it wanted.
+        told: all messages to the client.
+        done: actions that it requested.
     """
 
     def __init__(self) -> None:
@@ -67,17 +67,17 @@ class Talk:
         self.tell(Began("session-1"))
 
     def tell(self, *happenings: Happening) -> list[Message]:
-        """What happens; what is told of it."""
+        """Report happenings to the protocol; return the resulting messages."""
         told = [message for each in happenings for message in self.dialect.tell(each, 0)]
         self._take(told)
         return told
 
     def say(self, type_: str, **fields: Any) -> list[Action]:
-        """A client's event; what it wants beside being answered."""
+        """Send a client's event; return the actions that it requests."""
         return self.text(json.dumps({"type": type_, **fields}))
 
     def text(self, text: str, *, refuse: type[Action] | None = None) -> list[Action]:
-        """The same, raw. ``refuse``: such an action is not taken."""
+        """Send a client's event as raw text; an action of the type ``refuse`` is refused."""
         wanted: list[Action] = []
         try:
             for action in self.dialect.read(text, 0):
@@ -98,7 +98,7 @@ class Talk:
         self.told += messages
 
     def error(self) -> dict[str, Any]:
-        """The last that was told."""
+        """Return the last message, which must be an error."""
         assert self.told[-1]["type"] == "error"
         return self.told[-1]["error"]
 
@@ -110,7 +110,7 @@ def message(text: str, role: str = "user", **more: Any) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}], **more}
 
 
-# The order
+# Order of events
 
 
 happenings = st.one_of(
@@ -205,18 +205,18 @@ ODD = (None, True, False, 0, 1, -1, 2**70, -0.0, 0.5, 1e308, float("inf"), float
 
 
 def any_text(dice: random.Random) -> str:
-    """Up to a dozen characters of any plane."""
+    """Return up to a dozen characters of any plane."""
     ranges = ((0, 0x80), (0x80, 0xD800), (0xE000, 0x110000))
     return "".join(chr(dice.randrange(*dice.choice(ranges))) for _ in range(dice.randrange(12)))
 
 
 def any_fields(dice: random.Random, most: int, depth: int = 0) -> dict[str, Any]:
-    """An object in which most names are those of the protocol."""
+    """Return an object in which most names are those of the protocol."""
     names = [
         dice.choice(FIELDS) if dice.random() < 0.9 else any_text(dice) for _ in range(dice.randint(0, most))
     ]
     fields = {name: any_value(dice, depth + 1) for name in names}
-    # Of a type that is unknown little more is read.
+    # Of an unknown type little more is read.
     return fields | {"type": dice.choice(TYPES)} if dice.random() < 0.5 else fields
 
 
@@ -234,7 +234,8 @@ def any_value(dice: random.Random, depth: int = 0) -> Any:
     return any_fields(dice, 5, depth)
 
 
-# Drawn by hand: Hypothesis takes fifty times as long to draw as wide messages as the protocol to read them.
+# Drawn by hand: Hypothesis takes fifty times as long to draw messages of that width as the protocol to read
+# them.
 @pytest.mark.parametrize("seed", range(6))
 def test_no_message_raises_anything_but_a_refusal(seed: int):
     dice = random.Random(seed)
@@ -372,7 +373,7 @@ def test_a_commit_is_heard_before_the_client_is_told_that_it_was_taken():
     text = json.dumps({"type": "input_audio_buffer.commit"})
     talk.text(text, refuse=Speech)
     assert talk.types()[-1] == "error"
-    # And nothing of it is lost.
+    # Nothing of it is lost.
     speech, end = talk.text(text)
     assert (speech, end) == (Speech(bytes(24_000), is_whole=True), EndTurn(is_quiet=True))
     assert talk.types()[-3:] == [
@@ -585,7 +586,7 @@ def test_the_machine_that_watches_the_order_misses_whatever_is_left_out(left_out
     order = Order()
     order.take({"type": "session.created", "event_id": "first"})
     told = one_response()
-    # That a sound is missing nobody can tell.
+    # A missing sound cannot be detected.
     if told[left_out]["type"] == "response.output_audio.delta":
         return
     with pytest.raises((AssertionError, KeyError)):

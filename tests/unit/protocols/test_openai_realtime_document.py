@@ -1,4 +1,4 @@
-"""What docs/openai_realtime.md tells people to write down is Python, and speaks of things that there are."""
+"""The code in docs/openai_realtime.md is valid Python, and its names exist."""
 
 import ast
 import inspect
@@ -18,7 +18,7 @@ EXAMPLES = dict(re.findall(r"```python\n# (\w+)\n(.*?)```", DOCUMENT, re.DOTALL)
 
 
 def keywords(source: str, name: str) -> set[str]:
-    """Arguments by name of the calls of something."""
+    """Return the keyword arguments of the calls of a function."""
     wrapped = "async def example():\n" + "".join(f"    {line}\n" for line in source.splitlines())
     return {
         keyword.arg or ""

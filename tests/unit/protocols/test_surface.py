@@ -1,4 +1,4 @@
-"""Messages as JSON: what is bounded before anything is parsed."""
+"""Messages as JSON: bounds that are checked before anything is parsed."""
 
 import gc
 
@@ -9,7 +9,7 @@ from protocols.surface import LARGE_CHARS, MOST_CONTAINERS, MOST_REALTIME_VALUES
 
 @pytest.mark.parametrize("piece", ["{}", "[]", '{"a":1}', "[[]]"])
 def test_a_message_of_many_small_parts_is_refused_before_it_is_parsed(piece: str):
-    # No JSON at its end: parsed, it would be refused for that.
+    # It ends as invalid JSON: parsing would refuse it for that.
     text = '{"type":"x","a":[' + ",".join([piece] * (MOST_CONTAINERS + 1))
     with pytest.raises(Refusal) as refused:
         json_object(text)
@@ -28,7 +28,7 @@ def test_a_realtime_message_has_fewer_values_than_a_conversation(size: int, lett
         return '{"type":"x","text":"' + letter * size + '","a":[' + ",".join(["1"] * (commas - 1)) + "]}"
 
     assert len(parsed(message(MOST_REALTIME_VALUES))["a"]) == MOST_REALTIME_VALUES - 1
-    # No JSON at its end: parsed, it would be refused for that.
+    # It ends as invalid JSON: parsing would refuse it for that.
     with pytest.raises(Refusal) as refused:
         parsed(message(MOST_REALTIME_VALUES + 1)[:-1])
     assert refused.value.code == "too_large"

@@ -1,4 +1,4 @@
-"""Messages of Twilio's media streams: what is read, in which order, and what is refused."""
+"""Messages of Twilio's media streams: their fields and order, and refused messages."""
 
 import base64
 import json
@@ -71,7 +71,7 @@ def test_a_call_from_its_beginning_to_its_end() -> None:
     assert stream.read(json.dumps(dtmf | {"dtmf": {"track": "inbound_track", "digit": "#"}})) == Digit("#")
     mark = {"event": "mark", "sequenceNumber": "4", "streamSid": SID, "mark": {"name": "m1"}}
     assert stream.read(json.dumps(mark)) == MarkBack("m1")
-    # A number that never came is counted, and nothing waits for it.
+    # A number that never came is counted, and the next messages do not wait for it.
     assert stream.read(json.dumps(media(7, 100))) == Audio(b"\xff" * 160, 100)
     assert stream.skipped == 2
     stop = {"event": "stop", "sequenceNumber": "8", "streamSid": SID}

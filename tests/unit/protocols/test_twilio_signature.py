@@ -1,4 +1,4 @@
-"""Signatures: Twilio's own library signs, and nobody else can."""
+"""Signatures: those of Twilio's own library are accepted, and no others."""
 
 import pytest
 from hypothesis import given

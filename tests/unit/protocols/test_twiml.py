@@ -1,4 +1,4 @@
-"""TwiML can be read, whatever stands in it."""
+"""TwiML is well-formed for any text in it."""
 
 from xml.etree import ElementTree
 

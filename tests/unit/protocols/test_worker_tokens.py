@@ -1,4 +1,4 @@
-"""What lets somebody use a worker."""
+"""Tokens that admit a client to a worker."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Time of a coroutine's own steps."""
+"""Processor time of a coroutine's own steps."""
 
 import asyncio
 import time

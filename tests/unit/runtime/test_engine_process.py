@@ -56,7 +56,7 @@ async def running(
 
 
 class Caller:
-    """One stream and what it reported."""
+    """Stream and its reports."""
 
     def __init__(self) -> None:
         self.partials: list[str] = []
@@ -75,7 +75,7 @@ class Caller:
         self._news.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until ``condition()`` holds, looked at whenever something is reported."""
+        """Wait until ``condition()`` holds; it is evaluated whenever something is reported."""
         async with asyncio.timeout(5):
             while not condition():
                 self._news.clear()
@@ -92,11 +92,11 @@ def speak(stream: ProcessStream[Transcript], duration_ms: int = 600) -> None:
 
 
 async def kill(engine: EngineProcess[Transcript]) -> None:
-    """Kill the child; returns when its parent has noticed, and told the callers."""
+    """Kill the child; return when its parent has noticed and notified the callers."""
     witness = Caller()
     stream = await witness.open(engine)
     stream.start()
-    # With an answer the child has read everything: its socket ends, and is not reset.
+    # With an answer the child has read everything: its socket is closed, not reset.
     await stream.finish()
     assert engine.pid is not None
     os.kill(engine.pid, signal.SIGKILL)
@@ -105,7 +105,7 @@ async def kill(engine: EngineProcess[Transcript]) -> None:
 
 @contextmanager
 def errors_logged(on_line: Callable[[], None] = lambda: None) -> Iterator[list[str]]:
-    """Messages of level ERROR and above."""
+    """Collect messages of level ERROR and above."""
     lines: list[str] = []
 
     def take(line: "Message") -> None:
@@ -349,7 +349,7 @@ async def test_a_result_of_a_child_that_works_on_comes_late_and_is_not_lost() ->
         caller = Caller()
         stream = await caller.open(engine)
         stream.start()
-        # 1.2 s of work against a deadline of 0.5 s, but the child gives signs all the time.
+        # 1.2 s of work against a deadline of 0.5 s, but the child reports progress all the time.
         speak(stream, 1_200)
         assert len((await stream.finish()).words) == 6
         assert caller.failures == [] and engine.restarts == 0
@@ -397,7 +397,7 @@ async def test_an_engine_error_ends_one_stream_only() -> None:
 
 
 def crowded_process() -> EngineProcess[Transcript]:
-    """One seat."""
+    """Return a process whose engine has one seat."""
     return EngineProcess(
         "tests.fakes.crowded_stt:CrowdedStt",
         CrowdedSttSettings(seats=1),
@@ -485,7 +485,7 @@ async def test_a_wrong_setting_that_only_the_child_notices_is_a_config_error(tmp
         with pytest.raises(ConfigError, match="cannot write the speech recognition cache"):
             await engine.start()
     assert engine.pid is None
-    # Who started it was told, and says it.
+    # The error was raised to the caller of ``start``, which reports it.
     assert logged == []
 
 
@@ -537,7 +537,7 @@ async def test_what_becomes_wrong_while_nobody_waits_is_logged_once(tmp_path: Pa
         with errors_logged(line.set) as logged:
             await kill(engine)
             await asyncio.wait_for(line.wait(), 10)
-            # The next call learns of it at once, and nothing more is written.
+            # The next call receives the error at once, and nothing more is written.
             with pytest.raises(EngineError, match=r"cards\.txt"):
                 await Caller().open(engine)
         assert len(logged) == 1
@@ -743,7 +743,7 @@ async def test_a_caller_refused_by_a_full_child_goes_to_another_one() -> None:
 
 
 def parent_process(body: str, engine: str = "process()") -> "subprocess.Popen[str]":
-    """A process group of its own that runs ``body`` with a started ``engine``."""
+    """Run ``body`` with a started ``engine`` in a process group of its own."""
     script = f"""
 import asyncio, os, signal, sys
 from tests.unit.runtime.test_engine_process import Caller, process, stuck_process, tone
@@ -764,7 +764,7 @@ asyncio.run(main())
 
 
 def stuck_process(inside: str) -> EngineProcess[Transcript]:
-    """An engine whose first call lasts a minute, and says in the pipe ``inside`` that it has begun."""
+    """Return an engine whose first call lasts a minute; it writes to the pipe ``inside`` at the start."""
     settings = StuckSttSettings(inside=Path(inside))
     return EngineProcess(
         "tests.fakes.stuck_stt:StuckStt",

@@ -1,4 +1,4 @@
-"""A thread for an engine that may never come back."""
+"""A thread for an engine whose call may never return."""
 
 import subprocess
 import sys

@@ -13,14 +13,14 @@ from tests import virtual_time
 
 @dataclass(frozen=True, slots=True)
 class Rang(CallEvent):
-    """A bell."""
+    """Event of a bell."""
 
     times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Answered(CallEvent):
-    """Somebody went to the door."""
+    """Event of a door that was answered."""
 
 
 class StoppedClock:
@@ -156,7 +156,7 @@ def test_subscribers_that_answer_each_other_without_end_are_stopped():
 
     def stop(event: Rang) -> None:
         if refused:
-            # What waits is delivered; nothing is added to it any more.
+            # Waiting events are delivered; no event is added any more.
             events.close()
 
     events.subscribe(Rang, double)

@@ -1,4 +1,4 @@
-"""Memory that goes back to the system."""
+"""Memory that is returned to the system."""
 
 import gc
 import subprocess
@@ -11,7 +11,7 @@ from core.errors import ConfigError
 from runtime.heap import without_collection
 
 ROOT = Path(__file__).resolve().parents[3]
-# Blocks of many sizes, so that what is kept lies among what is freed.
+# Blocks of many sizes, so that retained blocks lie among freed ones.
 PROGRAM = """
 from core.errors import ConfigError
 from runtime.heap import bound_heap, trim_heap

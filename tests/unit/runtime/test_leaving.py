@@ -1,4 +1,4 @@
-"""The end of a process, seen from the one that started it."""
+"""The end of a process, as its parent observes it."""
 
 import os
 import subprocess

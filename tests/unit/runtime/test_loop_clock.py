@@ -8,7 +8,7 @@ def test_a_deadline_has_come_when_its_sleep_returns():
     async def scenario() -> None:
         clock = LoopClock()
         for step_ms in (1, 7, 33, 160, 601) * 200:
-            # Times that are no whole milliseconds, as timers of others leave them.
+            # Times that are not whole milliseconds, as other timers produce them.
             await asyncio.sleep(0.0003337)
             deadline_ms = clock.now_ms() + step_ms
             await clock.sleep_until_ms(deadline_ms)

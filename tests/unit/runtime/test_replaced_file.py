@@ -10,7 +10,7 @@ import pytest
 from runtime.replaced_file import replace_file, sweep
 
 ROOT = Path(__file__).parents[3]
-# Writes for ever, each time all of one letter.
+# Writes for ever, each time a file of one repeated letter.
 WRITER = """
 import itertools, sys
 from pathlib import Path

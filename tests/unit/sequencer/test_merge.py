@@ -11,7 +11,7 @@ LATENCY_US = {"text": 0, "stt": 80_000, "vision": 200_000}
 
 
 def sequencer(*streams: str, **settings: int) -> Sequencer[str]:
-    """These streams joined at 0; nobody stalls unless the test says so."""
+    """Return a sequencer whose streams joined at 0 and do not stall unless the test says so."""
     made: Sequencer[str] = Sequencer(SequencerSettings(**{"stall_us": 60_000_000, **settings}))
     for name in streams:
         made.join(name, latency_us=LATENCY_US[name], at_us=0)
@@ -19,7 +19,7 @@ def sequencer(*streams: str, **settings: int) -> Sequencer[str]:
 
 
 def beat(made: Sequencer[str], at_us: int, *streams: str) -> list[Committed[str]]:
-    """These streams live, and time passes."""
+    """Send heartbeats of these streams, and advance the time."""
     for name in streams:
         made.heartbeat(name, at_us)
     return made.advance(at_us)
@@ -62,7 +62,7 @@ def test_the_only_stream_waits_for_nobody():
 def test_at_one_microsecond_the_stream_that_joined_first_comes_first_whoever_reports_first():
     made = sequencer("vision", "text")
     made.report("text", 1_000_000, "typed")
-    # Vision has passed the moment before: it may still say something about this one.
+    # Vision has passed the moment before: it may still report something about this one.
     made.heartbeat("vision", 1_200_000)
     assert made.advance(1_200_000) == []
     made.report("vision", 1_200_000, "seen")
@@ -96,7 +96,7 @@ def test_a_deadline_counts_at_the_very_moment_that_was_committed_last():
     made = sequencer("text", "vision", "stt", deadline_us=300_000)
     made.report("text", 1_000_000, "typed")
     made.report("stt", 1_080_000, "said")
-    # Vision stands at the moment of both: it may still come between them.
+    # Vision stands at the moment of both: a report may still come between them.
     assert payloads(beat(made, 1_200_000, "text", "vision", "stt")) == ["typed"]
     assert beat(made, 1_379_999, "text", "stt") == []
     assert payloads(beat(made, 1_380_000, "text", "stt")) == ["said"]
@@ -234,7 +234,7 @@ def test_only_the_last_touched_identities_are_known():
 
 
 class Thing:
-    """A payload that can be watched."""
+    """Payload that can be weakly referenced."""
 
 
 @pytest.mark.parametrize("identity", [None, "u"])
@@ -315,7 +315,7 @@ def test_everything_is_committed_up_to_where_some_streams_have_passed():
     for name in LATENCY_US:
         made.heartbeat(name, 1_200_000)
     assert made.passed_us(["vision"], 1_200_000) == 1_000_000
-    # The words' own stream still holds the order back: tags behind its moment are not committed.
+    # The words' own stream still holds the order back: tags after its moment are not committed.
     made.heartbeat("vision", 1_500_000)
     assert made.passed_us(["vision"], 1_500_000) == 1_120_000
     assert made.passed_us(["prosody"], 1_500_000) is None

@@ -1,4 +1,4 @@
-"""The sequencer against a brute-force model, and what holds for every run."""
+"""The sequencer against a brute-force model, and invariants of every run."""
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ from tests.unit.sequencer.scripts import SETTINGS, UNTIMED, runs
 
 
 def possible(run: list[Operation[str]], chosen: SequencerSettings) -> list[Operation[str]]:
-    """The run without calls for streams that the model does not know; those are refused."""
+    """Return the run without calls for streams that the model does not know; those are refused."""
     model = Model(chosen)
     sequencer: Sequencer[str] = Sequencer(chosen)
     kept: list[Operation[str]] = []

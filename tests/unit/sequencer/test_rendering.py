@@ -7,7 +7,7 @@ from sequencer.rendering import LEGEND, RenderingSettings, render, tags
 
 
 def said(text: str, *, who: str | None = None, truncated: bool = False, **perceived: object) -> EnrichedToken:
-    """A token; anger, joy, stress, certainty, ref, gesture and facial_affect go where they belong."""
+    """Return a token; anger, joy, stress, certainty, ref, gesture and facial_affect go to their fields."""
     voice = {key: perceived.pop(key) for key in ("anger", "joy", "stress", "certainty") if key in perceived}
     return EnrichedToken(
         0,

@@ -5,7 +5,7 @@ from sequencer.watermark import StreamState, UnknownStreamError, Watermarks
 
 
 def joined(*latencies_us: int, at_us: int = 1_000) -> Watermarks[None]:
-    """Streams s0, s1, ... with these latencies."""
+    """Return streams s0, s1, ... with these latencies."""
     watermarks: Watermarks[None] = Watermarks(
         stall_us=500, remembered=2, calibration=CalibrationSettings(max_latency_us=1_000)
     )

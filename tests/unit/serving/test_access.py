@@ -89,7 +89,7 @@ async def test_without_keys_everybody_may(monkeypatch: pytest.MonkeyPatch):
     admitted = await access.admit(connection("a key of another server"))
     assert admitted.next_token is None and admitted.identity.owner == ""
     assert admitted.identity.address == "10.0.0.1"
-    # What a client may add to a call is off until the deployment says otherwise.
+    # Additions of a client to a call are off until the deployment permits them.
     grants = admitted.identity.grants
     assert not grants.instructions and not grants.client_tools
 
@@ -196,7 +196,7 @@ def test_wrong_credentials_are_answered_late_and_refuse_no_right_one(access: Acc
             began_s = clock.time()
             await refused(access.admit(connection(f"guess {number}")))
             assert (clock.time() == began_s) == (number < FREE)
-            # Eleven wrong tokens of an address once refused the right one for a minute.
+            # Eleven wrong tokens of an address once blocked the right one for a minute.
             began_s = clock.time()
             assert await begun(access, KEY) is None
             assert await begun(access, mint(keys)) is not None
@@ -334,7 +334,7 @@ async def test_a_session_is_used_by_its_owner_the_application_and_the_operator(
         assert access.may_use(may, SESSION, owner)
     for shown in others:
         assert not access.may_use(await identity(shown), SESSION, owner)
-    # One without an owner is the operator's.
+    # A session without an owner is the operator's.
     for shown in [KEY, *others]:
         assert not access.may_use(await identity(shown), SESSION, None)
 
@@ -362,7 +362,7 @@ async def test_a_used_token_and_its_cookie_read_until_it_is_renewed_no_more(
     clock.now_s += 28_000
     for shown in (connection(token), connection(cookie=token)):
         assert (await access.identify(shown)).owner.endswith(keys.read(token).user)
-    # A cookie begins nothing: a browser sends it by itself.
+    # A cookie begins nothing, because a browser sends it by itself.
     assert "needed" in await refused(access.admit(connection(cookie=mint(keys))))
     clock.now_s += 1_000
     await refused(access.identify(connection(token)))
@@ -410,7 +410,7 @@ def test_the_routes_ask_for_it(app: FastAPI):
         assert given["expires_s"] == 120
         user = {"authorization": f"Bearer {given['token']}"}
         assert client.post("/api/token", headers=user).status_code == 401
-        # What cannot begin spends nothing.
+        # A request that cannot begin spends nothing.
         wrong: dict[str, object] = {"transport": "carrier pigeon"}
         assert client.post("/start", json=wrong, headers=user).status_code == 400
         wrong = {"body": {"mode": "opera"}}
@@ -441,11 +441,11 @@ def test_a_page_makes_a_cookie_of_its_token(app: FastAPI):
         user = {"authorization": f"Bearer {token}"}
         evil = {**user, "origin": "https://evil.example"}
         assert client.post("/api/client", headers=evil).status_code == 403
-        # A key is for back ends, and no cookie.
+        # A key is for back ends and is no cookie.
         assert client.post("/api/client", headers=bearer).status_code == 400
         answer = client.post("/api/client", headers=user)
         assert answer.status_code == 204 and client.cookies[COOKIE] == token
         facts = set(answer.headers["set-cookie"].split("; "))
         assert {"HttpOnly", "SameSite=strict"} <= facts and "Secure" not in facts
-        # The token is as good as it was.
+        # The token is still valid.
         assert client.post("/start", json={}, headers=user).status_code == 200

@@ -30,7 +30,7 @@ from serving.scheduler.admission import (
 
 
 def tried(most: int) -> Admission:
-    """Return the policy of a server that has tried as many calls as there may be."""
+    """Return the policy of a server that has held that many calls before."""
     return Admission(most, first_share=1e12)
 
 
@@ -68,7 +68,7 @@ def test_callers_who_listen_most_of_the_time_leave_room_for_others_once_that_was
     policy = tried(32)
     policy.on_hearing(processes=1, real_time_factor=0.16)
     found = [policy.admitted.calls]
-    # Four calls of which each speaks a third of the time, for ten minutes.
+    # Four calls, each of which speaks a third of the time, for ten minutes.
     for second in range(600):
         policy.on_speaking((0, 1, 3)[second % 3], calls=4, seconds=1.0)
         if second in (30, 599):
@@ -187,7 +187,7 @@ def test_trouble_takes_back_what_was_tried():
     assert policy.admitted.calls == 10
     answers(policy, 60_000, 2_000, calls=10)
     assert policy.admitted.calls == 9
-    # Calmer, and with fewer calls on: what was learnt returns, what was tried has to be tried again.
+    # Calmer, and with fewer calls on: measured values return, the tried bound has to be tried again.
     for second in range(80, 400):
         policy.on_speaking(1, calls=3, seconds=1.0)
         policy.look(second * 1_000, calls=3)
@@ -399,7 +399,7 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
             while not gate.full():
                 await asyncio.sleep(0.01)
         assert gate.full() == [f"full: {gate.admitted.why}"]
-        # A line that is promised to a caller is taken.
+        # A line that was promised to a caller is taken.
         factor[0] = 0.044
         async with asyncio.timeout(10):
             while gate.admitted.calls != 8:
@@ -407,7 +407,7 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
         calls.check_room(promised=3)
         with pytest.raises(CapacityError):
             calls.check_room(promised=4)
-        # A bound below the calls that are held ends none of them.
+        # A bound below the number of held calls ends none of them.
         factor[0] = 1.0
         async with asyncio.timeout(10):
             while gate.admitted.calls != 2:

@@ -1,4 +1,4 @@
-"""The ways in, and who may close them."""
+"""The entry points of a server, and the settings that may close them."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ async def test_what_was_switched_holds_over_a_restart_and_over_the_deployment(tm
     await first.switch("omni", enabled=True)
     await first.switch("unmute", enabled=False)
     assert open_apps(Apps({"omni": False}, path=path)) == set(APP_IDS) - {"unmute"}
-    # What nobody has switched is still the deployment's to say.
+    # An entry that was never switched follows the deployment.
     assert open_apps(Apps({"turnbased": False}, path=path)) == set(APP_IDS) - {"unmute", "turnbased"}
 
 

@@ -96,7 +96,7 @@ def test_acts_beyond_the_queue_are_in_the_log_and_counted(tmp_path: Path):
     finally:
         logger.remove(sink)
     (tmp_path / "data").unlink()
-    # What waits is written at the end; the rest is in the process's log.
+    # Waiting records are written at the end; the rest is in the process's log.
     log.close()
     written = {line["path"] for line in lines(tmp_path / "data" / "audit.jsonl")}
     unwritten = {text.split("path=")[1].split()[0] for text in messages if "not in its file" in text}
@@ -130,7 +130,7 @@ def test_of_a_number_enough_is_written_to_find_it_in_a_bill(number: str, shown: 
 
 
 class Acts(AuditLog):
-    """Acts as they were recorded."""
+    """Audit log that keeps its records."""
 
     def __init__(self) -> None:
         super().__init__()

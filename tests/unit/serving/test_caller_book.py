@@ -58,7 +58,7 @@ async def test_a_number_is_linked_for_the_number_that_is_called(store: SessionSt
     await book.link(session.id, NUMBER, CALLED)
     digest = book.digest_of(NUMBER, CALLED)
     assert digest is not None and await book.session_of(digest) == session.id
-    # And it is nowhere to be read.
+    # The number is not readable anywhere.
     files = [path.read_bytes() for path in tmp_path.iterdir()]
     assert any(digest.encode() in data for data in files)
     assert not any(NUMBER.encode() in data for data in files)
@@ -81,7 +81,7 @@ async def test_who_guesses_too_much_keeps_everybody_out_for_a_while(store: Sessi
     wrong = "x"
     assert [await book.take_code(wrong) for _ in range(2)] == [None, None]
     assert await book.take_code(code) is None
-    # It has not been used by that.
+    # That has not used the code.
     assert await CallerBook(store, None, CallCodeTuning()).take_code(code) == session.id
 
 

@@ -1,4 +1,4 @@
-"""Lines of a process: who may hold one without a word."""
+"""Lines of a process, and the callers that may hold one silently."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ async def nothing() -> None:
 
 @asynccontextmanager
 async def holding(**more: Any) -> AsyncIterator[CallTasks]:
-    """Calls that go on until the test is over."""
+    """Hold calls that go on until the test has ended."""
 
     async def hold(_arguments: RunnerArguments) -> None:
         await asyncio.Event().wait()
@@ -62,7 +62,7 @@ def test_one_address_holds_a_quarter_of_the_lines_without_a_word():
     places = [calls.take_silent(ClientIdentity(address="192.0.2.1")) for _ in range(8)]
     with pytest.raises(ShareError):
         calls.take_silent(ClientIdentity(address="192.0.2.1"))
-    # One that speaks is one that holds its line for something.
+    # A call that has spoken no longer counts as silent.
     places[0].give_back()
     places[0].give_back()
     calls.take_silent(ClientIdentity(address="192.0.2.1"))
@@ -154,7 +154,10 @@ def test_silent_typed_clients_do_not_keep_callers_out():
     [("/ws/chat", False), ("/v1/realtime?model=parley-cascade", True), ("/ws/duplex/adx_1", False)],
 )
 def test_a_client_is_counted_by_what_hears_it(path: str, is_heard: bool):
-    """Full duplex by a realtime service, which hears for itself."""
+    """A client is counted by the engine that receives its audio.
+
+    Full duplex by a realtime service has its own recogniser.
+    """
 
     async def hold(arguments: Any) -> None:
         await arguments.websocket.receive()

@@ -1,4 +1,4 @@
-"""Webhooks of telephone networks: only the network opens a call, once, and only with its own token."""
+"""Webhooks of telephone carriers: only the carrier opens a call, once, and only with its own token."""
 
 import time
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ OTHERS = tuple(name for name in CARRIERS if name != "twilio")
 
 
 class Gateway:
-    """Routes of telephone calls whose conversations last until their caller is gone."""
+    """Routes of telephone calls whose conversations last until their caller has left."""
 
     def __init__(self, *, most_calls: int = 2, desk: PhoneDesk | None = None, **settings: Any) -> None:
         self.now_s = 100.0
@@ -79,7 +79,7 @@ class Gateway:
         )
 
     def path_of(self, network: Network) -> str:
-        """Where the stream of a call is opened."""
+        """Return the path at which the stream of a call is opened."""
         address = network.media_url(self.ask(network.webhook()))
         assert address.startswith(f"wss://talk.example.org/{network.name}/media/")
         return address.removeprefix("wss://talk.example.org")
@@ -110,14 +110,14 @@ def test_each_telephone_network_is_a_row_of_both_registries():
 def test_a_signed_webhook_opens_one_call_of_the_caller_it_names(kind: type[Network]):
     gateway, network = Gateway(), kind()
     path = gateway.path_of(network)
-    # Asked again, it is the same call.
+    # A repeated request is the same call.
     assert gateway.path_of(network) == path
     with gateway.client.websocket_connect(path):
         assert gateway.is_refused(path)
     [call] = [arguments.phone for arguments in gateway.calls]
     assert (call.call_sid, call.caller, call.called) == (network.call_id, CALLER, CALLED)
     assert (call.network, call.direction) == (network.name, "inbound")
-    # Behind its stream a webhook that somebody recorded opens nothing.
+    # After the stream was opened, a recorded webhook opens nothing.
     answer = gateway.ask(network.webhook())
     assert "media" not in answer.text
 
@@ -131,7 +131,7 @@ def test_an_account_of_twilio_does_nothing_with_the_calls_of_others(kind: type[N
 
 
 def forged(webhook: Webhook) -> list[Webhook]:
-    """What a stranger can make of a webhook that was recorded, or without one."""
+    """Return the webhooks that a stranger can make with or without a recorded one."""
     unsigned = {name: value for name, value in webhook.headers.items() if name == "content-type"}
     changed = {
         name: value
@@ -145,7 +145,7 @@ def forged(webhook: Webhook) -> list[Webhook]:
         path=webhook.path.replace("call-1", "call-2"),
     )
     tries = [replace(webhook, headers=unsigned), replace(webhook, headers=changed)]
-    # Exotel signs nothing: who knows the password may ask about any call.
+    # Exotel signs nothing: the password permits a request about any call.
     return tries if "authorization" in webhook.headers and not webhook.body else [*tries, other]
 
 

@@ -1,4 +1,4 @@
-"""Open connections: which of them make room, and which are cut."""
+"""Open connections: those that make room, and those that are cut."""
 
 from serving.gateway.connections import (
     ADDRESS_RESERVE,
@@ -16,7 +16,7 @@ DEADLINES = Deadlines(head_s=10, kept_s=75, stall_s=30)
 
 
 class Line:
-    """A transport: bytes that its peer has not taken in, and how it was ended."""
+    """Transport with the bytes that its peer has not read, and how it was ended."""
 
     def __init__(self) -> None:
         self.unsent = 0
@@ -166,7 +166,7 @@ def test_a_tenant_has_half_of_the_reserve_and_leaves_the_rest_to_others():
     assert table.is_full(third, lambda: "a")
     table.moved(other, Phase.REQUEST, 0)
     assert not table.is_full(other, lambda: "b")
-    # An answered request gives its place back.
+    # An answered request returns its place.
     table.moved(first, Phase.KEPT, 0)
     table.moved(third, Phase.REQUEST, 0)
     assert not table.is_full(third, lambda: "a")

@@ -15,7 +15,7 @@ class Peer:
     """A reader of an answer.
 
     Args:
-        takes: messages that it takes in, then no more.
+        takes: number of messages that it reads, then no more.
     """
 
     def __init__(self, takes: int = 1_000) -> None:
@@ -38,7 +38,7 @@ class Peer:
 
 
 class Chunks:
-    """Chunks that note when their generator is closed."""
+    """Chunks that record when their generator is closed."""
 
     def __init__(self, *chunks: str, error: Exception | None = None, wait_s: float = 0) -> None:
         self.begun = asyncio.Event()
@@ -56,7 +56,7 @@ class Chunks:
             if self._error is not None:
                 raise self._error
         finally:
-            # Not cancelled again: it may take its time.
+            # It is not cancelled again: it may take its time.
             await asyncio.sleep(0.01)
             self.closed = True
 

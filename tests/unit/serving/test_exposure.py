@@ -1,4 +1,4 @@
-"""A server that strangers reach is not started without a decision."""
+"""A server that strangers can reach does not start without an explicit setting."""
 
 from typing import Any
 

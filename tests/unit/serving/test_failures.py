@@ -1,4 +1,4 @@
-"""The edge of one request: what fails in it, and what only looks like a failure."""
+"""The outermost handler of a request: failures, and events that only look like failures."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Calls by WebRTC whose peer sends nothing end."""
+"""WebRTC calls whose peer sends nothing are ended."""
 
 import asyncio
 

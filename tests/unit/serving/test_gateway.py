@@ -26,10 +26,10 @@ MOST_QUEUED = 20
 
 
 class Calls:
-    """Conversations that last until they are told to end.
+    """Conversations that last until the test ends them.
 
     Args:
-        error: what they raise instead, at once.
+        error: exception that they raise instead, at once.
     """
 
     def __init__(self, error: Exception | None = None) -> None:
@@ -61,7 +61,7 @@ async def calls() -> Calls:
 
 
 async def until_connected(calls: Calls, *callers: Caller) -> None:
-    """Both ends: one that closes before its own handshake is over cannot tell the other."""
+    """Wait for both ends: a peer that closes before its own handshake is complete cannot notify the other."""
     await calls.until_begun(len(callers))
     ends = [caller.connection for caller in callers]
     ends += [arguments.webrtc_connection.pc for arguments in calls.arguments]
@@ -70,7 +70,7 @@ async def until_connected(calls: Calls, *callers: Caller) -> None:
 
 
 async def until_over(app: Any, pc_id: str) -> None:
-    """The conversation of a call has ended, and its line is free."""
+    """Wait until the conversation of a call has ended, and its line is free."""
     conversation = app.state.calls.get(pc_id)
     if conversation is not None:
         await asyncio.wait_for(conversation, 5)
@@ -271,7 +271,10 @@ async def test_an_oversized_sdp_is_refused(client: httpx.AsyncClient):
 
 @pytest.mark.parametrize("queue", [None, {"most": 1}])
 async def test_one_call_too_many_gets_503(calls: Calls, queue: dict[str, Any] | None):
-    """Without a queue the third of two, and with one place in it the fourth."""
+    """A call beyond the limit gets 503.
+
+    Without a queue that is the third of two, and with one place in it the fourth.
+    """
     app = make(calls, max_calls=2, clients=UNSHARED, queue=queue)
     in_all = 2 if queue is None else 3
     async with serve(app) as client:
@@ -369,7 +372,7 @@ async def test_a_conversation_that_fails_ends_alone_and_hangs_up():
     calls = Calls(error=RuntimeError("broken conversation"))
     app = make(calls, max_calls=2)
     async with serve(app) as client:
-        # More calls than lines: each gives its line back.
+        # More calls than lines: each returns its line.
         for count in range(1, 4):
             caller = Caller()
             answer = await client.post("/api/offer", json=await caller.offer())
@@ -403,7 +406,7 @@ async def test_a_stopping_server_lets_calls_finish_and_takes_no_new_ones(calls: 
         await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())
         await until_connected(calls, caller)
         stopping = asyncio.create_task(lifespan.__aexit__(None, None, None))
-        # One turn of the loop: stopping refuses calls before it waits for those that run.
+        # One turn of the loop: stopping refuses calls before it waits for running ones.
         await asyncio.sleep(0)
         late = await client.post("/api/offer", json=await Caller().offer())
         assert late.status_code == (await client.post("/start", json={})).status_code == 503
@@ -463,7 +466,7 @@ def test_an_unused_session_expires():
         async with serve(make(Calls(), start_expire_s=60)) as client:
             path = f"/sessions/{(await client.post('/start', json={})).json()['sessionId']}/api/offer"
             await asyncio.sleep(59)
-            # The session is there, the offer is not one.
+            # The session exists, but the offer is none.
             assert (await client.post(path, json={})).status_code == 422
             await asyncio.sleep(1)
             assert (await client.post(path, json={})).status_code == 404
@@ -485,9 +488,9 @@ async def test_a_session_holds_one_call_at_a_time(client: httpx.AsyncClient, cal
     trickle = {"pc_id": restarted["pc_id"], "candidates": [end]}
     assert (await client.patch(path, json=trickle)).status_code == 200
     assert (await client.get("/health")).json()["calls"] == len(calls.arguments) == 1
-    # The connection of the arguments goes by its new peer connection now.
+    # The connection of the arguments uses its new peer connection now.
     await until_connected(calls, second)
-    # When it is over the session may call again.
+    # After its end the session may call again.
     calls.end.set()
     await until_state(second.connection, "closed")
     third = Caller()

@@ -25,7 +25,7 @@ async def sends(gateway: Gateway, data: bytes) -> Connected:
 
 
 async def rest_of(connected: Connected) -> bytes:
-    """All that comes until the server closes the connection."""
+    """Read until the server closes the connection."""
     reader, writer = connected
     came = b""
     try:
@@ -85,7 +85,7 @@ async def test_a_request_head_that_never_ends_is_refused_at_its_limit(start):
         except ConnectionError:
             pass
         await refused
-        # What the system takes in before the server closes is not read.
+        # Bytes that the system accepts before the server closes are not read.
         assert sent < 50_000_000
 
 
@@ -119,7 +119,7 @@ async def test_half_requests_keep_nobody_out():
 
 
 async def test_a_server_full_of_requests_refuses_more_and_answers_for_its_health():
-    # Of one address: half of them.
+    # Connections of one address: half of them.
     async with running(max_connections=4, body_s=600) as gateway, AsyncExitStack() as opened:
         for _ in range(2):
             _, writer = await sends(gateway, HALF_A_REQUEST)

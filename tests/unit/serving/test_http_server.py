@@ -1,4 +1,4 @@
-"""The gateway behind uvicorn on a real socket: slow bodies, silent sockets, stopping."""
+"""The gateway in uvicorn on a real socket: slow bodies, silent sockets, stopping."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ class Gateway:
     """A running server whose conversations last until ``end`` is set.
 
     Attributes:
-        begun: a conversation has begun.
+        begun: set when a conversation has begun.
     """
 
     server: uvicorn.Server
@@ -79,7 +79,7 @@ async def running(**settings: Any) -> AsyncIterator[Gateway]:
         port = listener.getsockname()[1]
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            # The socket listens already, so a request waits until the server takes it.
+            # The socket listens already, so a request waits until the server accepts it.
             async with httpx.AsyncClient(timeout=10) as client:
                 (await client.get(f"http://127.0.0.1:{port}/health")).raise_for_status()
             yield Gateway(server, serving, port, arguments, begun, end)
@@ -89,7 +89,7 @@ async def running(**settings: Any) -> AsyncIterator[Gateway]:
 
 
 async def closed(peer: ClientConnection) -> tuple[int, str]:
-    """Code and reason with which the server closes a socket."""
+    """Return code and reason with which the server closes a socket."""
     with pytest.raises(ConnectionClosed) as raised:
         await asyncio.wait_for(peer.recv(), 5)
     assert raised.value.rcvd is not None
@@ -124,7 +124,7 @@ async def test_a_body_over_the_limit_gets_413_and_the_connection_closes():
 async def test_half_a_request_does_not_keep_a_stopping_server():
     async with running(body_s=600) as gateway:
         _, writer = await gateway.half_a_request()
-        # Answered, so the half is there too.
+        # It was answered, so the first half has arrived too.
         async with httpx.AsyncClient(base_url=gateway.url) as client:
             await client.get("/health")
         gateway.server.should_exit = True
@@ -136,7 +136,7 @@ async def test_a_connection_without_a_request_is_closed_behind_its_time():
     async with running(keep_alive_s=1) as gateway:
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
         for _ in range(2):
-            # Not before: the second request meets an open one.
+            # Not before: the second request must find an open connection.
             writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).decode().lower()
             assert head.startswith("http/1.1 200 ")
@@ -173,7 +173,7 @@ async def test_the_evaluation_tool_gets_a_conversation_and_one_too_many_is_refus
         with pytest.raises(InvalidStatus) as refused:
             await gateway.socket()
         assert refused.value.response.status_code == 403
-        # Its conversation over, the socket is closed and the line free.
+        # After its conversation has ended, the socket is closed and the line free.
         gateway.end.set()
         assert (await closed(first))[0] == 1000
         assert await opens_a_call(gateway) == 200
@@ -184,7 +184,7 @@ async def test_one_address_that_says_nothing_more_does_not_hold_every_line():
     async with running(max_calls=2, **limits) as gateway, gateway.socket() as first:
         await first.send(EVAL_CONNECT)
         await asyncio.wait_for(gateway.begun.wait(), 5)
-        # There is a line, and it is for another address.
+        # There is a line, but for another address.
         with pytest.raises(InvalidStatus):
             await gateway.socket()
         gateway.end.set()
@@ -253,7 +253,7 @@ async def test_calls_end_before_their_sockets_are_closed_and_say_why_themselves(
         await asyncio.wait_for(gateway.begun.wait(), 5)
         gateway.server.should_exit = True
         asyncio.get_running_loop().call_later(0.15, gateway.end.set)
-        # The call ended by itself in its time: 1000, and not uvicorn's 1012.
+        # The call ended by itself in time: 1000, and not uvicorn's 1012.
         assert (await closed(peer))[0] == 1000
         await asyncio.wait_for(gateway.serving, 5)
 

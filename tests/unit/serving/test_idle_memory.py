@@ -1,4 +1,4 @@
-"""Memory that an idle process gives back, on virtual time."""
+"""Memory that an idle process returns, on virtual time."""
 
 import asyncio
 from dataclasses import dataclass, field

@@ -107,7 +107,7 @@ def test_a_flood_of_addresses_is_forgotten_and_one_that_comes_again_is_not():
             with pytest.raises(ShareError):
                 rate.take("busy")
             assert len(rate) <= 3
-        # Forgotten, so it begins again.
+        # The rate of this key was dropped, so it begins again.
         rate.take("flood 0")
 
     run(scenario())

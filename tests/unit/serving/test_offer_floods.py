@@ -29,7 +29,7 @@ KEY = "a key of an application"
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RTCPeerConnection]]:
-    """Peer connections that were built for offers."""
+    """Collect the peer connections that were built for offers."""
     built: list[RTCPeerConnection] = []
 
     class Counted(RTCPeerConnection):
@@ -62,7 +62,7 @@ async def application(folder: Path, **settings: Any) -> AsyncIterator[Any]:
 
 
 async def offer_of(sections: int, **more: Any) -> dict[str, Any]:
-    """An offer of a browser, the last of its sections repeated until there are so many."""
+    """Return a browser's offer whose last section is repeated until there are that many."""
     caller = Caller()
     sdp = (await caller.offer())["sdp"]
     await caller.hang_up()

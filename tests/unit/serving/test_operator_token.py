@@ -1,4 +1,4 @@
-"""The token that is generated where the environment has none."""
+"""The token that is generated when the environment has none."""
 
 import os
 import stat
@@ -32,7 +32,7 @@ def test_one_is_made_once_and_is_its_owners_alone(tmp_path: Path):
     facts = (folder / FILE).stat()
     assert stat.S_IMODE(facts.st_mode) == 0o600 and facts.st_uid == os.geteuid()
     assert operator_token(folder) == made
-    # Nothing is left of making it.
+    # No temporary file is left.
     assert [each.name for each in folder.iterdir()] == [FILE]
 
 

@@ -1,4 +1,4 @@
-"""Who the operator is."""
+"""Authentication of the operator."""
 
 import asyncio
 from collections.abc import Callable
@@ -88,7 +88,7 @@ async def test_being_on_this_machine_is_no_identity(
             assert (await client.request(method, path, json=body, headers=headers)).status_code == 403
         state = (await client.get(SESSION, headers=headers)).json()
         assert state == {"is_operator": False, "token_env": TOKEN_ENV}
-        # The token is the same through every one of them.
+        # The token works through every one of them.
         assert (await client.get("/api/queue", headers={**headers, **BEARER})).status_code == 200
 
 
@@ -179,7 +179,7 @@ def test_wrong_tokens_are_answered_late_and_lock_nobody_out(
 ):
     async def scenario() -> None:
         app, clock = gateway(), asyncio.get_running_loop()
-        # Of one address: a NAT, or a proxy.
+        # Clients of one address: a NAT, or a proxy.
         async with asking(app) as guesser, asking(app) as operator:
             waits = []
             for number in range(12):
@@ -235,7 +235,7 @@ def test_the_right_token_is_never_counted_and_a_login_ends(token: None):
             for _ in range(20):
                 assert (await client.get("/api/queue", headers=BEARER)).status_code == 200
             cookie = (await client.post(SESSION, json={"token": TOKEN})).cookies[COOKIE]
-            # As one that ignores how long it may keep it.
+            # A browser that ignores how long it may keep the cookie.
             kept = {"cookie": f"{COOKIE}={cookie}"}
             client.cookies.clear()
             await asyncio.sleep(LOGIN_S - 1)

@@ -1,4 +1,4 @@
-"""Transfers: who takes a call, who does not, and that nobody is left ringing."""
+"""Transfers: those that are taken, those that are not, and no telephone that keeps ringing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,14 +15,14 @@ CALLER = "CA" + "0" * 32
 
 
 class Posts:
-    """What is posted to Twilio."""
+    """Recorder of the posts to Twilio."""
 
     def __init__(self) -> None:
         self.begun: list[dict[str, Any]] = []
         self.redirected: list[tuple[str, str]] = []
         self.hung_up: list[str] = []
         self.fails = ""
-        # What happens before a post is answered.
+        # Called before a post is answered.
         self.on_redirect: Callable[[], None] = lambda: None
         self.redirect_s = 0.0
         self.on_begun: Callable[[str], Awaitable[None]] | None = None
@@ -57,7 +57,7 @@ def desk_of(posts: Posts | None) -> PhoneDesk:
 
 
 async def ringing(desk: PhoneDesk, posts: Posts) -> tuple["asyncio.Task[Outcome]", str]:
-    """A transfer under way, and its token."""
+    """Start a transfer; return its task and its token."""
     task = asyncio.create_task(desk.transfer(CALLER, "+15550123", "+15550199", "They ask for <a card>."))
     await asyncio.sleep(1)
     address = posts.begun[-1]["status_address"]
@@ -83,9 +83,9 @@ def test_who_presses_a_key_is_put_together_with_the_caller():
         assert (caller, twiml) == (CALLER, answer)
         [name] = [each.text for each in ElementTree.fromstring(twiml).iter("Conference")]
         assert name is not None and len(name) > 30
-        # Whoever replays the webhook gets nothing.
+        # A replayed webhook has no effect.
         assert await desk.answered(token, "1") is None
-        # Their stream ends, and the call of which it was is the person's.
+        # The caller's stream ends, and the call belongs to the person.
         await desk.hang_up(CALLER)
         assert posts.hung_up == []
 
@@ -166,7 +166,7 @@ def test_a_caller_who_hangs_up_before_twilio_has_named_the_call_stops_its_ringin
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert posts.begun and posts.hung_up == []
-        # Whoever closes the desk meanwhile waits for it.
+        # Another task that closes the desk meanwhile waits for it.
         await desk.close()
         assert posts.hung_up == ["CA" + f"{1:032x}"]
 
@@ -181,11 +181,11 @@ def test_a_person_who_takes_the_call_and_goes_leaves_nobody_alone_in_the_confere
     async def call() -> None:
         task, token = await ringing(desk, posts)
         if gone_first:
-            # While the caller is redirected.
+            # During the redirect of the caller.
             posts.on_redirect = lambda: desk.ended(token, "completed")
         await desk.answered(token, "1")
         assert await task is Outcome.TAKEN
-        # The caller's stream ends with that, and nobody ends their call.
+        # The caller's stream ends with that, but their call is not ended.
         await desk.hang_up(CALLER)
         if not gone_first:
             desk.ended(token, "in-progress")

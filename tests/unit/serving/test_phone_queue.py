@@ -1,4 +1,4 @@
-"""Queue of telephone callers, who are there as long as Twilio asks again."""
+"""Queue of telephone callers, who count as present as long as Twilio's requests come."""
 
 import itertools
 
@@ -10,7 +10,7 @@ def test_a_caller_keeps_their_place_however_long_it_takes_to_join():
     moments = itertools.count()
 
     def clock_s() -> float:
-        """Return a time that goes on with each reading."""
+        """Return a time that advances with each reading."""
         return next(moments) * 0.01
 
     queue = PhoneQueue(PhoneQueueSettings(), CallQueue(CallQueueSettings(), clock_s), clock_s)

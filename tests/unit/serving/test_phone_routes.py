@@ -1,4 +1,4 @@
-"""Webhooks and streams of telephone calls: who gets a line, and who gets none."""
+"""Webhooks and streams of telephone calls: the callers that get a line, and those that do not."""
 
 import asyncio
 import io
@@ -34,7 +34,7 @@ PUBLIC = "https://talk.example.org"
 
 
 class Line:
-    """Routes of telephone calls with conversations that last until their caller is gone."""
+    """Routes of telephone calls with conversations that last until their caller has left."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Line:
             pass
 
     def post(self, path: str, form: dict[str, str], *, secret: str = TOKEN) -> httpx.Response:
-        """A webhook."""
+        """Post a webhook."""
         signature = RequestValidator(secret).compute_signature(f"{PUBLIC}{path}", form)
         return self.client.post(path, data=form, headers={"X-Twilio-Signature": signature})
 
@@ -89,7 +89,7 @@ class Line:
         return self.post("/twilio/voice", form, secret=secret)
 
     def begin(self, to: str = "+15550123") -> httpx.Response:
-        """An operator has somebody rung up."""
+        """Place a call as an operator."""
         return self.client.post(
             "/twilio/calls", json={"to": to}, headers={"Authorization": "Bearer operator"}
         )
@@ -98,17 +98,17 @@ class Line:
         return self.client.get(f"/twilio/calls/{call_sid}", headers={"Authorization": "Bearer operator"})
 
     def told(self, call_sid: str, state: str) -> None:
-        """Twilio says how a call stands."""
+        """Post Twilio's status of a call."""
         form = {"CallSid": call_sid, "CallStatus": state}
         assert self.post("/twilio/call-status", form).status_code == 204
 
     def token(self, call_sid: str) -> str | None:
-        """None: there is no stream for this call."""
+        """Return the token of the call's stream; None: there is no stream for this call."""
         stream = ElementTree.fromstring(self.voice(call_sid).text).find("./Connect/Stream")
         return None if stream is None else stream.attrib["url"].rsplit("/", 1)[1]
 
     def held(self, call_sid: str) -> str | None:
-        """What a caller hears who waits for a line; None: they do not wait."""
+        """Return the announcement to a caller who waits for a line; None: they do not wait."""
         answer = ElementTree.fromstring(self.voice(call_sid).text)
         if answer.find("Redirect") is None:
             return None
@@ -168,9 +168,9 @@ def test_a_call_that_was_answered_has_its_line():
     first, second = line.token("CA1"), line.token("CA2")
     assert first is not None and second is not None
     assert "busy" in line.voice("CA3").text
-    # The same one asks again, and is not another one.
+    # The same call requests again, and is not another one.
     assert line.token("CA1") == first
-    # One that never comes gives its line back.
+    # A call that never comes returns its line.
     line.now_s += 31
     assert line.token("CA3") is not None
 
@@ -183,7 +183,7 @@ def test_a_caller_whom_the_machine_cannot_answer_in_time_waits_in_the_queue():
     assert token is not None
     with line.open(token):
         assert [line.held("CA2"), line.held("CA3")] == [queued(1), queued(2)]
-        # It was seen to be faster: the one who waited has the line.
+        # The machine was measured to be faster: the caller who waited has the line.
         admitted[0] = Admitted(2, "this machine hears 2 at once")
         assert line.token("CA2") is not None
         assert line.held("CA3") == queued(1)
@@ -198,11 +198,11 @@ def test_a_caller_for_whom_there_is_no_line_waits_for_one_and_nobody_overtakes_t
         for _ in range(5):
             line.now_s += 5
             assert line.held("CA2") == line.held("CA3") == ""
-        # Nobody takes the line for dead.
+        # The line does not count as dead.
         line.now_s += 5
         assert line.held("CA2") == queued(1)
     wait_until(lambda: line.routes._calls.active == 0)
-    # The line is the first one's, whoever calls now, or asks first, or comes from a browser.
+    # The line is the first caller's; later calls, earlier requests and browsers do not get it.
     with pytest.raises(CapacityError):
         line.routes._calls.check_room()
     assert line.held("CA4") == queued(3)
@@ -210,7 +210,7 @@ def test_a_caller_for_whom_there_is_no_line_waits_for_one_and_nobody_overtakes_t
     token = line.token("CA2")
     assert token is not None and line.held("CA3") == queued(1)
     with line.open(token):
-        # One hangs up, and one is never asked about again.
+        # One hangs up, and of one no request comes any more.
         line.told("CA3", "completed")
         assert line.held("CA4") == queued(1)
         line.now_s += 36
@@ -228,7 +228,7 @@ def test_a_caller_who_was_removed_from_the_queue_hears_it_at_the_next_poll_and_d
         assert line.routes._calls.remove_queued("CA2", "an operator took you out of the queue")
         assert line.held("CA3") == queued(1)
     wait_until(lambda: line.routes._calls.active == 0)
-    # The line that is free by now is the next one's.
+    # The free line is the next caller's.
     form = {"CallSid": "CA2", "From": "+15550100", "To": "+15550199", "CallStatus": "in-progress"}
     for _ in range(2):
         answer = ElementTree.fromstring(line.post("/twilio/voice", form).text)
@@ -242,7 +242,7 @@ def test_who_waits_is_not_sent_away_because_the_store_is():
     assert line.token("CA1") is not None and line.held("CA2") == queued(1)
     line.is_store_away = True
     assert line.held("CA2") == ""
-    # Who calls now is told, as ever.
+    # A new caller is notified as before.
     assert line.held("CA3") is None
     line.is_store_away = False
     for _ in range(2):
@@ -250,7 +250,7 @@ def test_who_waits_is_not_sent_away_because_the_store_is():
         assert line.held("CA2") == ""
     line.now_s += 12
     assert line.held("CA2") == queued(1)
-    # A phrase that takes long does not send its listener to the back.
+    # A long phrase does not move its listener to the end of the queue.
     line.now_s += 29
     assert line.held("CA4") == queued(2)
     line.now_s += 7
@@ -264,7 +264,7 @@ def test_who_hangs_up_while_nothing_is_said_keeps_a_line_for_a_moment():
     assert line.token("CA1") is not None and line.held("CA2") == queued(1)
     line.now_s += 5
     assert line.held("CA2") == ""
-    # Twilio asks again behind 5 s, and takes a moment for it.
+    # Twilio's request comes again after 5 s, and takes a moment.
     line.now_s += 12
     assert line.held("CA3") == queued(2)
     line.now_s += 2
@@ -280,7 +280,7 @@ def test_a_queue_that_is_full_or_too_long_says_so_and_one_that_stops_holds_nobod
     assert line.held("CA2") == ""
     line.now_s += 10
     form = {"CallSid": "CA2", "From": "+15550100", "To": "+15550199", "CallStatus": "in-progress"}
-    # They were answered: nobody can be rejected any more.
+    # Those calls were answered: they cannot be rejected any more.
     assert "call again later" in line.post("/twilio/voice", form).text
     asyncio.run(line.routes._calls.close(nothing))
     assert line.held("CA4") is None
@@ -289,7 +289,7 @@ def test_a_queue_that_is_full_or_too_long_says_so_and_one_that_stops_holds_nobod
     engaged.now_s += 20
     text = engaged.post("/twilio/voice", form).text
     assert "<Hangup" in text and "<Reject" not in text
-    # Who was not is told so without an answer.
+    # A call that was not answered is rejected without an answer.
     assert "<Reject" in Line(most_calls=0, busy="", queue=None).voice("CA3").text
     none = Line(most_calls=1, queue=None)
     assert none.token("CA1") is not None and none.held("CA2") is None
@@ -319,7 +319,7 @@ def test_forged_signatures_and_tokens_open_nothing():
     token = line.token("CA1")
     assert token is not None
     assert line.is_refused(token, secret="another") and line.is_refused("x" * 43)
-    # Whoever has it and no signature has not used it up.
+    # The token without a signature has not used it up.
     with line.open(token):
         pass
     assert len(line.calls) == 1
@@ -335,13 +335,13 @@ def test_two_sockets_with_one_token_are_one_call():
 
 
 def calling(most_calls: int = 1) -> tuple[Line, Posts]:
-    """With an account."""
+    """Return routes with an account."""
     posts = Posts()
     return Line(most_calls=most_calls, desk=PhoneDesk(posts, ring_s=20), number="+15550199"), posts
 
 
 def stream_of(answer: str) -> tuple[str, dict[str, str], str]:
-    """Token, parameters and where its states go, of a stream in TwiML."""
+    """Return token, parameters and address of the states, of a stream in TwiML."""
     stream = ElementTree.fromstring(answer).find("./Connect/Stream")
     assert stream is not None
     given = {each.attrib["name"]: each.attrib["value"] for each in stream.iter("Parameter")}
@@ -405,7 +405,7 @@ def test_what_is_said_of_a_call_before_its_name_is_known_counts_and_an_end_is_th
     sid = line.begin().json()["call_sid"]
     assert line.state(sid).json()["status"] == "busy"
     assert line.token("CA1") is not None
-    # Webhooks may overtake each other; and of calls that nobody began here nothing is kept.
+    # Webhooks may overtake each other; calls that were not placed here are not recorded.
     line.told(sid, "ringing")
     line.told("CA1", "in-progress")
     assert line.state(sid).json()["status"] == "busy" and line.state("CA1").status_code == 404
@@ -479,7 +479,7 @@ def test_a_shared_key_signs_webhooks_and_streams(monkeypatch: pytest.MonkeyPatch
     voice, address = "/twilio/voice", f"{PUBLIC}/twilio/voice"
     for wrong in ({}, signed(address, fields, "another")):
         assert line.client.post(voice, data=form, headers=wrong).status_code == 403
-    # The other algorithm has no key here.
+    # There is no key for the other algorithm.
     assert line.voice("CA1", secret="shared").status_code == 403
     answer = line.client.post(voice, data=form, headers=signed(address, fields))
     token, _, _ = stream_of(answer.text)

@@ -25,7 +25,7 @@ def seen(state: str | None, task: Task | None = None, **more: Any) -> SeenWorker
         (State.IDLE, Task.CHAT, "busy_chat"),
         (State.BUSY, Task.CHAT, "busy_chat"),
         (State.BUSY, Task.HALF_DUPLEX, "busy_half_duplex"),
-        # It cleans up behind a call, or somebody else has it.
+        # It cleans up after a call, or another client holds it.
         (State.BUSY, Task.OMNI_DUPLEX, "busy"),
         (State.BUSY, None, "busy"),
         (State.DUPLEX_ACTIVE, Task.AUDIO_DUPLEX, "duplex_active"),

@@ -1,4 +1,4 @@
-"""Ready-made beginnings of a conversation."""
+"""Presets: ready-made beginnings of a conversation."""
 
 import base64
 import os
@@ -22,7 +22,7 @@ GOOD = {"id": "good", "name": "Good", "system_prompt": "Be good."}
 
 @pytest.fixture
 def complaints() -> Iterator[list[str]]:
-    """What the log says of files."""
+    """Collect the log's warnings about files."""
     said: list[str] = []
     sink = logger.add(lambda line: said.append(str(line)), level="ERROR", format="{message}")
     yield said
@@ -99,7 +99,7 @@ def test_a_file_that_is_wrong_is_named_and_the_others_are_served(
     presets = Presets(folder)
     for _ in range(2):
         assert ids(presets) == ["good"]
-    # Once, and not each time that somebody looks.
+    # Once, and not at each reading.
     [complaint] = complaints
     assert str(path) in complaint and why in complaint
 
@@ -126,7 +126,7 @@ def test_files_are_read_again_when_they_change(tmp_path: Path):
     path = write(tmp_path / "presets", "omni", "a.yaml", GOOD)
     assert presets.get("omni", "good").file.name == "Good"
     write(tmp_path / "presets", "omni", "a.yaml", {**GOOD, "name": "Best"})
-    # Of the same size, and perhaps within a tick of the clock of files.
+    # Of the same size, and perhaps within one tick of the file system's clock.
     os.utime(path, ns=(1, 1))
     assert presets.get("omni", "good").file.name == "Best"
     path.unlink()

@@ -1,4 +1,4 @@
-"""``/ready``: whether a process should get new calls; ``/health`` says that it lives."""
+"""``/ready``: whether a process should get new calls; ``/health`` reports that it is alive."""
 
 import asyncio
 from pathlib import Path
@@ -61,6 +61,6 @@ async def test_a_server_whose_store_is_away_is_not_ready_and_lives(tmp_path: Pat
     async with application(tmp_path, Turns()) as (app, _), client_of(app) as client:
         assert await ready(client) == (200, [])
     async with application(tmp_path, Turns()) as (app, store), client_of(app) as client:
-        # Nothing was asked of it yet, and nothing is written.
+        # The store had no request yet, and nothing is written.
         await store.close()
         assert await ready(client) == (503, ["the session store is away"])

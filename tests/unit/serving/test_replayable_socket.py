@@ -1,4 +1,4 @@
-"""Messages of a socket that are read early and given again."""
+"""Messages of a socket that are read early and replayed."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from serving.gateway.replayable_socket import ReplayableSocket
 
 
 async def accepted(*texts: str) -> tuple[ReplayableSocket, list[Any]]:
-    """Return a socket whose client sends these and leaves, and what the client is sent."""
+    """Return a socket whose client sends these and leaves, and the list of its messages to the client."""
     arriving: list[dict[str, Any]] = [
         {"type": "websocket.connect"},
         *({"type": "websocket.receive", "text": text} for text in texts),

@@ -24,7 +24,7 @@ def connection(peer: str | None, *forwarded: str) -> HTTPConnection:
     ("peer", "forwarded", "client"),
     [
         ("203.0.113.7", (), "203.0.113.7"),
-        # Whoever is no trusted proxy says nothing about others.
+        # Headers count only from a trusted proxy.
         ("203.0.113.7", ("198.51.100.1",), "203.0.113.7"),
         ("127.0.0.1", ("198.51.100.1",), "127.0.0.1"),
         ("10.1.2.3", ("198.51.100.1",), "198.51.100.1"),
@@ -39,7 +39,7 @@ def connection(peer: str | None, *forwarded: str) -> HTTPConnection:
         ("10.1.2.3", ("198.51.100.1:4711",), "198.51.100.1"),
         ("::ffff:10.1.2.3", ("198.51.100.1",), "198.51.100.1"),
         ("2001:db8:f::1", ("[2001:db8:1:2::5]:4711",), "2001:db8:1:2::/64"),
-        # Of a network of one customer every address is one client.
+        # Every address of one customer's network is one client.
         ("2001:db8:1:2:3:4:5:6", (), "2001:db8:1:2::/64"),
         ("2001:db8:1:2:ffff::1", (), "2001:db8:1:2::/64"),
         ("testclient", ("198.51.100.1",), "testclient"),

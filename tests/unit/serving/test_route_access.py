@@ -1,4 +1,4 @@
-"""Every route, with who may use it: the table and the application agree."""
+"""Access to every route: the table and the application agree."""
 
 import base64
 from collections.abc import AsyncGenerator
@@ -40,7 +40,7 @@ from transports.webrtc.signaling import Signaling
 
 KEY, OTHER = "k" * 32, "o" * 32
 PUBLIC = "https://talk.example.org"
-# What proxies on this machine make of a stranger's request; none of it may make a difference.
+# Headers that proxies on this machine add to a stranger's request; none of them may make a difference.
 PROXIES: dict[str, dict[str, str]] = {
     "none": {},
     "tcp tunnel or tls terminator": {"host": "talk.example.org"},
@@ -52,7 +52,7 @@ REFUSED = (401, 403)
 
 
 def set_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set those of every telephone network."""
+    """Set the secrets of every telephone carrier."""
     monkeypatch.setenv("TWILIO_AUTH_TOKEN", "t" * 32)
     for name in CARRIERS:
         for variable in CARRIERS.row(name).env:
@@ -64,7 +64,7 @@ async def _typed(_session: str, _text: str, **_: object) -> AsyncGenerator[TurnE
 
 
 async def whole(folder: Path, store: SessionStore) -> FastAPI:
-    """An application with every surface."""
+    """Return an application with every surface."""
     phone = PhoneRoutesSettings(
         public_url=PUBLIC, number="+15550199", call_codes=CallCodeSettings(), carriers=CARRIERS.names()
     )
@@ -147,10 +147,11 @@ async def test_the_application_admits_as_the_table_says(
     async with client_of(app) as client:
         for each in declared(app):
             if each.method == SOCKET or each.path.endswith("/events"):
-                # An event stream is endless, and depends on what its neighbours do.
+                # An event stream is endless, and depends on concurrent requests.
                 continue
             for credential in CREDENTIALS:
-                # One of each request: tokens are spent, sessions are deleted, and more are used up.
+                # New credentials for each request: tokens are spent, sessions are deleted, and other limits
+                # are used up.
                 client.cookies.clear()
                 shown, session = await credentials(client, credential, keys=keys)
                 client.cookies.clear()
@@ -160,7 +161,7 @@ async def test_the_application_admits_as_the_table_says(
                 absent = (404,) if each.audience is Audience.APPLICATION else ()
                 admitted = answer.status_code not in (*REFUSED, *absent)
                 if each.path == "/api/admin/session" and each.method == "POST":
-                    # It compares what its body says.
+                    # The route compares the value in its body.
                     continue
                 if each.path == "/api/client" and credential in ("key", "operator") and keys:
                     assert answer.status_code == 400
@@ -170,7 +171,7 @@ async def test_the_application_admits_as_the_table_says(
 
 
 async def credentials(client: httpx.AsyncClient, credential: Credential, *, keys: bool) -> tuple[str, str]:
-    """Return what is shown, and a session of the user whose token ``token`` is."""
+    """Return the credential to send, and a session of the user whose token ``token`` is."""
     if not keys:
         session = (await client.post("/api/sessions")).json()["id"]
         shown = {"none": "", "operator": TOKEN}.get(credential, "x" * 32)

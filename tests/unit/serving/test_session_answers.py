@@ -1,4 +1,4 @@
-"""What the sessions API answers, over the application alone."""
+"""Answers of the sessions API, over the application alone."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ KINDS = [Kind.JOINED, Kind.USER_TURN, Kind.HEARD, Kind.BOT_TURN, Kind.USER_TURN,
 
 
 async def with_events(store: SessionStore, kinds: list[Kind], *, text: str = "hello") -> str:
-    """A session with an event of each of these kinds, in this order of time."""
+    """Create a session with an event of each of these kinds, in this order of time."""
     session = (await store.create()).id
     writer = await store.claim(session)
     for at_us, kind in enumerate(kinds, start=1):
@@ -32,7 +32,7 @@ async def with_events(store: SessionStore, kinds: list[Kind], *, text: str = "he
 
 
 async def pages(client: httpx.AsyncClient, session: str, **query: Any) -> list[dict[str, Any]]:
-    """A whole timeline, read in pages of two."""
+    """Read a whole timeline in pages of two."""
     events: list[dict[str, Any]] = []
     after = None
     while True:
@@ -110,7 +110,7 @@ async def test_a_session_far_over_the_limit_of_other_bodies_is_imported(tmp_path
         assert answer.status_code == 201, answer.text
         assert answer.json()["id"] == session
         assert await pages(client, session) == before
-        # Only the import: other bodies have their limit.
+        # The larger limit holds for the import only: other bodies have their own.
         assert (await client.post("/api/sessions/import/", content=lines)).status_code == 413
         assert (await client.post(f"/api/sessions/{session}/messages", content=lines)).status_code == 413
 
@@ -193,7 +193,7 @@ async def test_who_is_not_the_operator_is_refused_before_the_body_is_read(
     async with application(tmp_path, Turns()) as (app, _), client_of(app, operator=True) as client:
         answer = await client.post("/api/sessions/import", content=in_pieces())
         assert answer.status_code == 403
-        # What follows would be taken for the next request.
+        # The bytes after it would be taken for the next request.
         assert answer.headers["connection"] == "close"
         assert sent == 0
 
@@ -240,7 +240,7 @@ async def test_no_answer_about_sessions_is_kept_anywhere(tmp_path: Path):
             told = f"{answer.request.method} {answer.request.url.path}: {answer.status_code}"
             assert answer.status_code == status, told
             assert answer.headers.get_list("cache-control") == ["no-store"], told
-        # A page may be kept, and asked for again.
+        # A page may be cached, but must be revalidated.
         assert (await client.get("/")).headers.get_list("cache-control") == ["no-cache"]
 
 
@@ -280,12 +280,12 @@ async def test_an_export_that_nobody_reads_is_ended(tmp_path: Path):
         assert len(sent) == 1
 
 
-# Half of the two that JSON writes 😀 with: what a program cuts may end so. UTF-8 has no bytes for it.
+# Half of the surrogate pair that JSON writes 😀 with: a truncated text may end so. UTF-8 has no bytes for it.
 HALF = "\ud83d"
 
 
 async def with_half_a_character(store: SessionStore) -> str:
-    """A session with it everywhere that a payload can have it."""
+    """Create a session that has it everywhere that a payload can."""
     session = (await store.create()).id
     writer = await store.claim(session)
     payloads = [
@@ -308,7 +308,7 @@ async def test_a_payload_that_utf_8_cannot_hold_is_given_as_it_was_stored(tmp_pa
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"] == "application/json"
         assert [event["payload"] for event in answer.json()["events"]] == stored
-        # The bytes that the store keeps.
+        # The store keeps these bytes.
         assert answer.text.isascii()
         lines = await exported(client, session)
         assert (await client.delete(f"/api/sessions/{session}")).status_code == 204
@@ -322,7 +322,7 @@ async def test_a_payload_that_utf_8_cannot_hold_is_given_as_it_was_stored(tmp_pa
 async def test_a_turn_with_half_a_character_is_streamed_to_its_end(tmp_path: Path):
     async def typed(session_id: str, text: str, *, key: str | None, **_: object) -> AsyncIterator[TurnEvent]:
         yield TurnEvent("turn", {"text": text})
-        # As a model's server may cut its answer.
+        # A model's server may cut its answer this way.
         for piece in (HALF, "\ude00", HALF):
             yield TurnEvent("delta", {"text": piece})
         yield TurnEvent("done", {"text": f"😀{HALF}"})
@@ -381,7 +381,7 @@ async def test_prompts_are_made_beside_the_loop_and_no_faster_than_a_client_may_
     async with application(tmp_path, Turns(), max_client_reads=2, read_bytes_per_s=100_000) as (app, store):
         session = (await store.create()).id
         writer = await store.claim(session)
-        # Short enough to be all in the view: what it takes is that of its many turns.
+        # Short enough to be all in the view: its time is that of its many turns.
         for number in range(600):
             payload = {"text": f"so {number}", "transport": "text"}
             await writer.append(Draft(Kind.USER_TURN, payload, number, number, "user"))
@@ -392,7 +392,7 @@ async def test_prompts_are_made_beside_the_loop_and_no_faster_than_a_client_may_
                 while len([read for read in reads if read.done()]) < 8:
                     await asyncio.sleep(0.01)
             assert [read.result().status_code for read in reads if read.done()] == [429] * 8
-            # The other two have used up the share of seconds and wait, whatever else is asked.
+            # The other two have used up the share of seconds and wait, whatever else is requested.
             assert (await client.get(f"/api/sessions/{session}")).status_code == 200
             for read in reads:
                 read.cancel()

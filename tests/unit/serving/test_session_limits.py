@@ -1,4 +1,4 @@
-"""What an open server may be asked for at a time, over the application alone; sockets are in ``peers``."""
+"""Limits of concurrent requests to an open server, over the application alone; sockets are in ``peers``."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -16,7 +16,7 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 
 def refused(answer: httpx.Response, status: int, says: str) -> bool:
-    """Whether an answer refuses in the form of all of them, and says when to come again."""
+    """Assert that an answer is a refusal in the common form, with the time of a retry; return True."""
     assert answer.status_code == status, answer.text
     assert says in answer.json()["error"]
     assert int(answer.headers["retry-after"]) >= 1
@@ -45,7 +45,7 @@ async def test_a_call_that_names_no_session_begins_one_too(tmp_path: Path):
     offer = await caller.offer()
     await caller.hang_up()
     async with (
-        # Twice as many requests of a call are taken a minute: six.
+        # Twice as many requests of a call are accepted a minute: six.
         application(tmp_path, Turns(), sessions_per_minute=3) as (app, store),
         client_of(app) as client,
     ):
@@ -55,7 +55,7 @@ async def test_a_call_that_names_no_session_begins_one_too(tmp_path: Path):
         going_on = (await client.post("/start", json={"body": {"session": session}})).json()["sessionId"]
         assert refused(await client.post("/api/offer", json=offer), 429, "new sessions a minute")
         assert refused(await client.post(f"/sessions/{begun}/api/offer", json=offer), 429, "new sessions")
-        # These get as far as their offer, which is none.
+        # These get as far as their offer, which is invalid.
         assert (await client.post(f"/sessions/{going_on}/api/offer", json={})).status_code == 422
         assert (
             await client.post("/api/offer", json={"requestData": {"session": session}})
@@ -104,7 +104,7 @@ async def test_so_many_turns_of_one_session_wait_and_others_are_not_in_their_way
         assert refused(await say(client, one, "third"), 429, "1 turns of this session wait")
         elsewhere = say(client, other, "fourth")
         await turns.until(lambda: len(turns.asked) == 3)
-        # The refused one has never reached what answers.
+        # The refused turn never reached the model.
         assert "third" not in turns.asked
         turns.answer.set()
         for turn in (answered, waiting, elsewhere):

@@ -23,10 +23,10 @@ class Typed:
     """Turns that are answered at once.
 
     Args:
-        usage: counts them; None: they are not counted.
+        usage: counter of the turns; None: they are not counted.
 
     Attributes:
-        identities: of the clients that typed.
+        identities: identities of the clients that typed.
     """
 
     def __init__(self, usage: UsageLimits | None = None) -> None:
@@ -73,7 +73,7 @@ async def test_with_keys_a_session_is_its_owners(tmp_path: Path, keys: None):
         ]
         made = (await client.post("/api/sessions", headers=ann)).json()
         session = made["id"]
-        # A used token, and one that was not, read; a key does for its users, and the operator for all.
+        # A used token and an unused one can both read; a key reads for its users, and the operator for all.
         for may in (ann, bearer(made["next_token"]), bearer(KEY), BEARER):
             assert await statuses(client, session, may) == {200}
         assert [identity.is_operator for identity in typed.identities] == [False, False, False, True]
@@ -104,7 +104,7 @@ async def test_a_call_goes_on_with_a_session_of_its_client_alone(tmp_path: Path,
         assert (
             await client.post("/start", json=body, headers=bearer(owned["next_token"]))
         ).status_code == 200
-        # One of the application itself is not its users'.
+        # A session of the application itself is not its users'.
         body = {"body": {"session": session}}
         assert (await client.post("/start", json=body, headers=bob)).status_code == 403
         assert (await client.post("/start", json=body, headers=bearer(KEY))).status_code == 200
@@ -182,7 +182,7 @@ async def test_a_token_that_names_sessions_begins_no_other(tmp_path: Path, keys:
         named = await token(client, user="ann", sessions=[session])
         assert (await client.post("/api/sessions", headers=named)).status_code == 403
         assert (await client.post("/start", json={}, headers=named)).status_code == 403
-        # The token is as good as it was.
+        # The token is still valid.
         body = {"body": {"session": session}}
         assert (await client.post("/start", json=body, headers=named)).status_code == 200
 

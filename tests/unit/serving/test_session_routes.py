@@ -1,4 +1,4 @@
-"""Routes of sessions against a store that is away, on virtual time."""
+"""Routes of sessions against a store that is unavailable, on virtual time."""
 
 import asyncio
 import sqlite3

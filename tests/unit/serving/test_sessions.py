@@ -33,7 +33,7 @@ def test_a_session_in_a_call_is_kept_and_its_time_starts_again_after_it():
         call = asyncio.create_task(asyncio.sleep(10 * EXPIRE_S))
         sessions.called(session, "p1", call)
         await asyncio.sleep(5 * EXPIRE_S)
-        # Neither time nor others push it out.
+        # Neither time nor other entries evict it.
         for _ in range(3):
             sessions.open(b"{}", client="here")
         assert sessions.get(session_id) is session

@@ -20,10 +20,10 @@ SESSION = "00000000-0000-4000-8000-000000000000"
 
 
 class Gateway:
-    """An application whose conversations are over at once.
+    """An application whose conversations end at once.
 
     Attributes:
-        begun: arguments of those that began.
+        begun: arguments of the conversations that began.
     """
 
     def __init__(self, operations: Operations | None = None, **settings: Any) -> None:
@@ -54,7 +54,7 @@ class Gateway:
         return str(answer.json()["token"])
 
     def status(self, path: str, token: str = "") -> int:
-        """Status of a handshake; 101 for one that passes."""
+        """Return the status of a handshake; 101 for one that passes."""
         headers = {"authorization": f"Bearer {token}"} if token else {}
         try:
             with self.client.websocket_connect(f"ws://localhost{path}", headers=headers):
@@ -62,7 +62,7 @@ class Gateway:
         except WebSocketDenialResponse as refused:
             return int(refused.status_code)
         except WebSocketDisconnect:
-            # A close in front of the acceptance: servers answer 403.
+            # A close before the acceptance: servers answer 403.
             return 403
 
 

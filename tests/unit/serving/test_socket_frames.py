@@ -1,4 +1,4 @@
-"""Frames of a socket on loopback: floods that reach no conversation, and messages as they were sent."""
+"""Frames of a socket on loopback: floods that reach no conversation, and messages that arrive unchanged."""
 
 import asyncio
 import base64
@@ -24,7 +24,7 @@ BEGIN, CONTINUE = b"\x01\x80\x00\x00\x00\x00", b"\x00\x80\x00\x00\x00\x00"
 
 @asynccontextmanager
 async def echoing() -> AsyncIterator[int]:
-    """The port of a server whose socket answers each message with the same."""
+    """Yield the port of a server whose socket echoes each message."""
     app = FastAPI()
 
     @app.get("/health")
@@ -52,7 +52,7 @@ async def echoing() -> AsyncIterator[int]:
 
 
 async def opened(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A socket of which every byte is ours."""
+    """Open a socket of which the test writes every byte."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=10_000_000)
     key = base64.b64encode(os.urandom(16))
     writer.write(

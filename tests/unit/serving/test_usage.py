@@ -32,7 +32,7 @@ def test_an_address_makes_a_quarter_of_its_requests_at_once_and_the_rest_over_a_
         assert taken(usage, STRANGER) == 60
         assert taken(usage, NEIGHBOUR) == 60
         await asyncio.sleep(10)
-        # 338 in ten seconds were possible where nothing was counted.
+        # Without a limit 338 were possible in ten seconds.
         assert taken(usage, STRANGER) == 40
 
     run(scenario())
@@ -71,7 +71,7 @@ def test_what_the_limit_of_a_key_refuses_is_taken_from_none_of_its_users():
         assert taken(usage, KEY) == 15
         with pytest.raises(ShareError, match="over 60"):
             usage.take(USER)
-        # One comes back for the key; the only one at once of the user is still there.
+        # One turn of the key has come back; the user's own was not spent by the refusal.
         await asyncio.sleep(1)
         usage.take(USER)
 
@@ -107,7 +107,7 @@ def test_a_key_begins_more_sessions_than_a_stranger():
             usage.take_session(identity)
             with pytest.raises(ShareError, match="over 2 new sessions a minute"):
                 usage.take_session(identity)
-        # A user of the key is one of its address.
+        # A user of the key also counts by its address.
         with pytest.raises(ShareError):
             usage.take_session(USER)
 
@@ -196,7 +196,7 @@ def test_a_total_ends_the_turns_of_its_token_and_of_no_other():
         usage = UsageLimits(ServerTuning())
         assert taken(usage, spender("a", 5)) == 5
         assert not usage.has_request(spender("a", 5))
-        # The rate has given all of them back by now; the total gives none.
+        # The rate has returned all of them by now; the total returns none.
         await asyncio.sleep(3_600)
         assert taken(usage, spender("a", 5)) == 0
         assert usage.try_take(spender("b", 5))
@@ -222,7 +222,7 @@ def test_a_turn_that_no_model_was_asked_for_is_given_back_to_its_total():
         usage = UsageLimits(ServerTuning())
         usage.take(spender("a", 1)).give_back()
         assert usage.has_request(spender("a", 1))
-        # What the rate refuses is taken from no total.
+        # Requests that the rate refuses are taken from no total.
         assert taken(usage, spender("b", 1_000)) == 15
         assert usage.try_take_further(spender("b", 16)) and not usage.try_take_further(spender("b", 16))
 
@@ -238,6 +238,6 @@ def test_a_total_that_is_counted_is_not_forgotten_for_others():
         budgets.take(spender("c", 1).grants)
     with pytest.raises(ShareError):
         budgets.take(spender("a", 1).grants)
-    # No token of then is good for anything any more.
+    # No token of that time is valid any more.
     now[0] = BUDGET_S + 1
     budgets.take(spender("c", 1).grants)

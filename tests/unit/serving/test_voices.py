@@ -1,4 +1,4 @@
-"""Reference voices: what is taken in, what a crash leaves, and what a stranger's file may do."""
+"""Reference voices: accepted files, leftovers of a crash, and malicious files."""
 
 import asyncio
 import base64
@@ -46,7 +46,7 @@ def voices(folder: Path, **bounds: Any) -> Voices:
 
 @pytest.fixture(autouse=True)
 def _others() -> Iterator[None]:
-    """Other tests of this process keep children, as recognisers."""
+    """Leave the children that other tests of this process keep, such as recognisers."""
     OTHERS.clear()
     OTHERS.update(psutil.Process().children())
     yield
@@ -59,7 +59,7 @@ def children() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if child not in OTHERS]
 
 
-# What is decoded.
+# Decoding.
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -173,18 +173,21 @@ def test_a_file_that_names_others_does_not_have_them_read(tmp_path: Path, monkey
     playlist = b"ffconcat version 1.0\nfile secret.wav\n"
     monkeypatch.chdir(tmp_path)
     with av.open(io.BytesIO(playlist)) as container:
-        # That is what a decoder does which is not told otherwise.
+        # A decoder without the option does that.
         assert container.streams.audio
     assert child(playlist, cwd=tmp_path) == EXIT_NOT_AUDIO
 
 
 def test_a_format_that_nobody_needs_is_not_read():
-    """Each demuxer is code that strangers' bytes run through."""
+    """Formats that are not needed are not read.
+
+    Each demuxer is code that processes untrusted bytes.
+    """
     assert child(encoded("au", "pcm_s16be", 16_000, 1.0)) == EXIT_NOT_AUDIO
     assert child(encoded("wav", "pcm_s16le", 16_000, 1.0)) == 0
 
 
-# What is kept.
+# Storage.
 
 
 async def test_a_voice_is_kept_loaded_and_forgotten(tmp_path: Path):
@@ -268,7 +271,7 @@ async def test_a_voice_whose_line_cannot_be_written_leaves_no_file(tmp_path: Pat
     assert kept.all() == [] and not list(tmp_path.glob("*.wav"))
 
 
-# What a crash leaves.
+# Recovery after a crash.
 
 
 async def test_half_written_files_of_a_crash_are_not_read_and_go_away(tmp_path: Path):
@@ -435,7 +438,7 @@ async def test_voices_are_changed_and_heard_by_the_operator_alone(
 
     async with asking(gateway(operations(tmp_path))) as client:
         answer = await client.post(PATH, content=in_pieces())
-        # Refused before it is read; what follows would be taken for the next request.
+        # Refused before it is read; the bytes after it would be taken for the next request.
         assert (answer.status_code, sent, answer.headers["connection"]) == (403, 0, "close")
         voice = (await client.post(PATH, json=as_json("Anna", sound()), headers=BEARER)).json()
         path = f"{PATH}/{voice['id']}"
@@ -443,7 +446,7 @@ async def test_voices_are_changed_and_heard_by_the_operator_alone(
         evil = {**BEARER, "origin": "https://evil.example"}
         assert (await client.delete(path, headers=evil)).status_code == 403
         assert (await client.post(PATH, json=as_json("Eve", sound()), headers=evil)).status_code == 403
-        # What there is to choose from is no secret.
+        # The list of choices is not secret.
         assert [each["name"] for each in (await client.get(PATH)).json()["ref_audios"]] == ["Anna"]
 
 

@@ -1,4 +1,4 @@
-"""Calls that wait for a line, on virtual time: their order, what they are told, how waiting ends."""
+"""Calls that wait for a line, on virtual time: their order, their notifications, the end of the wait."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -22,20 +22,20 @@ from tests import virtual_time
 
 
 def now_s() -> float:
-    """Since the beginning of the test."""
+    """Return the seconds since the beginning of the test."""
     return asyncio.get_running_loop().time() - virtual_time.START_S
 
 
 @dataclass(kw_only=True)
 class Caller(Queueing, RunnerArguments):
-    """A caller who notes what they are told.
+    """A caller that records its notifications.
 
     Attributes:
         leaves: set when they hang up.
-        told: places in the queue, each with its time.
+        told: positions in the queue, each with its time.
         began_s: time of the beginning of their conversation.
-        refused: why they may not wait any longer.
-        stalls: they take in nothing of what they are told.
+        refused: reason for which they may not wait any longer.
+        stalls: they read none of the messages.
     """
 
     leaves: asyncio.Event = field(default_factory=asyncio.Event)
@@ -51,13 +51,13 @@ class Caller(Queueing, RunnerArguments):
 
     @property
     def positions(self) -> list[int]:
-        """Positions that they were told, each once in a row."""
+        """Positions of which the caller was notified, repeated ones once."""
         told = [place.position for _, place in self.told]
         return [each for at, each in enumerate(told) if at == 0 or told[at - 1] != each]
 
 
 async def hold(caller: Any) -> None:
-    """A conversation that waits for its line as those of the product do."""
+    """Wait for a line as conversations of the product do, and hold it."""
     assert caller.line is not None
     waiting = asyncio.ensure_future(caller.line.granted(caller.tell))
     leaving = asyncio.ensure_future(caller.leaves.wait())
@@ -155,7 +155,7 @@ async def test_a_caller_who_is_removed_from_the_queue_is_refused_and_the_next_on
         [one, other] = server.calls.queued()
         assert [one.position, other.position] == [1, 2] and one.waited_s == 5
         assert one.transport == "webrtc" and one.ticket == second.told[0][1].ticket_id
-        # A line comes free in the same moment: it is not for the one who was removed.
+        # A line is freed at the same moment: it is not for the caller who was removed.
         first.leaves.set()
         assert server.calls.remove_queued(one.ticket, "an operator took you out of the queue")
         await asyncio.sleep(0.1)
@@ -207,7 +207,7 @@ async def test_a_telephone_caller_keeps_their_place_among_the_others():
         with pytest.raises(CapacityError):
             server.calls.check_room(promised=0, ticket="CA2")
         await asyncio.sleep(26)
-        # It did not come.
+        # The telephone caller did not come back.
         assert second.began_s is not None and 30 <= second.began_s <= 31.1
 
 
@@ -343,7 +343,7 @@ async def test_a_caller_who_takes_in_nothing_does_not_hold_up_the_others_for_lon
 async def test_silent_clients_from_the_queue_hold_no_more_lines_than_others():
     async with house(lines=4) as server:
         held = [server.call() for _ in range(4)]
-        # Of four lines an address may hold two without a word.
+        # Of four lines an address may hold two silently.
         waits = [server.call(address="192.0.2.1", counts_silence=True) for _ in range(3)]
         await asyncio.sleep(1)
         for each in held:
@@ -370,12 +370,12 @@ async def test_nobody_waits_behind_clients_whose_address_holds_all_that_it_may_w
         await asyncio.sleep(2)
         assert [each.began_s == 2 for each in others] == 6 * [True] + 3 * [False]
         assert [each.positions for each in others[6:]] == [[1], [2], [3]]
-        # Whose share comes back has the place of their arrival.
+        # A caller whose share comes back has the place of their arrival.
         silent[0].leaves.set()
         await asyncio.sleep(1.1)
         assert [each.began_s is not None for each in silent[2:]] == [True, False, False]
         assert not any(each.began_s is not None for each in others[6:])
-        # It waits ten seconds for those who say nothing, in which they would have said something.
+        # It waits ten seconds for silent callers, in which they could have spoken.
         await asyncio.sleep(9)
         assert ["say nothing" in each.refused for each in silent] == 3 * [False] + 2 * [True]
         assert not any(each.refused for each in others)

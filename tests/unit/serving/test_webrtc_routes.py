@@ -1,4 +1,4 @@
-"""Offers of clients with credentials: what one token begins, and what a key may ask for."""
+"""Offers of clients with credentials: calls that one token begins, and requests that a key permits."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -36,9 +36,9 @@ class Gateway:
     """The routes, with calls that last until they are ended.
 
     Attributes:
-        clock: of tokens.
-        calls: that were begun.
-        door: of their connections.
+        clock: clock of the tokens.
+        calls: calls that were begun.
+        door: door of their connections.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -139,7 +139,7 @@ async def test_an_offer_without_a_session_brings_the_next_token(
     answer = (await client.post("/api/offer", json=offer, headers=gateway.token())).json()
     assert set(answer) >= {"sdp", "type", "pc_id", "next_token"}
     assert (await client.post("/start", json={}, headers=bearer(answer["next_token"]))).status_code == 200
-    # A key is as good as before.
+    # The key is still valid.
     assert "next_token" not in (await client.post("/api/offer", json=offer, headers=bearer(KEY))).json()
 
 
@@ -148,7 +148,7 @@ async def test_a_back_end_with_a_key_is_not_held_to_the_rate_of_an_address(
 ):
     for _ in range(12):
         assert (await client.post("/start", json={}, headers=bearer(KEY))).status_code == 200
-    # What it has begun takes nothing from its address, and a wrong key is a stranger's.
+    # A call of a valid credential takes nothing from its address, and a wrong key counts as a stranger's.
     wrong = [(await client.post("/start", json={}, headers=bearer("w" * 32))).status_code for _ in range(7)]
     assert wrong == [401] * 6 + [429]
     assert (await client.post("/start", json={}, headers=bearer(KEY))).status_code == 200

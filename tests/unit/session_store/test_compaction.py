@@ -137,7 +137,7 @@ async def test_the_loop_goes_on_while_a_long_conversation_is_summarised() -> Non
         await asyncio.sleep(0)
         turns_of_the_loop += 1
     assert (await making) is not None
-    # One for each wait that it has in any case is three.
+    # One turn for each of its usual waits would be three.
     assert turns_of_the_loop > 20
 
 
@@ -215,7 +215,7 @@ def test_a_call_without_a_result_is_never_covered() -> None:
         line.said(f"What does wire number {number} cost?")
     assert covered_until(turns_of(line.events), keep_turns=2) == 2
     line.answered("c1", "done")
-    # The result came behind what is kept: covering the call would leave the result alone.
+    # The result came after the kept part: covering the call would leave the result alone.
     assert covered_until(turns_of(line.events), keep_turns=2) == 2
 
 
@@ -299,7 +299,7 @@ def test_a_transcript_names_who_said_what_and_what_is_known() -> None:
     )
 
 
-# What fits nowhere
+# Texts that do not fit anywhere
 
 
 def extract(text: str, max_tokens: int = 50) -> str:
@@ -346,7 +346,7 @@ def test_scripts_without_spaces_are_kept_and_cut_between_characters(sentence: st
     assert len(kept) >= 15
     assert (sentence * times).startswith(kept)
     assert text.endswith(" ...") == (times > 1)
-    # No sign is left without the character that it belongs to.
+    # No combining mark is left without its character.
     behind = (sentence * times)[len(kept) : len(kept) + 1]
     assert not behind or not unicodedata.combining(behind)
 

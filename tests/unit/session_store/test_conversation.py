@@ -51,7 +51,7 @@ def reply(conversation: Conversation, text: str) -> Draft:
 
 @asynccontextmanager
 async def away(folder: Path) -> AsyncIterator[None]:
-    """Somebody else holds the database."""
+    """Lock the database, as another program would."""
     connection = sqlite3.connect(folder / "sessions.db", isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     try:
@@ -110,7 +110,7 @@ def test_a_turn_that_comes_again_does_not_undo_what_was_said_since(tmp_path: Pat
     async def scenario(opened: Conversations) -> None:
         async with opened.open() as conversation:
             await conversation.user_turn("My name is Bob.", transport="text", key="first")
-            # Nothing new in it: no STATE goes with it.
+            # It contains nothing new: no STATE goes with it.
             await conversation.user_turn("My name is Bob.", transport="text", key="second")
             await conversation.user_turn("My name is Eve.", transport="text", key="third")
             await conversation.user_turn("My name is Bob.", transport="text", key="second")
@@ -126,7 +126,7 @@ def test_two_transports_of_one_process_share_one_claim(tmp_path: Path):
             async with opened.open(voice.session_id) as text:
                 assert text is voice
                 assert opened.get(voice.session_id) is voice
-            # The one that left first took nothing away.
+            # The call that left first took nothing away.
             await voice.user_turn("still here", transport="webrtc")
         assert opened.get(voice.session_id) is None
 
@@ -144,7 +144,7 @@ def test_a_claim_of_another_process_is_the_end_of_this_one(tmp_path: Path):
                 with pytest.raises(FencedError):
                     await conversation.user_turn("mine again", transport="text")
                 await theirs.user_turn("theirs", transport="text")
-            # Who opens it anew takes it back.
+            # Opening it anew takes it back.
             async with opened.open(conversation.session_id) as again:
                 assert again is not conversation
                 assert [event.payload["text"] for event in again.events] == ["theirs"]
@@ -299,7 +299,7 @@ def test_the_session_clock_does_not_follow_a_wall_clock_that_is_set_back(tmp_pat
         async with opened.open() as conversation:
             first = await conversation.user_turn("Hello.", transport="text")
         url = f"sqlite:///{tmp_path}/sessions.db"
-        # An hour earlier, by the wall of the next process.
+        # An hour earlier, by the wall clock of the next process.
         earlier = await SessionStore.open(StoreTuning(url=url), now_us=lambda: first.event_us - 3_600_000_000)
         try:
             writer = await earlier.claim(conversation.session_id)
@@ -322,7 +322,7 @@ def test_a_session_that_is_opened_again_while_it_ends_goes_on_and_loses_nothing(
             await asyncio.sleep(0.7)
             await blocked.__aexit__(None, None, None)
 
-        # Hang up, and type at once, while the store is away.
+        # Hang up, and type at once, while the store is unavailable.
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(release())
             async with opened.open(conversation.session_id) as again:
@@ -396,7 +396,7 @@ def test_a_summary_is_written_also_when_nobody_holds_the_session_any_more(tmp_pa
         compactor = Compactor(settings.compaction, Slow(), budget_tokens=300)
         opened = Conversations(store, settings, compactor=compactor)
         session_id = (await store.create()).id
-        # As typed turns do: opened for one turn, and let go.
+        # Opened for one turn and closed, as for typed turns.
         for number in range(6):
             async with opened.open(session_id) as conversation:
                 await conversation.user_turn(f"Tell me about fee number {number}, please.", transport="text")
@@ -499,7 +499,7 @@ def test_the_newest_call_takes_a_session_over_and_the_one_before_loses_it(tmp_pa
                 with pytest.raises(FencedError):
                     await first.user_turn("Do you hear me?", transport="a")
                 await second.user_turn("Who is there?", transport="b")
-                # What the first one had said is in it.
+                # The words of the first are in it.
                 assert [event.payload["text"] for event in second.events] == [
                     "Good morning.", "Who is there?",
                 ]  # fmt: skip

@@ -14,7 +14,7 @@ SESSION = "0f8b1c2d-aaaa-4bbb-8ccc-1234567890ab"
 
 @pytest.fixture
 def log() -> Iterator[list[str]]:
-    """Everything that a sink writes that shows as much as it can."""
+    """Collect everything that a sink writes that shows as much as it can."""
     lines: list[str] = []
     sink = logger.add(lambda line: lines.append(str(line)), level=0, diagnose=True, backtrace=True)
     yield lines
@@ -92,11 +92,11 @@ def test_a_server_that_stops_ends_calls_that_say_goodbye_and_waits_for_the_other
 
         await calls.close(hang_up_all)
         assert begun == ["stubborn", "polite"]
-        # At once, and not when everybody else has been waited for.
+        # At once, and not after all others have been waited for.
         assert ended_by_then == [["polite"]]
         took_s = loop.time() - began_s
         assert took_s == pytest.approx(0.46)
-        # Whoever stops behind it has nothing more to wait for.
+        # A later close has nothing more to wait for.
         await calls.close(hang_up_all)
         assert loop.time() - began_s == took_s
         await stubborn

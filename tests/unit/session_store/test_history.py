@@ -1,4 +1,4 @@
-"""What a client shows, and what the session has."""
+"""The history that a client displays agrees with the session."""
 
 from typing import Any
 

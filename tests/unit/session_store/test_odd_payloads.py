@@ -1,4 +1,4 @@
-"""A timeline whose payloads are not as a release writes them: an import, a tool of somebody else, a fault."""
+"""A timeline with payloads that no release writes: from an import, a foreign tool, a fault."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ TEXTS = (
     "文",
     "😀",
 )
-# What is read of an event of a kind, which is where something odd can do harm.
+# Fields that are read of an event of a kind, in which odd values can do harm.
 READ = {
     Kind.USER_TURN: ("text", "tokens", "rendered", "supersedes"),
     Kind.HEARD: ("text", "reply_id", "turn"),
@@ -65,8 +65,9 @@ MAX_LEAVES = 8
 
 
 class Odd:
-    """Payloads that are anything that is JSON. A generator of its own: hypothesis takes a tenth of a second
-    for a timeline of them, and this a thousandth.
+    """Payloads of any JSON, from a generator of its own.
+
+    Hypothesis takes a tenth of a second for such a timeline, this generator a thousandth.
     """
 
     def __init__(self, seed: int) -> None:
@@ -86,7 +87,7 @@ class Odd:
 
     def _value(self, leaves: int) -> Any:
         chance = self._chance
-        # As often a leaf as not, so that a name is often given something that is nearly right.
+        # Half of the values are leaves, so that a name often has a value that is nearly right.
         if leaves < 2 or chance.random() < 0.5:
             return self._leaf()
         if chance.random() < 0.5:
@@ -118,14 +119,14 @@ class Odd:
                 [number] = struct.unpack("d", chance.randbytes(8))
                 return number if math.isfinite(number) else 0.0
             case _:
-                # What a seq, a key or a time may be here.
+                # Possible values of a seq, a key or a time here.
                 return chance.randint(-3, 30)
 
     def _text(self) -> str:
         chance = self._chance
         if chance.random() < 0.5:
             return chance.choice(TEXTS)
-        # From every plane, lone surrogates among them, and from where the usual ones are.
+        # Characters from every plane, lone surrogates among them, and from the usual ranges.
         ends = (0x80, 0x3000, 0x110000)
         return "".join(
             chr(chance.randrange(chance.choice(ends))) for _ in range(chance.randint(0, MAX_CHARS))
@@ -139,12 +140,12 @@ def line_of(script: list[tuple[Kind, dict[str, Any], int]]) -> list[Event]:
     return line.events
 
 
-# A seed says nothing by its size: there is nothing to shrink.
+# A seed's size means nothing: there is nothing to shrink.
 @settings(max_examples=300, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.integers(1, 500))
 def test_no_payload_breaks_what_a_session_is_read_with(seed: int, turn: int, budget_tokens: int) -> None:
     events = line_of(Odd(seed).timeline())
-    # As they come out of the store.
+    # In the form in which they come out of the store.
     events = [
         Event(
             e.session_id, e.seq, e.epoch, e.kind, json.loads(json.dumps(e.payload)), e.event_us, e.arrival_us,
@@ -156,7 +157,7 @@ def test_no_payload_breaks_what_a_session_is_read_with(seed: int, turn: int, bud
         prompt_view(events, budget_tokens=budget_tokens),
         prompt_view(events, budget_tokens=budget_tokens, turn=turn),
     ):
-        # A provider gets JSON in UTF-8, names and ids that it takes, and arguments that are objects.
+        # A provider gets JSON in UTF-8, with names and ids that it accepts, and arguments that are objects.
         json.dumps(list(view.messages), ensure_ascii=False, allow_nan=False).encode()
         for message in view.messages:
             assert isinstance(message.get("content", ""), str)

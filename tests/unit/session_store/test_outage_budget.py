@@ -1,4 +1,4 @@
-"""What a long outage of the database costs, on virtual time: reports of specialists, and nothing else."""
+"""The cost of a long outage of the database, on virtual time: only reports of specialists are lost."""
 
 import asyncio
 import sqlite3
@@ -47,7 +47,7 @@ def play(
 
 @contextmanager
 def away(folder: Path) -> Iterator[None]:
-    """Somebody else holds the database."""
+    """Lock the database, as another program would."""
     connection = sqlite3.connect(folder / "sessions.db", isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     try:
@@ -59,7 +59,7 @@ def away(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def logged(level: str) -> Iterator[list[str]]:
-    """What is logged from ``level`` on."""
+    """Collect the log from ``level`` on."""
     lines: list[str] = []
     sink = logger.add(lambda message: lines.append(str(message.record["message"])), level=level)
     try:

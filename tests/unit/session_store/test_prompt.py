@@ -19,7 +19,7 @@ def messages(line: Timeline, budget_tokens: int = 5_000, **more: Any) -> list[di
 
 
 def said(line: Timeline) -> list[tuple[str, str]]:
-    """Roles and contents, without the notes."""
+    """Return roles and contents, without the notes."""
     return [(m["role"], split_notes(m["content"])[1]) for m in messages(line) if "content" in m]
 
 
@@ -400,11 +400,11 @@ def test_every_view_is_valid_and_keeps_to_its_budget(
     if instruction:
         shown = shown[1:]
     assert not shown or shown[0]["role"] == "user"
-    # Roles alternate; a reply may stand before its own tool call.
+    # Roles alternate; a reply may come before its own tool call.
     for first, second in zip(shown, shown[1:], strict=False):
         plain = "tool_calls" not in first and "tool_calls" not in second
         assert not (plain and first["role"] == second["role"] != "tool")
-    # Every call has its result directly behind it, and no result stands alone.
+    # Every call has its result directly after it, and no result is without a call.
     at = 0
     seen: list[str] = []
     while at < len(shown):
@@ -415,7 +415,7 @@ def test_every_view_is_valid_and_keeps_to_its_budget(
         at += 1 + len(calls)
         assert at > len(shown) - 1 or shown[at]["role"] != "tool"
     assert len(seen) == len(set(seen))
-    # What was said last is there word for word.
+    # The newest turn is there word for word.
     content = "\n".join(str(m.get("content", "")) for m in shown)
     assert all(text in content for text in newest_turn(events))
     # Too long only when it holds nothing but the newest turn.

@@ -1,4 +1,4 @@
-"""A session is read from its newest summary on, and the view is that of the whole timeline."""
+"""A session is read from its newest summary on, and the view equals that of the whole timeline."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ SENTENCES = (
     "I'm calling about a lost card.",
     "What does it cost?",
 )
-# As often as they stand here: turns enough that a summary finds something to cover.
+# Repeated by their frequency: enough turns that a summary has something to cover.
 STEPS = (
     *("said", "said", "said", "heard", "replied", "replied", "replied"),
     *("called", "answered", "answered", "state", "noise", "corrected", "summary", "summary", "withdrawn"),
@@ -48,11 +48,11 @@ timelines = st.lists(steps, min_size=12, max_size=60) | st.lists(steps, max_size
 
 @dataclass
 class Teller:
-    """Makes a timeline of steps.
+    """Generator of a timeline from steps.
 
     Attributes:
         anywhere: a summary ends at any event, with replies and tool calls that lie on both of its sides.
-            Otherwise it ends where ``compaction`` lets it, and nothing is added to what it covers.
+            Otherwise it ends where ``compaction`` lets it, and nothing is added to its covered part.
     """
 
     anywhere: bool
@@ -85,7 +85,7 @@ class Teller:
             if event.kind is Kind.TOOL_CALL and (self.anywhere or event.seq > self.covered_seq)
         ]
         answered = {e.payload["call_id"] for e in self.line.events if e.kind is Kind.TOOL_RESULT}
-        # A call without a result keeps its turn from being covered: those first, mostly.
+        # A call without a result keeps its turn from being covered: those are mostly answered first.
         open_calls = [event for event in calls if event.payload["call_id"] not in answered]
         calls = open_calls if open_calls and how < 8 else calls
         if calls:
@@ -102,7 +102,7 @@ class Teller:
         self.line.add(Kind.ANNOTATION, {"order": which})
 
     def corrected(self, which: int, how: int) -> None:
-        """Something else in the place of an event, which is named by its seq or its key."""
+        """Replace an event, which is named by its seq or its key."""
         kinds = {Kind.USER_TURN, Kind.STATE, Kind.HEARD, Kind.BOT_TURN}
         of_replies = {Kind.HEARD, Kind.BOT_TURN}
         known = [
@@ -130,7 +130,7 @@ class Teller:
             return
         previous = newest_summary(current_events(events))
         state = fold_state([event for event in events if event.seq <= until_seq or event is previous])
-        # One in ten is from elsewhere and carries no state.
+        # One in ten is from another source and carries no state.
         carried = {} if how == 4 else {"state": state_payload(state)}
         self.line.summary(f"Summary {len(events)}.", until_seq, **carried)
         self.covered_seq = max(self.covered_seq, until_seq)
@@ -144,7 +144,7 @@ class Teller:
         return [event for event in self.line.events if event.kind in IN_VIEW]
 
     def _reply_id(self, which: int) -> str:
-        """One of a few; another one when that reply is over or a part of it is covered by a summary."""
+        """Return one of a few ids; a new one when that reply has ended or is covered by a summary."""
         reply_id = f"reply.{which % 2}"
         over = {
             event.payload.get("reply_id")
@@ -156,13 +156,13 @@ class Teller:
         return reply_id
 
     def _at_us(self, how: int) -> int | None:
-        """Mostly now; sometimes what happened earlier is known only now."""
+        """Return the time of an event: mostly now; sometimes an earlier event is reported only now."""
         now_us = (len(self.line.events) + 1) * SECOND_US
         return max(0, now_us - 5 * SECOND_US - 1) if how == 7 else None
 
 
 def from_newest_summary(events: Sequence[Event]) -> list[Event]:
-    """What there is to be read, said in another way."""
+    """Return the events that must be read, derived in another way."""
     newest = newest_summary(current_events(events))
     if newest is None or "state" not in newest.payload:
         return list(events)
@@ -171,7 +171,7 @@ def from_newest_summary(events: Sequence[Event]) -> list[Event]:
 
 @dataclass
 class Bench:
-    """A store, and a loop on which it lives through many examples."""
+    """A store and a loop that serve many examples."""
 
     runner: asyncio.Runner
     store: SessionStore
@@ -189,7 +189,7 @@ class Bench:
         return self.runner.run(store())
 
     def read(self, session_id: str, chosen: ConversationTuning) -> tuple[Any, Any, list[Event], list[Event]]:
-        """The view while nobody has it open and when it is opened, its events then, and all of them."""
+        """Return the view before and after the session is opened, the held events, and all in the view."""
 
         async def read() -> tuple[Any, Any, list[Event], list[Event]]:
             whole = await self.store.events(session_id, limit=1_000)
@@ -287,7 +287,7 @@ def test_a_state_that_was_given_before_the_summary_is_known_and_not_read(bench: 
 
 @contextmanager
 def rows_counted() -> Iterator[list[int]]:
-    """How many rows SQLite gave, to any connection that is made meanwhile."""
+    """Count the rows that SQLite returns to any connection that is made meanwhile."""
     counted = [0]
 
     def count(_cursor: object, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -331,8 +331,8 @@ async def test_ten_thousand_turns_behind_a_summary_are_not_read(tmp_path: Path) 
 
         chosen = ConversationTuning(compaction=CompactionTuning(keep_turns=kept))
         opened = Conversations(store, chosen, compactor=Compactor(chosen.compaction))
-        # The summary comes twice: to know from where on to read, and among what is behind there. A claim
-        # reads the row of the session.
+        # The summary is read twice: to find where to start, and among the events from there on. A claim reads
+        # the row of the session.
         behind = 2 * kept + 1
         before = rows[0]
         view = await opened.view(writer.session_id)

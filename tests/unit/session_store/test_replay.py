@@ -21,7 +21,7 @@ OPERATIONS: list[Operation[None]] = [
     Report("stt", 320_000, None, 90_000, "u1", 1, True),
     Learn("stt", 120_000),
     Advance(400_000),
-    # Late: it happened before what is committed.
+    # Late: it happened before the committed events.
     Report("vision", 410_000, None, 20_000),
     Report("stt", 420_000, None, identity="u2"),
     Leave("vision"),
@@ -30,7 +30,7 @@ OPERATIONS: list[Operation[None]] = [
 
 
 def record(call_id: str, operations: list[Operation[None]], *, settings: bool = True) -> list[Event]:
-    """What a call writes into its session."""
+    """Return the events that a call writes into its session."""
     chosen = SequencerSettings()
     sequencer, journal, events = Sequencer[None](chosen), Journal[None](), []
 
@@ -138,7 +138,7 @@ def test_an_unknown_session_is_one_line(session: str, tmp_path, capsys: pytest.C
 
 
 async def stored(path: Path, events: list[Event]) -> str:
-    """A closed store with one session; its id."""
+    """Write a closed store with one session; return its id."""
     store = await SessionStore.open(StoreTuning(url=f"sqlite:///{path}"))
     writer = await store.claim((await store.create()).id)
     await writer.append(
@@ -161,7 +161,7 @@ def looks(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """A folder and a file that may only be read, with a call in it; the id of its session."""
+    """Yield a folder and a file that are read-only, with a call in it, and the id of its session."""
     folder = tmp_path / "kept"
     folder.mkdir()
     session = asyncio.run(stored(folder / "s.db", record("a", OPERATIONS)))

@@ -1,4 +1,4 @@
-"""The time of retention over attempts whose commit is not known, on a SQLite file."""
+"""The clock of retention over attempts whose commit is uncertain, on a SQLite file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ NOW_US = 1_700_000_000_000_000
 
 
 class Times:
-    """A steady clock and a wall clock that is 40 days ahead."""
+    """Steady clock, with a wall clock that is 40 days ahead."""
 
     elapsed_us = 0
 
@@ -47,7 +47,7 @@ def times() -> Times:
 
 @pytest.fixture
 def clock(engine: sa.Engine, times: Times) -> RetentionClock:
-    """A clock that has seen the jump and has run for 13 hours since."""
+    """Return a clock that has seen the jump and has run for 13 hours since."""
     clock = RetentionClock(times, times.wall_us)
     with engine.begin() as connection:
         clock.work()(connection)

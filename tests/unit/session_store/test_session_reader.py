@@ -1,4 +1,4 @@
-"""Looking into a SQLite file that is left as it is, with its folder."""
+"""Reading a SQLite file without changing it or its folder."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ def settings(path: Path) -> StoreTuning:
 
 
 def looks(folder: Path) -> Looks:
-    """Names, sizes, times, modes and contents of a folder, and the time of the folder itself."""
+    """Return names, sizes, times, modes and contents of a folder, and the time of the folder itself."""
     found = {
         path.name: (path.stat().st_size, path.stat().st_mtime_ns, path.stat().st_mode, path.read_bytes())
         for path in folder.iterdir()
@@ -59,7 +59,7 @@ async def refusal(path: Path) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """One that may be looked at and not written to."""
+    """Yield a folder that can be read and not written."""
     folder = tmp_path / "kept"
     folder.mkdir()
     yield folder
@@ -85,7 +85,7 @@ async def test_a_store_of_a_process_that_died_is_read_with_what_is_only_in_its_l
 ) -> None:
     store = await SessionStore.open(settings(tmp_path / "a.db"))
     session_id = await filled(store)
-    # As a process leaves them that ends without closing anything.
+    # The files of a process that ended without closing anything.
     for ending in ("", "-wal", "-shm"):
         shutil.copy(tmp_path / f"a.db{ending}", folder / f"a.db{ending}")
     await store.close()

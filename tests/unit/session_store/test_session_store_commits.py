@@ -1,4 +1,4 @@
-"""What a commit writes to a SQLite file and reads of it, counted and not timed."""
+"""Pages that a commit writes to a SQLite file and reads of it: counted, not timed."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from session_store.rows import SessionInfo, draft_row
 from session_store.store import SessionStore, StoreTuning
 
 PAGE_BYTES = 4_096
-# Of SQLite's write-ahead log, in front of each page and of the whole.
+# Header of SQLite's write-ahead log, before each page and before the whole.
 FRAME_BYTES = 24
 HEADER_BYTES = 32
 SESSION = "00000000-0000-4000-8000-000000000000"
@@ -63,7 +63,7 @@ def test_a_key_is_looked_up_without_reading_its_session(tmp_path: Path) -> None:
 def test_keys_are_in_the_order_of_time_and_never_the_same() -> None:
     keys = [new_key() for _ in range(1_000)]
     assert len(set(keys)) == len(keys)
-    # The clock may give the same number twice.
+    # The clock may return the same number twice.
     assert [key[:16] for key in keys] == sorted(key[:16] for key in keys)
 
 
@@ -77,7 +77,7 @@ def database(path: Path) -> Iterator[sa.Connection]:
 
 
 def counting(connection: sa.Connection) -> Callable[[], int]:
-    """How many steps SQLite makes from now on."""
+    """Count the steps that SQLite makes from now on."""
     driver = connection.connection.driver_connection
     assert driver is not None
     steps = 0

@@ -1,4 +1,4 @@
-"""Work on a SQLite file that takes too long, with statements that really do."""
+"""Work on a SQLite file that takes too long, with statements that are really slow."""
 
 import asyncio
 import sqlite3
@@ -45,7 +45,7 @@ async def test_a_read_ends_at_its_time_and_so_does_its_statement(tmp_path: Path)
         reads = [asyncio.create_task(file.read(long)) for _ in range(2 * READERS)]
         results = await asyncio.gather(*reads, return_exceptions=True)
         assert all(isinstance(result, StoreUnavailableError) for result in results), results
-        # The threads and their connections are there again.
+        # The threads and their connections are free again.
         assert await asyncio.gather(*(file.read(short) for _ in range(2 * READERS))) == [7] * 2 * READERS
 
 
@@ -89,7 +89,7 @@ async def test_a_read_of_the_store_ends_at_the_deadline_of_reads(tmp_path: Path)
     store = await SessionStore.open(StoreTuning(url=f"sqlite:///{path}", attempt_s=600, read_deadline_s=0.5))
     session = await store.create()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        # From now on, looking for a session takes very long.
+        # From now on, finding a session takes very long.
         other.execute("ALTER TABLE session RENAME TO hidden")
         other.execute(f"CREATE VIEW session AS SELECT * FROM hidden WHERE ({LONG}) > 0")
         async with asyncio.timeout(TIMEOUT_S):

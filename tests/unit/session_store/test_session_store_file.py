@@ -1,4 +1,4 @@
-"""What a SQLite file may be when the store is opened, and what is said about it."""
+"""Kinds of SQLite files at the opening of the store, and the errors for them."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ async def refusal(path: Path, **settings: float) -> str:
 
 
 async def filled(path: Path, text: str = "hello", count: int = 1) -> str:
-    """A closed store with one session; its id."""
+    """Write a closed store with one session; return its id."""
     store = await opened(path)
     writer = await store.claim((await store.create()).id)
     await writer.append(*[Draft(Kind.USER_TURN, {"text": text}, 1, 1, "user") for _ in range(count)])
@@ -159,8 +159,8 @@ async def test_a_file_that_another_program_keeps_locked(tmp_path: Path) -> None:
 async def test_a_new_file_that_somebody_else_is_about_to_write_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        # What another process holds between its first write and its commit: SQLite refuses at once to turn
-        # the log on beside it, its timeout notwithstanding.
+        # The lock of another process between its first write and its commit. SQLite refuses at once to enable
+        # the log meanwhile, without waiting for its timeout.
         other.execute("BEGIN IMMEDIATE")
         opening = asyncio.create_task(opened(path))
         await asyncio.sleep(0.2)
@@ -183,7 +183,7 @@ async def test_a_file_that_somebody_else_reads_and_writes_alone_is_waited_for(tm
         other.execute("CREATE TABLE session_store_version (version_num TEXT)")
         other.execute("DROP TABLE session_store_version")
         other.execute("BEGIN EXCLUSIVE")
-        # Not even the schema can be read, for longer than a store that is open would wait.
+        # Not even the schema can be read, for longer than an open store would wait.
         opening = asyncio.create_task(opened(path, busy_timeout_ms=50))
         await asyncio.sleep(0.4)
         assert not opening.done()
@@ -287,7 +287,7 @@ async def test_a_folder_and_a_file_that_are_there_keep_their_mode(tmp_path: Path
 
 
 def descriptors_of(path: Path) -> int:
-    """Open descriptors of this process on a file and on those that SQLite keeps with it."""
+    """Return the open descriptors of this process on a file and on those that SQLite keeps with it."""
     found = 0
     for entry in Path("/proc/self/fd").iterdir():
         try:

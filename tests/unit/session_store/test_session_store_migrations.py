@@ -37,7 +37,7 @@ def test_the_migrations_lead_to_the_tables_that_the_store_uses(tmp_path: Path) -
         assert compare_metadata(context, metadata) == []
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
         tables = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
-    # What no comparison sees: a copy of a table made by a migration can lose both.
+    # Properties that no comparison sees: a copy of a table made by a migration can lose both.
     assert "WITHOUT ROWID" in tables["session"] and "WITHOUT ROWID" in tables["event"]
     assert "ON DELETE CASCADE" in tables["event"]
 
@@ -47,7 +47,7 @@ async def test_a_migration_that_fails_leaves_everything_as_it_was(tmp_path: Path
     migrate(url, "0001")
     engine = sa.create_engine(url)
     with engine.begin() as connection:
-        # In the way of the second revision, after its first statements.
+        # A table in the way of the second revision, after its first statements.
         connection.exec_driver_sql("CREATE TABLE _alembic_tmp_event (x)")
     content = dump(tmp_path / "a.db")
     with pytest.raises(ConfigError, match="_alembic_tmp_event"):

@@ -15,7 +15,7 @@ json_values = st.recursive(
 )
 
 
-# The first example pays for tables of characters.
+# The first example includes the construction of tables of characters.
 @settings(deadline=None)
 @given(st.dictionaries(st.text(), json_values, max_size=5))
 def test_any_json_comes_back_from_a_row(payload: dict[str, object]) -> None:

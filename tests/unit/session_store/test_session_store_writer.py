@@ -1,4 +1,4 @@
-"""The writer and a database that is away, in virtual time: another connection holds the file's lock."""
+"""The writer and an unavailable database, in virtual time: another connection holds the file's lock."""
 
 import asyncio
 import sqlite3
@@ -34,13 +34,13 @@ async def texts(store: SessionStore, writer: SessionWriter) -> list[str]:
 
 @pytest.fixture
 def play(tmp_path: Path) -> Callable[..., None]:
-    """Run a scenario with a store, a writer and somebody else's connection."""
+    """Return a function that runs a scenario with a store, a writer and another program's connection."""
 
     def run(scenario: Scenario, **settings: float) -> None:
         path = tmp_path / "a.db"
 
         async def whole() -> None:
-            # No wait inside SQLite: it would be a real one.
+            # No wait inside SQLite: it would take real time.
             chosen = StoreTuning(url=f"sqlite:///{path}", busy_timeout_ms=0, **settings)  # type: ignore[arg-type]
             store = await SessionStore.open(chosen)
             writer = await store.claim((await store.create()).id)
@@ -119,7 +119,7 @@ def test_each_append_is_given_up_at_its_own_deadline(play: Callable[..., None]) 
         waiting[2].cancel()
         await asyncio.wait(waiting)
         assert given_up_s == {"1": pytest.approx(23), "3": pytest.approx(29), "4": pytest.approx(32)}
-        # Nobody is left, and the next to come has its whole time.
+        # No append is left, and the next has its whole time.
         await append("last")
         assert given_up_s["last"] == pytest.approx(52)
         other.execute("COMMIT")
@@ -222,7 +222,7 @@ def test_a_person_waits_less_for_an_absent_database_than_an_append(play: Callabl
         assert now_s() - started_s == pytest.approx(5)
         assert not appending.done()
         other.execute("COMMIT")
-        # What was refused is not done later: the claim is the same, and the session is there.
+        # A refused append is not done later: the claim is the same, and the session is there.
         assert [event.seq for event in await appending] == [1]
         assert (await store.info(writer.session_id)).epoch == known
         assert len(await store.sessions(limit=9)) == 1
@@ -270,10 +270,10 @@ def test_the_writer_outlives_a_driver_that_breaks_in_an_unknown_way(tmp_path: Pa
         commits = GroupCommit(file, settings, LoopClock(), lambda _: None)
         commits.start()
         row = draft_row(said("a"), max_payload_bytes=1_000)
-        # The database is away for the append, and breaks when it is asked whether it is back.
+        # The database is unavailable for the append, and raises when its return is checked.
         file.errors = [StoreUnavailableError("away"), RuntimeError("the handler is closed")]
         waiting = asyncio.create_task(commits.append(Append(session.id, 1, [row])))
-        # Before the first pause is over.
+        # Before the end of the first pause.
         await asyncio.sleep(0.01)
         waiting.cancel()
         await asyncio.sleep(10)

@@ -1,4 +1,4 @@
-"""Bound of what may be typed into a session, in virtual time."""
+"""Bound of the text that may be typed into a session, in virtual time."""
 
 import asyncio
 

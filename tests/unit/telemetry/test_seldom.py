@@ -1,4 +1,4 @@
-"""A flood of one thing is a line a second, and none of it is forgotten."""
+"""A flood of one message is logged once a second, and the suppressed ones are counted."""
 
 from telemetry.seldom import Seldom
 

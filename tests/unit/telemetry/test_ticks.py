@@ -1,4 +1,4 @@
-"""A file with one line for each unit of a call."""
+"""The file with one line for each unit of a call."""
 
 import os
 from pathlib import Path

@@ -21,7 +21,7 @@ def now() -> Now:
 
 
 def answered(log: TurnLog, now: Now) -> TurnRecord:
-    """One spoken turn, a stage every 10 ms."""
+    """Log one spoken turn, a stage every 10 ms, and return its record."""
     log.heard(LOUD)
     now.us += 200_000
     log.heard(QUIET)
@@ -75,7 +75,7 @@ def test_an_answer_that_waited_for_a_tool_is_not_compared_with_others(now: Now):
     log.mark("tts_first_audio")
     log.played(LOUD)
     assert waits == []
-    # The next one is an answer like others.
+    # The next turn is answered like others.
     answered(log, now)
     assert waits == [250]
 
@@ -157,7 +157,7 @@ def test_idleness_counts_from_the_last_sound_of_either_side(now: Now):
     now.us = 2_000_000
     log.heard(QUIET)
     assert log.idle_ms() == 1_000
-    wall.us = 10**15  # somebody set the clock
+    wall.us = 10**15  # The wall clock was set
     assert log.idle_ms() == 1_000
     log.played(LOUD)
     assert log.idle_ms() == 0

@@ -33,7 +33,7 @@ def packet(number: int, data: bytes | None = None, payload_type: int = OPUS) -> 
 
 
 def numbers(frame: JitterFrame | None) -> list[int]:
-    """Of the packets in a frame, modulo 256."""
+    """Return the numbers of the packets in a frame, modulo 256."""
     if frame is None:
         return []
     if frame.data[0] & 3 == 0:
@@ -60,7 +60,7 @@ def test_a_lost_packet_delays_nothing():
 
 def test_packets_that_overtook_each_other_once_are_put_in_order_afterwards():
     buffer = ArrivalBuffer()
-    # The first time the late one is dropped; a line that does it again is known.
+    # The first late packet is dropped; from then on the buffer waits for reordered ones.
     assert leave(buffer, 0, 2, 1, 3) == [[0], [2], [], [3]]
     assert buffer.hold == 1
     assert leave(buffer, 5, 4, 6) == [[], [4, 5], [6]]
@@ -69,7 +69,7 @@ def test_packets_that_overtook_each_other_once_are_put_in_order_afterwards():
 def test_what_comes_back_from_waiting_leaves_no_delay():
     buffer = ArrivalBuffer()
     leave(buffer, 0, 2, 1)
-    # 3 is lost: it is waited for by one packet, then both leave and the next ones are on time.
+    # 3 is lost: the buffer waits one packet for it, then both leave and the next ones are on time.
     assert leave(buffer, 4, 5, 6, 7) == [[], [4, 5], [6], [7]]
 
 
@@ -178,6 +178,6 @@ async def test_the_receiver_of_this_aiortc_takes_it():
 
 
 class _Transport:
-    """As much of a DTLS transport as a receiver looks at before it starts."""
+    """The part of a DTLS transport that a receiver uses before it starts."""
 
     state = "connected"

@@ -87,7 +87,7 @@ def test_a_late_loop_inserts_no_silence(late_ms):
         for packet in range(40):
             await track.recv()
             if packet == 5:
-                # The loop does not get to run: the next packets are overdue and leave at once.
+                # The loop does not run: the next packets are overdue and leave at once.
                 await asyncio.sleep(late_ms / 1000)
         await speaker
         return left
@@ -100,15 +100,15 @@ def test_a_late_loop_inserts_no_silence(late_ms):
 @pytest.mark.parametrize(
     ("late_ms", "pieces_ms", "every_ms", "silent_packets"),
     [
-        # All of it is here: nothing waits.
+        # All of it is here: no packet waits.
         (15, (400,), 0, 0),
-        # The first pieces on a busy loop: one packet of patience, and no hole.
+        # The first pieces on a busy loop: a wait of one packet, and no gap.
         (15, (40, 40, 400), 8, 1),
         # An engine that makes 40 ms in 38: no reply waits for longer than this.
         (15, (40,) * 10, 38, 2),
-        # A short one ends.
+        # A short reply ends.
         (15, (60,), 0, 2),
-        # A loop with time has nothing to wait for.
+        # A loop that is not busy has nothing to wait for.
         (5, (40, 40, 400), 8, 0),
     ],
 )
@@ -179,7 +179,7 @@ def test_the_volume_follows_with_the_next_packet_along_a_ramp_and_is_full_again_
     assert lower == pytest.approx(before * 10 ** (-12 / 20), rel=0.02)
     assert before * 0.9 < ramp <= before
     assert after == before
-    # No step: from one packet to the next a tone moves by what a tone moves by.
+    # No step: from one packet to the next the tone changes only by its own slope.
     joined = np.concatenate(left[:4]).astype(float)
     assert np.abs(np.diff(joined)).max() <= 8_000 * 2 * np.pi * 440 / RATE_HZ * 1.05
 

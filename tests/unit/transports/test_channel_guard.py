@@ -1,4 +1,4 @@
-"""The data channel of a real peer: what is taken of it, and what a flood comes to."""
+"""The data channel of a real peer: accepted messages, and the effect of a flood."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from transports.webrtc.channel_guard import MOST_DROPPED, SHARE, ChannelGuard
 
 
 class HandClock(LoopClock):
-    """Clock of a budget that goes on when the test says so."""
+    """Clock of a budget that advances when the test says so."""
 
     def __init__(self) -> None:
         self.us = 0
@@ -29,11 +29,11 @@ class Line:
     """Two peers on loopback; the messages of the first are guarded at the second.
 
     Attributes:
-        channel: of the first.
-        sctp: transport of the second.
+        channel: channel of the first peer.
+        sctp: SCTP transport of the second peer.
         got: messages that passed the guard.
-        refused: what the first was told.
-        flooded: set when the call would end.
+        refused: refusals that the first peer received.
+        flooded: set when the call would be ended.
     """
 
     def __init__(self, channel: RTCDataChannel, clock: HandClock | None) -> None:
@@ -55,7 +55,7 @@ class Line:
         self._news.set()
 
     async def receive(self, message: str) -> None:
-        """Hand a message of the first to the transport of the second, as SCTP does with a whole one."""
+        """Pass a message of the first to the transport of the second, as SCTP does with a whole one."""
         assert self.sctp is not None
         await self.sctp._data_channel_receive(self.channel.id, WEBRTC_STRING, message.encode())
 
@@ -110,7 +110,7 @@ async def test_what_comes_over_the_rate_is_dropped_and_the_peer_is_told_once():
     async with line(HandClock()) as one:
         for number in range(SHARE.burst_messages + 100):
             await one.receive(message(number))
-        # What opened the channel was a message too.
+        # The message that opened the channel counted too.
         assert one.got == [message(number) for number in range(SHARE.burst_messages - 1)]
         assert one.guard.dropped == 101
         [told] = one.refused
@@ -125,7 +125,7 @@ async def test_a_flood_ends_the_call_once_and_nothing_more_is_taken():
             await one.receive(message(number))
         assert one.flooded.is_set()
         taken = list(one.got)
-        # Everything that the peer has used up has come back.
+        # All that the peer has used up has come back.
         clock.us += 3_600_000_000
         await one.receive(message(0))
         assert one.got == taken and one.floods == 1

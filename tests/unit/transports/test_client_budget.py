@@ -1,4 +1,4 @@
-"""Budget of a client: pure, times are given."""
+"""Budget of a client, without a clock: the tests give the times."""
 
 from core.token_bucket import TokenBucket
 from transports.client_budget import ClientBudget, ClientShare
@@ -49,7 +49,7 @@ def test_a_client_that_keeps_the_loop_busy_is_not_read_until_its_share_has_come_
     assert client.wait_us(0) == 0
     client.spend(50_000, 0)
     assert client.wait_us(0) == S
-    # Over ten seconds it gets ten shares and the burst, however it asks.
+    # In ten seconds it gets ten shares and the burst, whatever the pattern of requests.
     busy_us, now_us = 0, S
     while now_us < 11 * S:
         client.spend(10_000, now_us)

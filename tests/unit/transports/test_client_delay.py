@@ -1,4 +1,4 @@
-"""From RTCP reports to the time that audio takes to the ear."""
+"""The delay of audio to the caller, from RTCP reports."""
 
 import math
 

@@ -14,7 +14,7 @@ FRAME_SAMPLES = 320
 
 
 class SilentMicrophone:
-    """Sends frames of silence, then ends."""
+    """Track that sends frames of silence, then ends."""
 
     def __init__(self, frames: int) -> None:
         self._left = frames
@@ -32,7 +32,7 @@ class SilentMicrophone:
 
 
 async def words_of(track: SilentMicrophone, *, messages: int = 0) -> int:
-    """Count the reports of a first word of a peer with this track and so many messages."""
+    """Count the reports of a first word of a peer with this track and that many messages."""
     words: list[None] = []
     client = await connected_client(microphone=track, on_first_word=lambda: words.append(None))
 

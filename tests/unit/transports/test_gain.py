@@ -1,4 +1,4 @@
-"""Every transport of ours can be ducked; each of them is tested where its audio leaves."""
+"""Every transport of the product can be ducked; each is tested where its audio leaves."""
 
 import pytest
 from pipecat.transports.base_transport import BaseTransport

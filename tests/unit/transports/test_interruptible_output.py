@@ -21,7 +21,7 @@ from transports.webrtc.audio_track import PacedAudioTrack
 
 
 class Output(TrackOutput):
-    """Keeps what leaves."""
+    """Output that keeps the audio that leaves."""
 
     def __init__(self) -> None:
         self.left: list[bytes] = []
@@ -29,7 +29,7 @@ class Output(TrackOutput):
 
 
 class SlowListener(FrameProcessor):
-    """Takes its time over an interruption, in the task of whoever pushes, and counts what passes."""
+    """Processor that delays an interruption, in the task of the sender, and counts later frames."""
 
     def __init__(self) -> None:
         super().__init__(enable_direct_mode=True)
@@ -49,7 +49,10 @@ class SlowListener(FrameProcessor):
 
 
 def interrupt(*, interruptible: bool) -> tuple[int, int, SlowListener]:
-    """Speak a second, interrupt after 300 ms; packets before and in the end, and the listener."""
+    """Speak a second, interrupt after 300 ms.
+
+    Returns the number of packets at the interruption and at the end, and the listener.
+    """
 
     async def scenario() -> tuple[int, int, SlowListener]:
         output, listener = Output(), SlowListener()

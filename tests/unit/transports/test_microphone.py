@@ -1,4 +1,4 @@
-"""What needs no device: formats, conversion, what crosses threads, and a PortAudio that says no."""
+"""The microphone transport without a device: formats, conversion, threads, and errors of PortAudio."""
 
 import asyncio
 import sys
@@ -155,13 +155,13 @@ async def test_the_volume_follows_with_the_next_piece_and_is_full_again_after_an
     buffer.clear()
     await buffer.write(loud)
     assert buffer.take(640) == loud
-    # Whoever needs to know what is heard is told what is played.
+    # Listeners to the playback are notified of played audio.
     await asyncio.sleep(0)
     assert played[1] == lower.tobytes()
 
 
 class ScriptedPortAudio:
-    """The binding of a machine with the given devices; its streams run when the test says so."""
+    """PortAudio binding of a machine with the given devices; its streams run when the test says so."""
 
     paInt16, paContinue, paInputOverflow, paOutputUnderflow = 8, 0, 2, 4
 
@@ -260,7 +260,7 @@ async def test_what_the_loudspeaker_takes_is_told_at_its_rate_and_time(monkeypat
         before_us = LoopClock().now_us()
         in_a_thread(lambda: binding.streams["output"]["stream_callback"](None, 3, {}, 0) and None)
         after_us = LoopClock().now_us()
-        # Until here the loop knows nothing of it.
+        # Until here the loop has not been notified.
         assert told == []
         await asyncio.sleep(0)
     ((pcm, at_us),) = told

@@ -1,4 +1,4 @@
-"""Rows of transports: what the product asks of them, and that no place compares a name."""
+"""Rows of transports: the interface that the product uses, and no comparison with a name."""
 
 import ast
 from pathlib import Path
@@ -21,10 +21,10 @@ ROWS = TRANSPORTS.rows()
 
 
 def named(node: ast.expr) -> set[str]:
-    """Names of transports in an expression, alone or in a tuple, list or set."""
+    """Return the names of transports in an expression, alone or in a tuple, list or set."""
     parts = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
     names = {row.name for row in ROWS} | {row.recorded_as for row in ROWS} - {""}
-    # Words of their own too: a mode and a kind of content, and the type of a connection.
+    # Other meanings of these words: a mode and a kind of content, and the type of a connection.
     names -= {"text", "websocket"}
     return {
         part.value
@@ -34,7 +34,7 @@ def named(node: ast.expr) -> set[str]:
 
 
 def comparisons(path: Path) -> list[str]:
-    """Places of a module that compare something with the name of a transport."""
+    """Return the places of a module that compare something with the name of a transport."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Compare):

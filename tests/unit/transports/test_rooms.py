@@ -1,4 +1,4 @@
-"""Rooms: the token that LiveKit is shown, and the transports of rooms with their packages installed."""
+"""Rooms: the token for LiveKit, and the transports of rooms with their packages installed."""
 
 import asyncio
 import base64
@@ -52,7 +52,7 @@ asyncio.run(main())
 
 
 async def python_with_rooms(folder: Path) -> str:
-    """An interpreter that has this one's packages, and those of rooms."""
+    """Return an interpreter that has this one's packages, and those of rooms."""
     python = str(folder / "bin" / "python")
     site = next(path for path in sys.path if path.endswith("site-packages"))
     commands = (
@@ -97,7 +97,7 @@ async def test_rooms_open_with_their_packages_and_livekit_is_shown_a_token_for_o
     payload = signed.partition(".")[2]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     assert claims["iss"] == "key" and claims["video"]["room"] == "help" and claims["video"]["roomJoin"]
-    # Nobody listens at that address: the command says so and ends.
+    # There is no server at that address: the command reports so and ends.
     store = f"sqlite:///{tmp_path}/sessions.db"
     status, _, error = await run(python, "bot.py", "--transport", "livekit", PARLEY_STORE_URL=store)
     assert status == 2

@@ -1,4 +1,4 @@
-"""Offers against the real aiortc: what a hostile or broken peer is told, and what stays behind."""
+"""Offers against the real aiortc: the answers to a hostile or broken peer, and leftovers."""
 
 import asyncio
 import itertools
@@ -49,7 +49,7 @@ async def until(condition: Callable[[], Any], *, within_s: float = 5.0) -> None:
 
 
 async def offer_sdp(*, video: bool = False) -> str:
-    """A browser's offer: audio, data channel, and perhaps a camera."""
+    """Return a browser's offer: audio, data channel, and perhaps a camera."""
     caller = Caller()
     if video:
         caller.connection.addTransceiver("video")
@@ -59,12 +59,12 @@ async def offer_sdp(*, video: bool = False) -> str:
 
 
 def garbled(line: str) -> str:
-    """The value of the line from back to front, its type kept."""
+    """Return the line with its value reversed, its type kept."""
     return line[:2] + line[2:][::-1]
 
 
 def mutations(sdp: str) -> Iterator[tuple[str, str]]:
-    """Every offer that differs in one line: it is missing, there twice, cut off, or garbled."""
+    """Yield every offer that differs in one line: missing, repeated, cut off, or garbled."""
     lines = sdp.splitlines()
     changes: dict[str, Callable[[str], list[str]]] = {
         "dropped": lambda _line: [],
@@ -167,7 +167,7 @@ async def test_a_restarted_call_is_known_by_its_new_id_only(room: Room):
         await caller.accept(answer)
         await until(lambda peer=caller: peer.connection.connectionState == "connected")
         seen.append(answer["pc_id"])
-    # One conversation, under its last id, that takes candidates.
+    # One conversation, under its last id, that accepts candidates.
     assert len(set(seen)) == 3
     assert len(room.connections) == 1
     assert [room.door.is_open(pc_id) for pc_id in seen] == [False, False, True]
@@ -232,7 +232,10 @@ async def test_a_connected_peer_outlives_the_deadline_for_connecting():
 
 
 async def test_calls_are_hung_up_at_the_same_time_and_no_longer_than_the_deadline():
-    """Peers whose closing hangs: nobody waits for them one after another."""
+    """Calls are hung up at the same time.
+
+    Peers whose closing hangs are not waited for one after the other.
+    """
     room = Room(hang_up_s=0.05, max_calls=10)
     sdp = await offer_sdp()
     for _ in range(10):
@@ -261,7 +264,7 @@ async def test_hanging_up_a_connection_that_cannot_close_gives_its_sockets_back(
     async def on_closed(_connection: SmallWebRTCConnection) -> None:
         closed.set()
 
-    # What a bundle without its first section does in aiortc.
+    # The effect of a bundle without its first section in aiortc.
     room.connections[0].pc.getTransceivers()[0].receiver.setTransport(None)
     await room.door.close()
     await asyncio.wait_for(closed.wait(), 5)
@@ -285,7 +288,7 @@ async def test_two_renegotiations_at_once_do_not_mix(room: Room):
 
 
 async def test_a_plain_peer_is_answered(room: Room):
-    """The control of the tests above: an offer nobody touched."""
+    """Control of the tests above: an unchanged offer is answered."""
     peer = RTCPeerConnection()
     peer.addTransceiver("audio")
     await peer.setLocalDescription(await peer.createOffer())

@@ -1,4 +1,4 @@
-"""Pictures of a caller's camera on their way in."""
+"""Input of pictures from a caller's camera."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from transports.webrtc.client import LONGEST_PX, PICTURES_PER_S, PacedWebRTCClie
 
 
 class Track:
-    """Gives these, one for each ``every_s``; None at once, as one that is switched off."""
+    """Track of these pictures, one for each ``every_s``; None comes at once, as when switched off."""
 
     def __init__(self, frames: list[VideoFrame | None], *, every_s: float = 1 / 30) -> None:
         self._frames = frames
@@ -33,7 +33,7 @@ class Track:
 
 
 async def seen(track: Track, seconds: float) -> tuple[list[UserImageRawFrame], PacedWebRTCClient]:
-    """Return the pictures that go on in that time, and the client."""
+    """Return the pictures that are passed on in that time, and the client."""
     client = await connected_client(camera=track)
     assert client.video_source_enabled(CAM_VIDEO_SOURCE)
     pictures: list[UserImageRawFrame] = []
@@ -65,7 +65,7 @@ def test_of_a_camera_some_pictures_go_on_and_none_is_too_large(frame: VideoFrame
 def test_a_camera_that_is_switched_off_holds_nobody_up(frame: VideoFrame) -> None:
     frames: list[VideoFrame | None] = [None] * 20
     pictures, _ = virtual_time.run(seen(Track([*frames, frame, frame]), 5.0))
-    # Twenty times nothing take two seconds, in which everybody else goes on.
+    # Twenty empty results take two seconds, in which all other tasks go on.
     assert len(pictures) == 1
 
 

@@ -28,7 +28,7 @@ class Room:
     """A door that keeps no connection alive.
 
     Attributes:
-        parts: what its connections consist of.
+        parts: weak references to the parts of its connections.
     """
 
     def __init__(self) -> None:

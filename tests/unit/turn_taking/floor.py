@@ -1,4 +1,4 @@
-"""A bot and a caller on virtual time around the barge-in machine: what is scheduled happens, in time."""
+"""A bot and a caller on virtual time around the barge-in machine: scheduled events happen in time."""
 
 from collections.abc import Callable
 
@@ -6,24 +6,24 @@ from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
 
-# How late the voice activity detector of the front end notices things.
+# Delay of the front end's voice activity detector.
 MAYBE_LAG_MS = 32
 START_LAG_MS = 128
 PAUSE_LAG_MS = 96
 STOP_LAG_MS = 160
-# From a noticed end to the final words.
+# Time from a detected end to the final words.
 FINAL_LAG_MS = 120
-# Deadlines of one run: more would be a machine that does not come to rest.
+# Deadlines of one run: more would mean a machine that does not come to rest.
 MOST_DEADLINES = 5_000
 
 Happening = Callable[[int], Decision | None]
 
 
 class Floor:
-    """One call.
+    """A call with the barge-in machine.
 
     Args:
-        settings: of the machine.
+        settings: settings of the machine.
     """
 
     def __init__(self, settings: BargeInTuning | None = None) -> None:
@@ -50,7 +50,7 @@ class Floor:
         partials: tuple[tuple[int, str, float], ...] = (),
         final: tuple[str, float] | None = None,
     ) -> None:
-        """A stretch of voice as the front end reports it; a partial is (ms from its start, text, sure)."""
+        """Send a voice as the front end reports it; a partial is (ms from its start, text, sure)."""
         machine, end_ms = self.machine, at_ms + length_ms
         self.at(at_ms + MAYBE_LAG_MS, machine.on_maybe_voice)
         if length_ms >= START_LAG_MS:
@@ -73,7 +73,7 @@ class Floor:
             )
 
     def run(self, until_ms: int) -> None:
-        """Let everything happen that does up to a moment."""
+        """Run all events up to a moment."""
         for _ in range(MOST_DEADLINES):
             due_ms = self.machine.next_deadline_ms()
             assert due_ms is not None or self.machine.state is State.LISTENING
@@ -111,7 +111,10 @@ class Floor:
 
 
 def check_invariants(decisions: list[Decision]) -> None:
-    """No reply is cut twice; a duck ends in one restore or cut; nothing is restored that was not ducked."""
+    """Assert that no reply is cut twice, and that a duck ends in one restore or cut.
+
+    Nothing is restored that was not ducked.
+    """
     cut_replies = [cut.reply_id for cut in decisions if isinstance(cut, Cut) and cut.reply_id is not None]
     assert len(cut_replies) == len(set(cut_replies))
     ducked = False

@@ -15,7 +15,7 @@ def telling(
     completeness: float | None = 0.1,
     text: str = "so i went to the bank on monday",
 ) -> BackchannelPolicy:
-    """A caller who has talked from 0 ms on and has just paused."""
+    """Return the policy for a caller who has talked from 0 ms on and has just paused."""
     policy = BackchannelPolicy(settings)
     policy.on_voice_started(128, voiced_ms=128)
     policy.on_text(text)
@@ -98,7 +98,7 @@ def test_a_new_turn_begins_with_no_talk():
 
 
 def story(spans: list[tuple[int, int]], chosen: BackchannelTuning = CHOSEN) -> list[Backchannel]:
-    """One turn of talk and pauses, in ms; what the bot hums."""
+    """Run one turn of talk and pauses, in ms; return the bot's backchannels."""
     policy, at_ms, hums = BackchannelPolicy(chosen), 0, []
     for talk_ms, pause_ms in spans:
         policy.on_voice_started(at_ms + 128, voiced_ms=128)

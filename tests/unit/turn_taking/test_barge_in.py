@@ -30,7 +30,7 @@ BACKCHANNELS = ("mhm", "yeah", "okay", "uh huh", "right", "yeah okay", "i see", 
 
 
 def speaking(length_ms: int = 60_000, settings: BargeInTuning | None = None) -> Floor:
-    """The bot has been speaking since 0 ms."""
+    """Return a call in which the bot has been speaking since 0 ms."""
     floor = Floor(settings)
     floor.reply("r1", 0, length_ms)
     return floor
@@ -175,8 +175,10 @@ def short_voice(
     final_ms: int = 5_600,
     odds: float | None = None,
 ) -> Floor:
-    """400 ms of voice: a recogniser writes these words, and a spotter that listens as well says ``spotted``
-    40 ms later, None: never; ``odds`` are those of the floor.
+    """Run 400 ms of voice over the bot.
+
+    A recogniser returns these words, and a spotter that listens as well returns ``spotted`` 40 ms later,
+    None: never; ``odds`` are those of the floor.
     """
     floor = speaking()
     floor.voice(5_000, 400)
@@ -212,7 +214,7 @@ def test_who_is_surely_understood_to_listen_does_however_it_sounds(final_ms: int
     if final_ms < 5_640:
         assert floor.cuts == []
     else:
-        # What is heard first decides; the words are in the turn.
+        # The first result decides; the words are in the turn.
         assert [cut.at_ms for cut in floor.cuts] == [5_640]
 
 
@@ -282,7 +284,7 @@ def test_a_stop_word_over_sure_listener_s_words_is_a_command_whatever_it_sounds_
     floor = short_voice("right okay", 0.9, "stop", odds=-3.0)
     floor.run(20_000)
     assert floor.machine.last_kind is Kind.BACKCHANNEL
-    # Who cuts by it says it in the turn, too.
+    # A command that cuts is in the turn, too.
     assert floor.machine.spotted_command and [cut.at_ms for cut in floor.cuts] == [5_640]
 
 
@@ -348,7 +350,7 @@ def test_a_spotted_word_that_claims_the_floor_cuts_and_is_meant(command: str):
     floor = short_voice("now", 0.2, command)
     floor.run(20_000)
     assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_640, Reason.WORDS)]
-    # Nothing is waited for, and the reply does not go on.
+    # There is no wait, and the reply does not go on.
     assert not any(isinstance(decision, Resume) for decision in floor.decisions)
 
 
@@ -404,7 +406,7 @@ def test_a_voice_that_begins_while_words_wait_leaves_them_to_the_spotter():
     floor.run(5_810)
     assert floor.machine.take_verdict() is False
     assert not floor.machine.holds_words
-    # The second voice is weighed for itself.
+    # The second voice is weighed by itself.
     assert floor.machine.state is State.ARMED and floor.cuts == []
     floor.run(20_000)
     assert floor.cuts == [] and floor.machine.state is State.REPLYING
@@ -420,7 +422,7 @@ def test_a_late_command_of_an_earlier_voice_cuts_and_a_late_nothing_vetoes_no_ot
     floor = short_voice("the", 0.2, None)
     floor.voice(5_900, 400)
     floor.at(6_470, lambda now: floor.machine.on_spotted(now, "", voice=1))
-    # The second voice was not listened to once more: its words are believed, as they would be alone.
+    # The second voice was not spotted again: its words are trusted, as they would be alone.
     floor.at(6_500, lambda now: floor.machine.on_final(now, "as far apart", confidences=(0.7, 0.7, 0.7)))
     floor.run(20_000)
     assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(6_500, Reason.WORDS)]
@@ -450,7 +452,7 @@ def test_words_that_wait_are_answered_when_their_turn_has_ended():
 
 def test_a_verdict_holds_for_its_voice_whatever_happens_to_the_reply():
     def guess_at(ms: int, *, before: Callable[[Floor], None]) -> Floor:
-        """400 ms of voice of which the spotter says at 5,600 that it was nothing; its words come later."""
+        """Run 400 ms of voice that the spotter rejects at 5,600; its words come later."""
         floor = speaking()
         floor.voice(5_000, 400)
         floor.at(5_561, lambda _now: floor.machine.on_spotting())
@@ -491,7 +493,7 @@ def test_final_words_are_as_long_as_the_voice_that_they_are_about():
     floor.at(6_261, lambda _now: floor.machine.on_spotting())
     floor.at(6_300, lambda now: floor.machine.on_spotted(now, "", voice=1))
     floor.voice(6_350, 1_000)
-    # A second of voice is no guess at a hum, also when the caller has gone on before its words come.
+    # A second of voice is not a backchannel, even when the caller has gone on before its words come.
     floor.at(6_500, lambda now: floor.machine.on_final(now, "i want to know", confidences=(0.7,) * 4))
     floor.run(6_600)
     assert floor.machine.last_kind is Kind.SUBSTANTIVE
@@ -898,7 +900,7 @@ def test_fifty_voices_without_words_in_a_row_never_leave_the_bot_stuck():
         floor.voice(2_000 + number * 6_000, 2_000)
     floor.run(330_000)
     check_invariants(floor.decisions)
-    # Longer than anybody hums: each is an interruption, and each was for nothing.
+    # Longer than any backchannel: each is an interruption, and each was a false one.
     assert len(floor.cuts) == len(floor.of(Resume)) == 50
 
 
@@ -1089,7 +1091,7 @@ def test_settings_out_of_order_are_refused():
         BargeInTuning(undecided_ms=1_000)
 
 
-# Whatever happens.
+# Invariants.
 
 SOUNDS = st.tuples(
     st.integers(250, 4_000),
@@ -1259,7 +1261,7 @@ def test_who_begins_softly_and_speaks_up_cuts_from_there_on():
 
 @pytest.mark.parametrize(("first_db", "second_db", "cuts"), [(0.0, -25.0, 1), (-25.0, 0.0, 0)])
 def test_final_words_are_judged_by_the_level_of_their_own_voice(first_db: float, second_db: float, cuts: int):
-    # A television goes on where the caller has ended, and the other way round.
+    # A television goes on where the caller has ended, and the reverse.
     floor = speaking()
     floor.voice(5_000, 500)
     floor.at(5_300, lambda now: floor.machine.on_level(now, first_db))

@@ -1,4 +1,4 @@
-"""The parts of the machine of interruptions: its table, the caller's voice, the bot's replies, the words."""
+"""The parts of the barge-in machine: its table, the caller's voice, the bot's replies, the words."""
 
 from collections.abc import Callable
 from itertools import product
@@ -34,7 +34,7 @@ from turn_taking.utterances import ENGLISH, Kind, Utterance
 
 CHOSEN = BargeInTuning()
 FAR_DB = CHOSEN.sounds.quiet_db
-# How a voice gets into each state.
+# Events that lead a voice into each state.
 WAYS: dict[VoiceState, tuple[VoiceEvent, ...]] = {
     VoiceState.SILENT: (),
     VoiceState.ECHO_ENDED: (VoiceEvent.OWN,),
@@ -45,7 +45,7 @@ WAYS: dict[VoiceState, tuple[VoiceEvent, ...]] = {
     VoiceState.LEFT: (VoiceEvent.BEGAN, VoiceEvent.LEFT),
     VoiceState.ECHO: (VoiceEvent.BEGAN, VoiceEvent.OWN),
 }
-# What ends, or turns out to be the bot's own, does so whatever it was taken for; the rest is in the table.
+# A voice that ends, or turns out to be the bot's own, does so in any state; the rest is in the table.
 GOES_ON = (VoiceState.ON, VoiceState.DISMISSED, VoiceState.FAR, VoiceState.LEFT, VoiceState.ECHO)
 AFTER: dict[VoiceEvent, dict[VoiceState, VoiceState]] = {
     VoiceEvent.SUSPECTED: {
@@ -88,7 +88,7 @@ MEANT = "what about the fees"
 
 
 def standing(state: State) -> BargeIn:
-    """Return a machine in a state, led there as a call does."""
+    """Return a machine in a state that it reached as in a call."""
     machine = BargeIn()
     if state is State.LISTENING:
         return machine
@@ -99,7 +99,7 @@ def standing(state: State) -> BargeIn:
         machine.on_voice_stopped(NOW_MS, silence_ms=0)
     elif state is State.CUT:
         machine.on_partial(NOW_MS, MEANT)
-        # A caller who still spoke would be ducked for with the next reply.
+        # Otherwise the next reply would be ducked for a caller who still spoke.
         machine.on_voice_stopped(NOW_MS, silence_ms=0)
     return machine
 
@@ -107,7 +107,7 @@ def standing(state: State) -> BargeIn:
 def over(machine: BargeIn) -> Decision | None:
     if machine.state is not State.CUT:
         return machine.on_bot_stopped(NOW_MS, "r1")
-    # The end of a reply that was cut is no news; that nothing of it is left to be said is.
+    # The end of a reply that was cut is no news; that its rest was heard is.
     machine.on_heard("r1", 9, is_rest_heard=True)
     return machine.on_self_voice(NOW_MS, own=True)
 
@@ -167,7 +167,7 @@ def test_only_a_voice_of_the_callers_has_a_length(state: VoiceState):
     voice.arm(1_000, is_early=False, joins=False, keeps_level=False, keeps_looks=False)
     assert voice.voiced_ms(1_400) == ((400,) if counts else ())
     voice.end(1_500, silence_ms=160)
-    # What may be a voice and ends is a sound, too.
+    # A possible voice that ends is a sound, too.
     counts = counts or state is VoiceState.MAYBE
     assert voice.ended.stretches_ms == ((340,) if counts else ())
 

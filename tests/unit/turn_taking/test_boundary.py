@@ -1,4 +1,4 @@
-"""The law of pauses, what is learnt of a caller, and the wait that costs least."""
+"""The distribution of pauses, the estimates of a caller, and the wait of the least cost."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Who takes leave, and who asks for a person."""
+"""Detection of farewells and of requests for a person."""
 
 import time
 
@@ -91,7 +91,7 @@ def test_other_questions_are_answered(text: str):
 
 @pytest.mark.parametrize("text", ["thank you " * 3_000, "bye " * 3_000 + "x", "ok " * 3_000 + "person x"])
 def test_a_long_turn_costs_nothing(text: str):
-    # Processor time: what other processes do meanwhile does not count.
+    # Processor time: the load of other processes does not count.
     began_s = time.thread_time()
     is_farewell(text), requests_human(text)
     assert time.thread_time() - began_s < 0.5

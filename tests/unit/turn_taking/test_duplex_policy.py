@@ -1,4 +1,4 @@
-"""Who talks in a tick."""
+"""The vote of a tick."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ TICK_MS = 80
 
 
 class Talk:
-    """A caller and a bot on a time line, and a policy that is asked every 80 ms."""
+    """A caller and a bot on a time line, and a policy that is called every 80 ms."""
 
     def __init__(self) -> None:
         self.policy = DuplexPolicy()
@@ -174,7 +174,7 @@ def test_behind_an_answer_that_came_too_early_the_next_one_waits() -> None:
     talk.run(8_000)
     [asked_ms] = [at_ms for at_ms, act in talk.acts if isinstance(act, Ask)]
     assert 2_200 + 2_000 <= asked_ms <= 2_200 + 2_000 + 2 * TICK_MS
-    # And the turn behind that is as any other.
+    # The next turn is as any other.
     later = Talk()
     later.policy = talk.policy
     talk.acts, talk._events = [], []

@@ -1,4 +1,4 @@
-"""What the predictor makes of the signs of a pause, and the weights that ship."""
+"""The predictor's estimates from the signs of a pause, and the weights that ship."""
 
 import math
 

@@ -11,7 +11,7 @@ SETTINGS = EndpointTuning()
 def said(
     text: str, completeness: float | None, *, at_ms: int = 1_000, settings: EndpointTuning = SETTINGS
 ) -> Endpointer:
-    """A turn whose voice ended 200 ms before ``at_ms`` and whose words and completeness are known."""
+    """Return a turn whose voice ended 200 ms before ``at_ms`` and whose words and completeness are known."""
     endpointer = Endpointer(settings)
     endpointer.on_voice_started(0)
     endpointer.on_voice_stopped(at_ms, silence_ms=200)

@@ -10,7 +10,7 @@ RATE_HZ = 16_000
 
 
 def voice(db_s: float, *, ms: int = 900, gain: float = 0.1) -> np.ndarray:
-    """Ten harmonics that grow louder by so much from the middle on, and silence."""
+    """Return ten harmonics whose level changes by that much from the middle on, and silence."""
     time_s = np.arange(ms * RATE_HZ // 1000) / RATE_HZ
     sound = sum(np.sin(2 * np.pi * 120 * k * time_s) / k for k in range(1, 11))
     level_db = db_s * np.maximum(0.0, time_s - time_s[-1] / 2)

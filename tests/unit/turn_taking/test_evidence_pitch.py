@@ -1,4 +1,4 @@
-"""The end of the pitch, on synthetic voices: harmonics whose fundamental glides."""
+"""The pitch at the end of synthetic voices: harmonics whose fundamental glides."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ RATE_HZ = 16_000
 
 
 def voice(first_hz: float, last_hz: float, *, ms: int = 400, tail_ms: int = 200) -> np.ndarray:
-    """A gliding voice of ten harmonics that fall by 6 dB each octave, and silence."""
+    """Return a gliding voice of ten harmonics that fall by 6 dB each octave, and silence."""
     time_s = np.arange(ms * RATE_HZ // 1000) / RATE_HZ
     hertz = first_hz * (last_hz / first_hz) ** (time_s / time_s[-1])
     phase = 2 * np.pi * np.cumsum(hertz) / RATE_HZ
@@ -64,7 +64,7 @@ def test_the_movement_is_in_semitones_of_the_last_stretch(first_hz: float, semit
     sound = voice(first_hz, first_hz * 2 ** (semitones / 12), ms=250)
     moved = final_movement_semitones(sound, RATE_HZ)
     assert moved is not None
-    # The frames at both ends reach over the edge: up to a fifth of the glide is not seen.
+    # The frames at both ends extend over the edge: up to a fifth of the glide is not measured.
     assert moved == pytest.approx(semitones, abs=0.4 + 0.25 * abs(semitones))
 
 

@@ -1,4 +1,4 @@
-"""Signs of a sentence that is not whole yet."""
+"""Signs of an incomplete sentence."""
 
 import pytest
 
@@ -31,7 +31,7 @@ WHOLE = (
 )
 def test_what_is_open_is_found(text: str, sign: SyntaxSign):
     assert sign in syntax_signs(text)
-    # Case and punctuation are the recogniser's.
+    # Case and punctuation come from the recogniser.
     assert syntax_signs(f"{text.capitalize()},") == syntax_signs(text)
 
 

@@ -1,4 +1,4 @@
-"""How fast a voice changes at its end, on synthetic syllables."""
+"""The rate of change at the end of a voice, on synthetic syllables."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The end of a voice as one piece of evidence."""
+"""The end of a voice as one kind of evidence."""
 
 import pytest
 

@@ -24,7 +24,7 @@ SPEECH_MS = 1_500
 
 
 class Line:
-    """A call in which the bot says what it decides to say, for 1.5 s each time."""
+    """A call in which the bot speaks the texts of its decisions, for 1.5 s each time."""
 
     def __init__(self, settings: IdleTuning | None = None) -> None:
         self.watch = IdleWatch(settings)
@@ -154,7 +154,7 @@ def test_a_caller_who_asks_for_a_moment_gets_it(text: str):
     line.run(answered_ms + CHOSEN.patience_ms + 13_000)
     first, second = line.decisions
     assert first.at_ms == answered_ms + CHOSEN.patience_ms
-    # Patience is had once.
+    # The wait is extended once.
     assert second.at_ms == first.at_ms + 100 + SPEECH_MS + 10_500
 
 

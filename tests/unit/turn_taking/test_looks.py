@@ -15,7 +15,7 @@ BEGAN_MS = 5_000
 
 
 def looked_at(odds: tuple[float, ...], length_ms: int, settings: BargeInTuning = CHOSEN, **voice: object):
-    """A bot that has been speaking since 0 ms, and a voice over it with an early look for each odds."""
+    """Return a bot that has spoken since 0 ms, and a voice over it with an early look for each odds."""
     floor = Floor(settings)
     floor.reply("r1", 0, 60_000)
     floor.voice(BEGAN_MS, length_ms, **voice)  # type: ignore[arg-type]

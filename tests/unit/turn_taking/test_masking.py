@@ -1,4 +1,4 @@
-"""When silence is covered; times alone."""
+"""Times at which silence is masked."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ def seen(*answers_ms: int) -> Masking:
 
 
 def test_a_slow_answer_is_covered_so_that_the_phrase_is_heard_after_700_ms():
-    # Quiet since 1 s, the turn was over 300 ms later.
+    # Quiet since 1 s; the turn ended 300 ms later.
     assert seen(900, 1_000, 1_200).due_ms(quiet_since_ms=1_000, asked_ms=1_300) == 1_620
 
 
@@ -25,7 +25,7 @@ def test_a_turn_that_took_longer_to_end_is_covered_at_once():
 
 def test_an_answer_that_is_expected_in_time_is_covered_only_when_it_is_overdue():
     assert seen(40, 50, 60).due_ms(quiet_since_ms=1_000, asked_ms=1_300) == 1_620
-    # Late by its end, not by its answer: a phrase in front of it would make it later still.
+    # The end was late, not the answer: a phrase before it would make it later still.
     assert seen(40, 50, 60).due_ms(quiet_since_ms=1_000, asked_ms=1_900) == 1_900 + 60 + 250
 
 
@@ -57,7 +57,7 @@ def test_nothing_is_said_before_the_end_of_the_turn_nor_before_the_silence_is_lo
     asked_ms = quiet_since_ms + silence_ms
     due_ms = masking.due_ms(quiet_since_ms=quiet_since_ms, asked_ms=asked_ms)
     assert due_ms >= max(asked_ms, quiet_since_ms + after_ms - 80)
-    # An answer that takes as long as expected is never hidden behind a phrase that began just before it.
+    # An answer that takes as long as expected is never hidden by a phrase that began just before it.
     answer_ms = asked_ms + (masking.expected_ms or 0)
     assert not answers_ms or not answer_ms - 250 <= due_ms <= answer_ms
 

@@ -18,7 +18,7 @@ def turn(
     at_ms: int = 0,
     speech_ms: int = 800,
 ) -> int:
-    """A voice from ``at_ms`` on, then silence; words and score are known. When the voice ended."""
+    """Run a voice from ``at_ms`` on, then silence, with words and score; return the end of the voice."""
     policy.on_maybe_voice(at_ms)
     policy.on_voice_started(at_ms + 96)
     since_ms = at_ms + speech_ms
@@ -96,7 +96,7 @@ def test_a_timer_hears_nothing():
 
 
 def holds(policy: EndpointPolicy, lengths_ms: list[int]) -> int:
-    """A turn with pauses of these lengths; when its last voice ended."""
+    """Run a turn with pauses of these lengths; return the end of its last voice."""
     at_ms = 0
     for length_ms in lengths_ms:
         at_ms = turn(policy, "and", 0.01, at_ms=at_ms) + length_ms
@@ -111,7 +111,7 @@ def test_who_pauses_long_is_waited_for_longer(kind: str):
         policy.on_completeness(0.3)
         return wait_ms(policy, since_ms)
 
-    # Shorter than any wait behind a hanging word, so that every one is seen as a hold.
+    # Shorter than any wait after a hanging word, so that every one counts as a hold.
     assert learnt([250] * 20) < learnt([800] * 20)
     assert learnt([]) < learnt([800] * 20)
 
@@ -177,7 +177,10 @@ def test_predictive_works_without_a_completeness_model():
 
 
 def test_a_later_look_scores_the_turn_and_leaves_the_odds_of_a_filler():
-    """The line that hears fillers was fitted on the first look; more silence sounds like one to it."""
+    """A later look scores the turn and leaves the other evidence.
+
+    The linear model of fillers was fitted on the first look; more silence sounds like a filler to it.
+    """
     policy = PredictivePolicy()
     since_ms = turn(policy, completeness=None)
     policy.on_completeness(0.9, filler_log_odds=-2.0)

@@ -1,4 +1,4 @@
-"""How much a score is believed."""
+"""The learned reliability of a score."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ PRIOR = -0.57
 
 
 def judged(worth: ScoreWorth, truth: float, pauses: int, *, seed: int = 3) -> ScoreWorth:
-    """Pauses whose claims are true to so large a share."""
+    """Return the worth after pauses whose true log odds are ``truth`` times the claimed ones."""
     rng = np.random.default_rng(seed)
     for _ in range(pauses):
         claimed = float(rng.normal(0, 2.5))

@@ -5,7 +5,7 @@ from turn_taking.self_voice import OwnWords, SelfVoice
 
 
 def rhythm(seed: int, frames: int, level_db: float) -> list[float]:
-    """Levels that rise and fall like syllables."""
+    """Return levels that rise and fall like syllables."""
     rng = np.random.default_rng(seed)
     steps = np.repeat(rng.uniform(-25, 0, frames // 8 + 1), 8)[:frames]
     return [level_db + float(step) for step in np.convolve(steps, np.ones(5) / 5, mode="same")]

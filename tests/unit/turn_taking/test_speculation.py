@@ -1,10 +1,10 @@
-"""When a pause is worth a guess, and what is guessed."""
+"""Pauses that start a speculation, and the guessed words."""
 
 from turn_taking.speculation import Guesser, SpeculationSettings
 
 
 def opened(settings: SpeculationSettings | None = None) -> Guesser:
-    """In an open turn."""
+    """Return a guesser in an open turn."""
     guesser = Guesser(settings)
     assert guesser.on_turn() is None
     return guesser
@@ -20,7 +20,7 @@ def test_what_was_said_so_far_is_told_while_the_voice_goes_on():
     assert guesser.so_far == "what is"
     guesser.on_partial("it")
     assert guesser.so_far == "what is it"
-    # A pause is guessed about, which reads it too.
+    # A guess is made for a pause, which also reads the words.
     guesser.on_pause()
     assert guesser.so_far is None
     guesser.on_resume()
@@ -29,7 +29,7 @@ def test_what_was_said_so_far_is_told_while_the_voice_goes_on():
     assert guesser.so_far == "what is it over"
     guesser.reset()
     assert guesser.so_far is None
-    # Where nothing is guessed any more, the words of a pause are read all the same.
+    # After the last guess the words of a pause are still read.
     thrifty = opened(SpeculationSettings(guesses=1))
     thrifty.on_partial("what")
     thrifty.on_pause()
@@ -84,7 +84,7 @@ def test_a_voice_makes_a_guess_void_once():
     guesser.on_pause()
     assert guesser.on_voice()
     assert not guesser.on_voice()
-    # The same words may be all there is after all.
+    # The same words may be complete after all.
     assert guesser.on_pause() == "what"
 
 

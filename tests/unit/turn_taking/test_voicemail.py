@@ -1,4 +1,4 @@
-"""Who answered a call that we placed, and when a machine is told what."""
+"""Detection of who answered an outbound call, and the time of the message to a machine."""
 
 from itertools import product
 
@@ -21,7 +21,7 @@ MACHINES = (
     "The number you have dialed is not in service.",
     "Thank you for calling Northwind. Our office is currently closed. For more options press one.",
     "your call has been forwarded to an automatic voice messaging system",
-    # What a poor recogniser leaves.
+    # The transcript of a poor recogniser.
     "please leave a massage after the town",
     "please leave your named number and i'll get back to you as soon as possible",
     f"uh the of and {BEEP}",
@@ -94,7 +94,7 @@ def test_the_message_waits_for_silence_and_comes_sooner_behind_a_beep():
     assert one.next_deadline_ms() == 8_500
     one.on_beep(7_900)
     assert one.next_deadline_ms() == 8_200
-    # It was taken for a voice.
+    # The beep was taken for a voice.
     one.on_voice(True, 8_000)
     assert one.next_deadline_ms() == 8_200
 

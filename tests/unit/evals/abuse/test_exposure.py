@@ -1,4 +1,4 @@
-"""The operator table: what is written is read back, and each difference is named."""
+"""The operator table: it is read back as it was written, and each difference is named."""
 
 from evals.abuse.exposure import COLUMNS, as_table, differences, from_table
 from evals.abuse.proxies import Proxy

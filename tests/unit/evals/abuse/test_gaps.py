@@ -1,4 +1,4 @@
-"""Gaps of a caller's audio: what a stall is, and what is none."""
+"""Gaps of a caller's audio: which of them are stalls."""
 
 from evals.abuse.gaps import Arrival, gaps_ms, largest_ms
 

@@ -1,4 +1,4 @@
-"""Mutations: the same dice make the same, and everything that is made can be sent."""
+"""Mutations: the same seed makes the same mutations, and all of them can be sent."""
 
 import copy
 import json
@@ -56,7 +56,7 @@ def test_every_socket_has_a_protocol():
     for entry in sockets():
         path = path_of(entry).partition("?")[0]
         known = path in spoken or path.rpartition("/")[0] in spoken
-        # Those of telephone networks have messages of a call of their own.
+        # Those of telephone carriers have messages of a call of their own.
         assert known or path.split("/")[2] == "media", entry
 
 

@@ -13,7 +13,7 @@ HEAD = b"GET /a HTTP/1.1\r\nHost: talk.example.org\r\nConnection: keep-alive\r\n
 def test_the_routes_are_those_that_the_application_declares():
     described = get_openapi(title="", version="", routes=application().routes)["paths"]
     expected = {(path, method.upper()) for path, methods in described.items() for method in methods}
-    # What serves files is no part of a description.
+    # Routes that serve files are not part of a description.
     found = {
         (each.path, each.method) for each in entries() if each.kind == "http" and "{file}" not in each.path
     }

@@ -1,4 +1,4 @@
-"""The golden questions, and what the embedded answerer reaches on them as they are written."""
+"""The golden questions, and the embedded answerer's results on them as written."""
 
 import ast
 import asyncio
@@ -32,7 +32,7 @@ def test_no_question_of_the_report_half_is_one_that_the_code_was_tuned_on() -> N
         assert not report & {row.turns[-1].lower() for row in read_golden(name)}
 
 
-# A command that any caller may give, and no question.
+# A command that any caller may give, not a question.
 ANYWHERE = {"could you repeat that please"}
 ANSWERER = ("core", "knowledge", "models", "pipelines", "turn_taking")
 

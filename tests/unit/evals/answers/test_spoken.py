@@ -1,4 +1,4 @@
-"""Golden questions that voices say and a recogniser hears."""
+"""Golden questions that are spoken by voices and recognised."""
 
 import asyncio
 from collections import Counter
@@ -44,7 +44,8 @@ def test_questions_are_said_heard_and_judged_by_each_voice_in_each_condition() -
     assert 0 < sum(row.errors for row in rows) < sum(row.words for row in rows)
     assert sum(row.tally.right.total() for row in rows) > 0
     assert sum(row.tally.reversed for row in rows) == 0
-    # What is made of a made-up voice on a telephone differs between processors ("answered her" for noise).
+    # The transcript of a synthetic voice on a telephone differs between processors ("answered her" for
+    # noise).
     assert sum(row.noise.facts_for_noise for row in rows if row.condition == "clean") == 0
 
 

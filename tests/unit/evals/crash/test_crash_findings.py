@@ -1,4 +1,4 @@
-"""What the crash evaluation takes for lost, doubled and untrue: each of its figures can fail."""
+"""Findings of the crash evaluation (lost, doubled, untrue): each figure can fail."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def message(at_us: int, type_: str, **data: Any) -> Message:
     return Message(at_us, {"type": type_, "data": data})
 
 
-# What was acknowledged
+# Acknowledged events
 
 
 def test_what_is_there_as_it_was_stated_is_not_lost():
@@ -96,7 +96,7 @@ def test_two_spoken_turns_of_the_same_words_need_two_events():
     assert [statement.fields["text"] for statement in stated] == ["what is my code"] * 2
     assert len(judge(stated, [spoken(1, "what is\nmy code")]).lost) == 1
     assert not judge(stated, [spoken(1, "what is my code"), spoken(2, "what is my code")]).lost
-    # Typed, it is not what was spoken.
+    # Typed text is not that of the spoken turn.
     assert len(judge(stated, [typed(1, "what is my code"), typed(2, "what is my code")]).lost) == 2
 
 
@@ -272,7 +272,7 @@ def test_the_model_calls_a_tool_once_and_then_tells_what_came_of_it():
     wish, text = decide([*asked, *use("item12", '{"done": "item12"}')], 2)
     assert wish is None
     assert "item12" in text
-    # Another item whose name begins alike.
+    # Another item whose name begins with the same letters.
     assert decide([*asked[:2], user("Please order item1."), *use("item12", "{}")], 3)[0] == (ORDER, "item1")
 
 

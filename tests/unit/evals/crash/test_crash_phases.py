@@ -42,7 +42,7 @@ def test_a_moment_lies_anywhere_in_its_phase():
         return moments
 
     first, *others = run(scenario())
-    # Nothing is known of its length yet.
+    # Its length is not known yet.
     assert first == pytest.approx(0, abs=0.001)
     assert all(0 <= after_s <= 0.201 for after_s in others)
     assert min(others) < 0.05

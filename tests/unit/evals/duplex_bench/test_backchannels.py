@@ -1,4 +1,4 @@
-"""How a bot listens, beside one at random and one who knows."""
+"""Scores of backchannels, compared with a random and a perfect listener."""
 
 import math
 
@@ -18,7 +18,7 @@ from evals.duplex_bench.backchannels import (
 )
 from evals.duplex_bench.spoken import Segment, Spoken, Word
 
-# A listener hums in two windows of 0.8 s of a clip of 10 s.
+# A listener emits backchannels in two windows of 0.8 s of a clip of 10 s.
 SHARES = tuple(1.0 if place in (*range(10, 14), *range(30, 34)) else 0.0 for place in range(50))
 LENGTH_MS = 10_000
 
@@ -63,7 +63,7 @@ def test_hums_where_listeners_hum_are_worth_all_and_chance_is_worth_nothing() ->
 
 
 def test_more_hums_are_nearer_wherever_they_are() -> None:
-    """Why the distance alone says little: at random, ten hums come out before two."""
+    """The distance alone is not enough: at random, ten backchannels score better than two."""
     rng = np.random.default_rng(1)
     few, many = ([(0, 400)] * count for count in (2, 10))
     assert random_jsd(many, SHARES, LENGTH_MS, rng) < random_jsd(few, SHARES, LENGTH_MS, rng)
@@ -78,7 +78,7 @@ def test_nothing_can_be_told_apart_without_hums() -> None:
     [
         ((Segment(0, 400), Segment(3_000, 3_500)), (), False, 2),
         ((Segment(0, 400), Segment(3_000, 7_000)), (), True, 1),
-        # A later hum does not take back the turn before it.
+        # A later backchannel does not undo the turn before it.
         ((Segment(0, 1_500), Segment(3_000, 3_300)), (), True, 2),
         ((Segment(0, 900),), (Word("a", 0, 100), Word("b", 100, 200), Word("c", 200, 300)), True, 1),
     ],

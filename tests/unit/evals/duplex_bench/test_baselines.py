@@ -1,4 +1,4 @@
-"""The controls: each does what its name says, whatever is heard."""
+"""The controls: each behaves as its name says, for any input."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def test_a_timer_begins_so_long_behind_the_voice(
 ) -> None:
     assert question.event is not None
     segment = by_level(take(name, question, vad).bot)[0]
-    # Voice activity sees the end some windows late, a unit has 80 ms, and what is said leaves 40 ms later.
+    # Voice activity detects the end some windows late, a unit has 80 ms, and the audio leaves 40 ms later.
     assert 0 <= segment.began_ms - question.event.ended_ms - silence_ms <= 280
 
 
@@ -61,7 +61,7 @@ def test_the_listener_at_random_hums_as_often_as_it_is_told_and_alike_for_a_seed
     host = baselines(tone(2_000), tone(300), vad, seed=3)["random_backchannel"]
     minute = np.zeros(60 * RATE_HZ, np.float32)
     hums = [len(by_level(step(host, clip, minute).bot)) for _ in range(10)]
-    # 0.1 a second when it is silent, of which two that meet are one: about 5.8 a minute.
+    # 0.1 a second while silent; two that overlap count once: about 5.8 a minute.
     assert np.mean(hums) == pytest.approx(5.8, abs=1.5)
     again = baselines(tone(2_000), tone(300), vad, seed=3)["random_backchannel"]
     assert len(by_level(step(again, clip, minute).bot)) == hums[0]

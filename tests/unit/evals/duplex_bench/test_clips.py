@@ -127,7 +127,7 @@ def test_the_shipped_clips_have_what_each_part_needs() -> None:
         if clip.part in (Part.USER_BACKCHANNEL, Part.TALKING_TO_OTHERS, Part.BACKGROUND, Part.TICS):
             assert clip.event is not None
             asked = next(each for each in clip.events if each.kind is Kind.TURN)
-            # In the middle of an answer, with room behind it to see what follows.
+            # In the middle of an answer, with time after it to see the reaction.
             assert clip.event.began_ms - asked.ended_ms >= 3_400
             assert length_ms - clip.event.ended_ms >= 3_900
 

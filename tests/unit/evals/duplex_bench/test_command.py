@@ -1,4 +1,4 @@
-"""The command: a run of the controls, and what the user can mend."""
+"""The command: a run of the controls, and errors that the user can correct."""
 
 import json
 from pathlib import Path

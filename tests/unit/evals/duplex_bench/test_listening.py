@@ -1,4 +1,4 @@
-"""The words of a caller beside an engine that does not transcribe: cut by voices, told when they come."""
+"""The caller's words with an engine that does not transcribe: split by voices, delivered in time."""
 
 import asyncio
 from pathlib import Path
@@ -38,7 +38,7 @@ def caller(*loud_ms: tuple[int, int], length_ms: int = 4_000) -> np.ndarray:
 
 
 def heard(audio: np.ndarray, **settings: object) -> tuple[list[tuple[int, Words]], Beside]:
-    """(ms of the audio, words) of each, as they were told."""
+    """Return (ms of the audio, words) of each transcript, in order of delivery, and the recogniser."""
     told: list[tuple[int, Words]] = []
 
     async def run() -> Beside:
@@ -61,7 +61,7 @@ def test_each_voice_is_an_utterance_and_its_words_are_final_behind_its_end() -> 
     told, beside = heard(caller((500, 1_100), (2_000, 2_400)))
     finals = [(at_ms, words.text) for at_ms, words in told if words.is_final]
     assert [text for _, text in finals] == ["one two three", "one two"] == beside.understood
-    # Voice activity sees the end 128 ms behind it, on a window.
+    # Voice activity detects the end after 128 ms, at a window.
     assert [at_ms for at_ms, _ in finals] == [pytest.approx(1_228, abs=60), pytest.approx(2_528, abs=60)]
     assert beside.late_ms == [0, 0] and beside.failures == 0
 
@@ -86,7 +86,7 @@ def test_a_recogniser_that_fails_loses_words_and_is_opened_anew() -> None:
 
 
 class WordyHost(ScriptedOmniHost):
-    """Its engine takes words of a recogniser."""
+    """Host whose engine takes the words of a recogniser."""
 
     def open_engine(self) -> ScriptedOmni:
         self.wordy = _Wordy(self.script)

@@ -1,4 +1,4 @@
-"""What a bot does about something over its voice."""
+"""Classification of the bot's reaction to a sound over its voice."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_who_stops_for_good_is_silent() -> None:
     ("after", "behaviour"),
     [
         (ANSWER[8:], Behaviour.RESUME),
-        # From a few words before it was cut.
+        # From a few words before the cut.
         (ANSWER[5:], Behaviour.RESUME),
         ("I do not know that one what else can I tell you".split(), Behaviour.RESPOND),
     ],

@@ -79,11 +79,11 @@ def test_an_interruption_of_a_silent_bot_is_none() -> None:
 )
 def test_what_is_not_meant_is_left_alone(kind: Kind, name: str) -> None:
     event = Event(kind, 5_000, 5_600)
-    # It speaks on; it stops within a second; it stops behind it.
+    # The bot speaks on; it stops within a second; it stops later.
     assert figures([event], (2_000, 9_000))[name] == 1.0
     assert figures([event], (2_000, 5_500))[name] == 0.0
     assert figures([event], (2_000, 6_300))[name] == 1.0
-    # It is silent and stays so for two seconds, or begins in them.
+    # The bot is silent and stays so for two seconds, or begins within them.
     assert figures([event], (7_400, 9_000))[name] == 1.0
     assert figures([event], (6_500, 9_000))[name] == 0.0
 
@@ -93,7 +93,7 @@ def test_a_clip_that_is_over_too_soon_says_nothing_of_who_was_left_alone() -> No
     event = Event(Kind.TIC, LENGTH_MS - 400, LENGTH_MS - 200)
     assert counted([event]).selective["S_VT"] == []
     assert counted([event], (5_000, LENGTH_MS)).selective["S_VT"] == []
-    # Who stops at once has not left it alone, however soon the clip ends.
+    # A bot that stops at once has reacted, however soon the clip ends.
     assert counted([event], (5_000, LENGTH_MS - 300)).selective["S_VT"] == [False] * LEAST
 
 

@@ -1,4 +1,4 @@
-"""Clips of recorded people, read back as the shipped ones are."""
+"""Clips of recorded people, read back like the shipped ones."""
 
 from pathlib import Path
 
@@ -45,6 +45,6 @@ def test_clips_are_read_with_their_events_where_they_are_heard(tmp_path: Path, c
                 assert heard.max() < 0.05
             else:
                 assert heard.max() == pytest.approx(0.5, abs=0.02)
-                # Nothing of it is outside.
+                # No part of it is outside.
                 assert audio[event.ended_ms * 16 + 16 :][:8_000].max(initial=0.0) < 0.01
     assert all(clip.event is not None for clip in clips)

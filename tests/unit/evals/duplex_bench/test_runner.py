@@ -1,4 +1,4 @@
-"""What is heard of a bot, on the clock of the clip."""
+"""The bot's audio as it is heard, on the clock of the clip."""
 
 import asyncio
 from pathlib import Path
@@ -33,7 +33,7 @@ def loud_ms(audio: np.ndarray, rate_hz: int = BOT_HZ) -> tuple[int, int]:
 def test_a_unit_is_heard_behind_its_result_and_the_next_one_behind_it() -> None:
     bot = mouth()
     bot.say(UnitResult(Vote.SPEAK, " one", UNIT), 400_000)
-    # A little late, and in time all the same.
+    # A little late, and still in time.
     bot.say(UnitResult(Vote.SPEAK, " two", UNIT), 495_000)
     bot.say(UnitResult(Vote.LISTEN, end_of_turn=True), 560_000)
     audio, words = bot.heard()
@@ -66,7 +66,7 @@ def test_what_has_not_left_is_not_heard_of_a_bot_that_yields_nor_its_words() -> 
     # The piece that was due at 520 ms had left 40 ms before.
     assert not np.any(audio[540 * BOT_HZ // 1000 : 1_039 * BOT_HZ // 1000])
     assert [word.text for word in words][0] == "one" and words[-1].text == "three"
-    # Its unit is heard from there on; a space in front of it has its share of the unit.
+    # Its unit is heard from there on; a leading space has its share of the unit.
     assert words[-1].began_ms == pytest.approx(1_040, abs=20)
 
 
@@ -103,7 +103,7 @@ def test_an_engine_without_a_clock_says_a_unit_when_it_has_heard_it() -> None:
 
 
 def caller() -> np.ndarray:
-    """A second of silence, a step, silence."""
+    """Return a second of silence, a step, and silence."""
     audio = np.zeros(3 * RATE_HZ, np.float32)
     audio[RATE_HZ : 2 * RATE_HZ] = 0.2
     return audio
@@ -117,7 +117,7 @@ def played(host: ScriptedOmniHost, audio: np.ndarray, took_ms: float = 0.0) -> T
 
 
 class KeepingHost(ScriptedOmniHost):
-    """Has what its engine heard when the engine has been given back and has forgotten it."""
+    """Host that keeps the engine's input after the engine has been returned and has cleared it."""
 
     def open_engine(self) -> ScriptedOmni:
         engine = super().open_engine()

@@ -1,4 +1,4 @@
-"""The row of a system, from clips that are written down."""
+"""The scores of a system, from written clips."""
 
 import dataclasses
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_a_bot_that_was_silent_is_not_asked_whether_it_resumes() -> None:
 @pytest.mark.parametrize(
     ("begins_ms", "ends_ms", "is_in_pause"),
     [
-        # In the pause, or before it can be known that it is over; a moment is enough.
+        # In the pause, or before its end can be detected; a moment is enough.
         (5_100, 5_900, True),
         (6_150, 8_000, True),
         (6_250, 8_000, False),

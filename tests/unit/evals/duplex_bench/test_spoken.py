@@ -1,4 +1,4 @@
-"""Who has the floor, by what was heard of a bot: the rules of Full-Duplex-Bench v1 on small examples."""
+"""Floor holding, by the bot's audio: the rules of Full-Duplex-Bench v1 on small examples."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_a_backchannel_is_short_and_has_two_words_at_most(
 
 def test_talk_begins_behind_the_hums() -> None:
     spoken = Spoken(9_000, (Segment(500, 900), Segment(3_000, 3_400), Segment(3_600, 5_000)))
-    # The second hum is 0.2 s in front of talk: one stretch.
+    # The second backchannel is 0.2 s before speech: one stretch.
     assert first_talk(spoken) == Segment(3_000, 5_000)
 
 

@@ -132,7 +132,7 @@ def test_a_short_run_writes_every_row(tmp_path: Path, capsys: pytest.CaptureFixt
     result = json.loads(written.read_text())
     assert result["seed"] == 3
     assert set(result["starts"]) == set(ROWS)
-    # Without echo control the bot hears itself; the run would measure nothing if it did not.
+    # Without echo control the bot hears itself; otherwise the run would measure nothing.
     assert result["starts"]["none"]["voice_activity"] == 2
     assert result["starts"]["parley"] == {"starts": 2, "voice_activity": 0, "self_interruptions": 0}
     assert result["barge_in"]["parley"]["found_within_1_s"] == 1

@@ -1,4 +1,4 @@
-"""Whether a session agrees with what the client was told of an interrupted reply."""
+"""Agreement of a session with the client's report of an interrupted reply."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def bot_turn(**changes: Any) -> dict[str, Any]:
 
 
 def view(heard: dict[str, Any], *, asked_again: bool = True) -> list[dict[str, Any]]:
-    """What the product makes of a session with this reply."""
+    """Return the product's view of a session with this reply."""
 
     def made(seq: int, kind: Kind, source: str, **payload: Any) -> Event:
         return Event("s", seq, 1, kind, payload, seq * 1_000, seq * 1_000, source, None, True, 1.0, f"k{seq}")

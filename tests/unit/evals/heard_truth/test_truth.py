@@ -1,4 +1,4 @@
-"""What a recording says, against recordings whose truth is known."""
+"""Words read from recordings, against recordings whose truth is known."""
 
 import fractions
 import json
@@ -36,7 +36,7 @@ def said() -> Reference:
 
 
 def through_opus(audio: np.ndarray) -> np.ndarray:
-    """What a peer hears of it: encoded as the product does, decoded, back at 16 kHz."""
+    """Return the audio as a peer receives it: encoded as the product does, decoded, back at 16 kHz."""
     encoder = OpusPacketizer(RATE_HZ)
     pcm = (audio * 32767).astype("<i2").tobytes()
     decoder = av.CodecContext.create("libopus", "r")
@@ -72,12 +72,12 @@ def test_the_end_of_what_was_heard_is_found_through_the_codec(said, cut_ms):
     cut = cut_ms * RATE_HZ // 1000
     heard = locate(said, heard_part(through_opus(said.audio[:cut])))
     assert heard is not None
-    # Only what can be heard counts, and the codec rings on for some milliseconds. A sound that begins less
-    # than the 20 ms of the rule before the cut is heard or not, as the codec has it.
+    # Only audible sound counts, and the codec rings on for some milliseconds. A sound that begins less than
+    # the 20 ms of the rule before the cut is heard or not, depending on the codec.
     ends = {said.audible_until(cut), min(cut, said.audible_until(cut + RATE_HZ // 50))}
     is_found = any(to_ms(heard.samples) == pytest.approx(to_ms(end), abs=25) for end in ends)
-    # Nor can a scrap of one, behind a silence, be told from its neighbours: the voice's breath is random, and
-    # now and then that is all there is. It lies behind what was heard before it.
+    # A fragment after a silence cannot be distinguished from its neighbours either: the voice's breath is
+    # random, and sometimes it is all of the fragment. It lies after the heard part.
     spans = audible_spans(said.audio[:cut], RATE_HZ)
     if len(spans) > 1 and to_ms(spans[-1].last - spans[-1].first) < 40:
         is_found |= to_ms(spans[-2].last) - 25 <= to_ms(heard.samples) <= cut_ms + 25
@@ -95,7 +95,7 @@ def test_a_gap_does_not_move_the_end(said, gap_ms):
 
 
 def over_the_telephone(audio: np.ndarray) -> np.ndarray:
-    """At the level of a line, mu-law, with noise where nobody speaks, and raised again."""
+    """Return the audio at the level of a line, in mu-law, with noise during silence, and amplified again."""
     narrow = soxr.resample(audio * np.float32(0.32), RATE_HZ, 8_000)
     noise = 5e-4 * np.random.default_rng(0).standard_normal(narrow.size).astype(np.float32)
     coded = g711.encode(((narrow + noise) * 32_767).astype(np.int16), g711.Law.MU)
@@ -108,7 +108,7 @@ def test_the_end_of_what_was_heard_is_found_through_a_telephone(said, cut_ms):
     line = over_the_telephone(said.audio[:cut])
     heard = locate(said, heard_part(line), as_loud=False)
     assert heard is not None
-    # The line is softer than the voice: the beginning or the end of a sound may not be heard on it.
+    # The line is softer than the voice: the beginning or the end of a sound may be inaudible on it.
     ends = {said.audible_until(cut), min(cut, audible_spans(line, RATE_HZ)[-1].last + 1)}
     assert any(to_ms(heard.samples) == pytest.approx(to_ms(end), abs=25) for end in ends)
 

@@ -1,4 +1,4 @@
-"""Archives of recordings: read only when they are the pinned ones."""
+"""Archives of recordings: read only when they have the pinned digests."""
 
 import hashlib
 import io
@@ -26,7 +26,7 @@ def tar(mode: str) -> bytes:
 
 
 def deb() -> bytes:
-    # An odd member before the data: the next one begins at an even place.
+    # A member of odd size before the data: the next one begins at an even offset.
     parts = [("debian-binary", b"2.0"), ("data.tar.xz", tar("w:xz"))]
     out = b"!<arch>\n"
     for name, data in parts:
@@ -62,7 +62,7 @@ def test_an_altered_archive_is_refused(tmp_path: Path):
     (tmp_path / "a.whl").write_bytes(wheel() + b"more")
     with pytest.raises(ConfigError, match="SHA-256"):
         list(members(pinned, tmp_path))
-    # Fetching does not pass it either.
+    # Fetching refuses it too.
     with pytest.raises(ConfigError, match="SHA-256"):
         fetch(pinned, tmp_path)
 

@@ -1,4 +1,4 @@
-"""Callers' speech for the instruments, and what latency counts of it."""
+"""Callers' speech for the instruments, and the part of it that the latency evaluation counts."""
 
 import argparse
 import json
@@ -37,7 +37,7 @@ TEXTS = ("my son has lost the key of the house", "we would like to come a little
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder: two sentences, said by a voice of the tuning side under a name of its own."""
+    """Write a user's folder: two sentences by a voice of the tuning side, under a name of its own."""
     path = tmp_path_factory.mktemp("speech")
     rows = []
     for number, text in enumerate(TEXTS):
@@ -138,7 +138,7 @@ def turn(cut_ms: int | None = None, speech: str = "human", voice_ms: int = 400) 
         cut_in=cut_ms is not None,
         unanswered=False,
         cut_in_us=None if cut_ms is None else cut_ms * 1000,
-        # 150 ms end no turn; 2 s are an invitation to speak.
+        # 150 ms end no turn; 2 s invite the bot to speak.
         pauses_ms=((500, 650), (1_000, 1_400), (2_000, 2_900), (4_000, 6_000)),
         speech=speech,
     )
@@ -150,7 +150,7 @@ def turn(cut_ms: int | None = None, speech: str = "human", voice_ms: int = 400) 
         (None, (2, 0)),
         (300, (0, 0)),
         (1_200, (1, 1)),
-        # Heard when the caller had gone on already.
+        # Heard when the caller had continued already.
         (1_700, (1, 1)),
         (2_500, (2, 1)),
         (4_500, (2, 0)),

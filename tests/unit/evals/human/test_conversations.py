@@ -1,4 +1,4 @@
-"""Calls composed of recordings: where pauses stand, how long they are, and where turns truly end."""
+"""Calls composed of recordings: positions and lengths of pauses, and true ends of turns."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_places_are_junctures_and_function_words():
         3: PausePlace.CLAUSE,
         4: PausePlace.PHRASE,
     }
-    # Each cut lies between its words, or a moment from them.
+    # Each cut lies between its words, or very near to the gap.
     for place in found:
         before, after = words[place.words - 1], words[place.words]
         assert before.end - 0.05 * one.rate_hz <= place.at <= after.first + 0.05 * one.rate_hz
@@ -80,7 +80,7 @@ def test_a_cut_turn_has_the_pauses_that_were_drawn_and_all_of_its_speech():
     first, end = speech_span(one, words)
     speech = len(turn.samples) - sum(pause.end - pause.first for pause in placed)
     assert speech == end - first
-    # After the last pause the recording goes on where it was cut.
+    # After the last pause the recording continues where it was cut.
     last = placed[-1].end
     fade = 8 * one.rate_hz // 1000
     assert (turn.samples[last + fade :] == one.samples[cuts[-1].at + fade : end]).all()
@@ -161,7 +161,7 @@ def test_what_lies_between_moves_no_event(condition: str):
     clean, heard = call("clean"), call(condition)
     assert [(turn.first, turn.end) for turn in heard.turns] == [(t.first, t.end) for t in clean.turns]
     assert len(heard.samples) == len(clean.samples)
-    # The waves fit best without any shift.
+    # The correlation is greatest without any shift.
     size = 2 * len(clean.samples)
     product = np.fft.rfft(heard.samples, size) * np.conj(np.fft.rfft(clean.samples, size))
     assert int(np.argmax(np.fft.irfft(product))) == 0

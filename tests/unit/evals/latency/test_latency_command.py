@@ -1,4 +1,4 @@
-"""The command line and what it writes."""
+"""The command line and its output files."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the caller hears of frames that arrive at given times."""
+"""The caller's audio for frames that arrive at given times."""
 
 import numpy as np
 from hypothesis import given
@@ -15,7 +15,7 @@ def frame(at_ms: int, level: int = 8_000) -> HeardFrame:
 
 
 def loud(pcm: np.ndarray) -> list[tuple[int, int]]:
-    """Audible stretches in milliseconds."""
+    """Return the audible intervals in milliseconds."""
     flips = np.flatnonzero(np.diff(np.concatenate(([0], pcm != 0, [0]))))
     return [(int(a) // 16, int(b) // 16) for a, b in zip(flips[::2], flips[1::2], strict=True)]
 

@@ -1,4 +1,4 @@
-"""The callers' plan."""
+"""The callers' plan of questions."""
 
 import pytest
 

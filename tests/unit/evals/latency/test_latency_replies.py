@@ -45,7 +45,7 @@ def test_inserted_silence_counts_even_when_the_reply_keeps_its_length() -> None:
 def test_holes_that_are_taken_for_material_move_no_pause_behind_them() -> None:
     words = [(at, at + 200) for at in range(0, 3_000, 300)]
     unloaded = heard(*words)
-    # Ten milliseconds of silence within each word: too short to be seen, one hundred in all.
+    # Ten milliseconds of silence within each word: too short to be detected, one hundred in all.
     loaded = heard(*((begin + 10 * n, end + 10 * (n + 1)) for n, (begin, end) in enumerate(words)))
     result = stretch(loaded, unloaded)
     assert result.audible_gaps == 0

@@ -1,4 +1,4 @@
-"""Figures of crowds that speak in step."""
+"""Figures of crowds that speak at the same time."""
 
 from evals.latency.overload import busy_share, slower, spans_ms
 

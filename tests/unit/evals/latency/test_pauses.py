@@ -58,7 +58,7 @@ def test_figures_count_cut_ins_and_the_waits_of_the_others() -> None:
 def test_a_question_is_heard_as_it_is_spoken(tmp_path: Path) -> None:
     stream = ScriptedStt().open_stream()
     question = asyncio.run(hear(PAUSED, Speakers(tmp_path), EnergyVad(), ScriptedTurn(), stream))
-    # Both parts, and whatever gaps the synthetic voice has.
+    # Both parts, and any gaps of the synthetic voice.
     assert len(question.stops) == len(question.starts) >= 2
     gaps = [start - stop for stop, (start, _) in zip(question.stops, question.starts[1:], strict=False)]
     assert min(abs(gap - PAUSED.pause_ms) for gap in gaps) <= 80

@@ -1,4 +1,4 @@
-"""Slopes of what a soak samples."""
+"""Slopes of the samples of a soak."""
 
 import numpy as np
 import pytest

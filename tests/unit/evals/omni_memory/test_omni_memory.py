@@ -11,14 +11,14 @@ from evals.omni_memory.__main__ import main
 from evals.omni_memory.measure import measure
 from tests.fakes.omni import ScriptedOmni, ScriptedOmniHost
 
-# What a conversation of six units held, when it is kept, is about 40 KiB.
+# A conversation of six units, when it is retained, takes about 40 KiB.
 MOST_BYTES_PER_SESSION = 10 * 1024
 
 
 def test_conversations_with_moshi_leave_nothing_behind(tmp_path: Path):
     pytest.importorskip("transformers", reason="needs the extra 'moshi'")
     figures = tmp_path / "out.json"
-    # A process of its own: what other tests give back late is not in the figure.
+    # In a process of its own: memory that other tests release late does not count.
     command = [*(sys.executable, "-m", "evals.omni_memory"), *("--json", str(figures))]
     found = subprocess.run(
         [*command, "--sessions", "20", "--units", "6", "--warm-up", "20"],
@@ -33,13 +33,13 @@ def test_conversations_with_moshi_leave_nothing_behind(tmp_path: Path):
     assert result["growth_bytes_per_session"] < MOST_BYTES_PER_SESSION
 
 
-# So much is always asked of the system anew; less may fit where something else has been.
+# That much is always requested anew from the system; less may fit into freed memory.
 LEAK_BYTES = 33 * 2**20
 
 
 @dataclass(slots=True)
 class LeakingHost(ScriptedOmniHost):
-    """It keeps ``LEAK_BYTES`` of each conversation."""
+    """Host that leaks ``LEAK_BYTES`` of each conversation."""
 
     kept: list[np.ndarray] = field(default_factory=list)
 

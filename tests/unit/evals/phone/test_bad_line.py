@@ -1,4 +1,4 @@
-"""When a turn counts as heard."""
+"""The rule by which a turn counts as heard."""
 
 from evals.phone.bad_line import Turn, quoted
 

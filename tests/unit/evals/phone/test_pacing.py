@@ -1,4 +1,4 @@
-"""How evenly a stretch comes, by packets and times."""
+"""Regularity of a stretch of audio, by packets and times."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a caller heard, by packets and times."""
+"""The caller's audio, by packets and times."""
 
 from evals.phone.caller import Piece
 from evals.phone.playback import playback

@@ -20,9 +20,9 @@ def test_100_000_events_of_five_streams_keep_every_promise() -> None:
     assert figures["events"] == EVENTS
     assert figures["delay_us"]["max"] <= figures["delay_us"]["bound"] == 210_000
     assert counts["committed"] + counts["superseded"] + counts["duplicates"] == EVENTS
-    # The traffic is not so tame that the promises are empty.
+    # The traffic is disordered enough to exercise the promises.
     assert min(counts["late"], counts["superseded"], counts["duplicates"], figures["tardy"]) > 50
-    # What waits is what happened within the bound, whatever the length of the run.
+    # Events wait only within the bound, whatever the length of the run.
     assert figures["longest_waiting"] < 200
 
 

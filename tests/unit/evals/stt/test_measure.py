@@ -54,13 +54,13 @@ def test_errors_are_words_to_substitute_delete_and_insert():
 def test_a_compound_is_one_word_or_two():
     assert word_errors(("agent", "login"), ("agent", "log", "in")) == 0
     assert word_errors(("your", "voice", "mail"), ("your", "voicemail")) == 0
-    # Neighbours that make no word of the other side stay apart.
+    # Neighbours that join to no word of the other side stay apart.
     assert word_errors(("log", "on"), ("log", "in")) == 1
 
 
 def test_edits_are_words_added_and_taken_back():
     assert edits([("i",), ("i", "want"), ("i", "want", "two")]) == 3
-    # "wan" is taken back and "want to" added.
+    # "wan" is withdrawn and "want to" added.
     assert edits([("i", "wan"), ("i", "want", "to")]) == 2 + 1 + 2
 
 
@@ -95,7 +95,7 @@ def test_a_recogniser_hears_a_recorded_sentence():
     assert result.errors <= 4
     assert result.edits >= len(result.transcript) > 0
     assert result.first_partial_ms is not None
-    # No partial is there before the sound that it is of.
+    # No partial comes before its sound.
     assert 0 < result.first_partial_ms < 1_000 * len(samples) / 16_000
     assert result.audio_s == pytest.approx(3.49, abs=0.01)
 

@@ -1,4 +1,4 @@
-"""The clock of full duplex as it is measured: short runs, and figures of made-up lines."""
+"""The measured clock of full duplex: short runs, and figures of synthetic lines."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Scripted calls through engines: a real voice, the rest from scripts."""
+"""Scripted calls through engines: a real voice, everything else scripted."""
 
 import math
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ def test_voice_activity_reports_the_pauses_late_by_its_own_time(
     assert lags.missed == 0
     assert lags.pieces == sum(len(turn.silences) for turn in measured[0][0].turns)
     assert lags.stop_ms
-    # Five quiet windows at most behind the voice; how softly a voice ends differs between machines.
+    # At most five quiet windows after the voice; the softness of a voice's end differs between machines.
     assert all(0 < lag_ms <= 160 + audio.WINDOW_MS for lag_ms in lags.stop_ms)
 
 
@@ -122,7 +122,7 @@ def test_how_a_voice_ends_is_kept_too(
 
 def test_the_same_sentence_is_spoken_alike_whatever_was_said_before():
     first, _ = audio.Speakers().speak("flite", "rms", "i lost my card")
-    # Others: the same ones would repeat what they keep.
+    # Other speakers: the same ones would return their cached audio.
     speakers = audio.Speakers()
     speakers.speak("flite", "rms", "what are your opening hours")
     again, _ = speakers.speak("flite", "rms", "i lost my card")

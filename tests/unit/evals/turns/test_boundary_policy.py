@@ -1,4 +1,4 @@
-"""The priced wait, with the evidence of this eval."""
+"""The priced wait, with the evidence of this evaluation."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from turn_taking.evidence_voice import VoiceEnd
 from turn_taking.pauses import PauseLaw
 from turn_taking.policies import Price
 
-# A level, drawn out word of a caller of the general tempo.
+# A level, drawn out word of a caller of average tempo.
 DRAWN_OUT = VoiceEnd(Tempo(final=0.4, whole=0.9), 0.5, 0.0)
 
 
@@ -123,7 +123,7 @@ def test_the_end_of_the_voice_is_that_of_one_pause_and_the_caller_s_tempo_that_o
     policy.on_voice_end(slow)
     at_first = policy.end_log_odds()
     for place in range(1, 30):
-        # Sometimes the caller goes on, sometimes the turn is over: both are this caller's speech.
+        # Sometimes the caller goes on, sometimes the turn has ended: both are this caller's speech.
         if place % 3 == 0:
             policy.reset()
         policy.on_voice_started(10_000 * place)
@@ -138,7 +138,10 @@ def test_the_end_of_the_voice_is_that_of_one_pause_and_the_caller_s_tempo_that_o
 
 
 def test_the_boundary_keeps_what_its_price_promises():
-    """With a calibrated score, the share of cut holds and the waits are those of the least cost."""
+    """The boundary keeps the promise of its price.
+
+    With a calibrated score, the share of cut holds and the waits are those of the least cost.
+    """
     rng, law = np.random.default_rng(2), PauseLaw()
     costs = {}
     for scale in (0.25, 1.0, 4.0):
@@ -158,7 +161,10 @@ def test_the_boundary_keeps_what_its_price_promises():
 
 
 def call_with_a_lying_score(policy: EndpointPolicy, *, pauses: int) -> int:
-    """Each turn sounds complete at its pause and open at its end. The wait at the last pause."""
+    """Return the wait at the last pause.
+
+    Each turn sounds complete at its pause and open at its end.
+    """
     at_ms, wait = 0, 0
     for _ in range(pauses):
         policy.reset()

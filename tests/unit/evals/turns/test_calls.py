@@ -1,4 +1,4 @@
-"""What becomes of judged calls, and the deployment to compare with."""
+"""Outcomes of judged calls, and the deployment to compare with."""
 
 from collections import Counter
 from pathlib import Path

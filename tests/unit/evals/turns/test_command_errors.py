@@ -1,4 +1,4 @@
-"""What the user can mend is one line and exit code 2, and leaves files as they are."""
+"""Errors that the user can correct: one line, exit code 2, and unchanged files."""
 
 import json
 import math

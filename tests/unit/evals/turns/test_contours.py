@@ -1,4 +1,4 @@
-"""The end of the pitch as one of three."""
+"""The pitch at the end of a voice, in three classes."""
 
 import numpy as np
 import pytest

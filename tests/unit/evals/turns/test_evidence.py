@@ -107,5 +107,5 @@ def test_a_filler_is_one_by_its_sound_whatever_was_written_of_it() -> None:
     assert words_log_odds(sure, SETTINGS) > 0
     by_sound = words_log_odds(replace(sure, is_filler=True), SETTINGS)
     assert by_sound == words_log_odds(Heard("please send it um"), SETTINGS) < 0
-    # Before any words, too.
+    # The same before any words.
     assert words_log_odds(Heard(is_filler=True), SETTINGS) == by_sound

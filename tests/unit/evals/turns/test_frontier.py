@@ -1,4 +1,4 @@
-"""Scripted callers, the simulator that runs policies through them, and what is made of it."""
+"""Scripted callers, the simulator that runs policies through them, and the figures made of it."""
 
 import json
 import math
@@ -165,7 +165,7 @@ def test_what_is_fitted_needs_no_further_weight():
     scores = [score_log_odds(1 / (1 + np.exp(-row.score)), settings) for row in rows]
     table = np.stack([scores, words, np.ones(len(rows))], axis=1)
     weights = logistic(table, np.array([row.end for row in rows], dtype=float))
-    # Probabilities nearer to 0 or 1 than the policy believes are cut off: a little steeper than 1.
+    # Probabilities nearer to 0 or 1 than the policy's bounds are clipped: a little steeper than 1.
     assert weights[:2] == pytest.approx([1, 1], abs=0.05)
 
 
@@ -213,7 +213,7 @@ def test_the_command_writes_policies_and_frontier(tmp_path: Path, capsys: pytest
 
 
 def saturating(pauses: int, seed: int) -> list[Sample]:
-    """A score that is squashed: what it says below -4 means more than it claims."""
+    """Return samples of a score that saturates: values below -4 mean more than they claim."""
     rng = np.random.default_rng(seed)
     rows = []
     for _ in range(pauses):
@@ -264,7 +264,7 @@ def test_where_every_price_cuts_too_often_there_is_none(calls: list[ScriptedCall
 
 
 def shuffled(calls: list[ScriptedCall], seed: int) -> list[ScriptedCall]:
-    """The same calls with scores that have nothing to do with them."""
+    """Return the same calls with scores that are independent of them."""
     scores = [silence.log_odds for silence in silences(calls)]
     order = iter(np.random.default_rng(seed).permutation(len(scores)))
     return [
@@ -297,6 +297,6 @@ def test_a_worthless_score_costs_little_in_calls_that_learn_and_much_in_those_th
         assert best is not None
         return best.mean_ms / static_ms
 
-    # Learning takes a call's first turns; trusting costs all of them.
+    # Learning takes a call's first turns; trusting the score costs all of them.
     assert cost(learn=True) < 1.25
     assert cost(learn=False) > 1.8

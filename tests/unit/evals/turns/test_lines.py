@@ -1,4 +1,4 @@
-"""What the lines of ``models.commands.floor`` and ``models.turn.smart_turn`` are fitted on, in small."""
+"""Small examples of the fit of the linear models of ``models.commands.floor`` and ``models.turn``."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def test_a_line_tells_apart_what_can_be_told_apart_whatever_the_shares() -> None
     weights, bias = floor.fitted(rows, list(wanted), ridge=1.0)
     odds = [float(row @ weights + bias) for row in rows]
     assert floor.area(odds, list(wanted)) == pytest.approx(1.0, abs=0.02)
-    # Half-way between the two, both kinds weigh the same.
+    # Half-way between the two, both kinds have the same weight.
     assert float(np.array([2.0, 0.0, 100.0]) @ weights + bias) == pytest.approx(0.0, abs=0.6)
 
 

@@ -1,4 +1,4 @@
-"""Bounds of the early looks stay within the shares that they are chosen for."""
+"""Bounds of the early looks stay within the shares for which they were chosen."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Sounds over the bot's voice through engines: scripted ones, and the policies on what they report."""
+"""Sounds over the bot's voice through engines: scripted ones, and the policies on their reports."""
 
 import asyncio
 from collections import deque
@@ -123,7 +123,7 @@ def test_what_a_policy_does_in_a_call_is_what_it_does_on_what_was_reported(
         cut_ms = cut_at_ms(POLICIES[name](), over)
         cuts.append(cut_ms)
         at = reply.ended if cut_ms is None else reply.began + 16 * cut_ms
-        # From the next piece on nothing is played; until then it is.
+        # From the next piece on nothing is played; until then the reply is.
         assert not np.any(as_played[at + 640 : reply.ended])
         assert np.any(as_played[max(reply.began, at - 8_000) : at])
     assert None in cuts and any(cuts)
@@ -143,7 +143,7 @@ def test_a_bot_that_ducks_is_lower_until_it_is_not():
             due.append(events.popleft())
         bot.hear(now_ms, due)
     ducked = [20 * (place + 1) for place, level in enumerate(heard) if level < 0.2]
-    # It rises by 3 dB a packet: the second one still begins low.
+    # The gain rises by 3 dB a packet: the second one still begins low.
     assert (ducked[0], ducked[-1]) == (1_020, 1_540)
     assert heard[-1] == pytest.approx(0.5, abs=1e-3)
 

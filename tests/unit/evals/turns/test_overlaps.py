@@ -1,4 +1,4 @@
-"""Sounds over the bot's voice, and what policies make of them."""
+"""Sounds over the bot's voice, and the reactions of policies."""
 
 import pytest
 

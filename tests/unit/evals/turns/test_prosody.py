@@ -12,7 +12,7 @@ RATE_HZ = 16_000
 
 
 def buzz(hertz: float = 120.0, length_ms: int = 900) -> np.ndarray:
-    """A voice of one vowel: a pulse train through two resonances."""
+    """Return a voice of one vowel: a pulse train through two resonances."""
     size = length_ms * RATE_HZ // 1000
     source = np.zeros(size)
     source[:: round(RATE_HZ / hertz)] = 1.0
@@ -75,7 +75,7 @@ def test_the_last_word_is_drawn_out_little_at_an_end_more_before_a_pause_and_mos
         - len(sound)
         for kind in kinds
     ]
-    # 80 ms, and 300 ms times 1.69 and 2.22, about.
+    # Approximately 80 ms, and 300 ms times 1.69 and 2.22.
     assert 800 < more[0] < 2_000
     assert 2_500 < more[1] < 5_500
     assert more[2] > more[1] + 1_500
@@ -89,7 +89,7 @@ def test_what_a_voice_lengthens_by_itself_counts_towards_the_mark(kind: Ending):
 
 
 def test_a_voice_that_lengthens_the_end_of_a_turn_enough_is_left_alone():
-    # 300 ms are 240 ms elsewhere: 60 of 80 ms are there.
+    # 300 ms are 240 ms elsewhere: 60 of the 80 ms are included.
     assert ending(end=True, lengthened=1.25).drawn_out(1.0) == pytest.approx(320 / 300)
     assert ending(end=True, lengthened=1.4).drawn_out(1.0) == 1.0
 

@@ -33,7 +33,7 @@ def test_the_frontier_has_every_way_to_decide_and_patience_orders_its_rows(calls
 def test_a_timer_cuts_the_holds_that_are_longer(calls: list[ScriptedCall]):
     timer = next(row for row in frontier.rows_of(calls, SPEC) if row.name == "timer 1000 ms")
     lengths = [s.length_ms for call in calls for turn in call.turns for s in turn.silences if s.length_ms]
-    # The front end shows a voice that goes on 32 ms after it began.
+    # The front end reports a voice that goes on 32 ms after it began.
     assert timer.cut == sum(length + 32 > 1_000 for length in lengths) / len(lengths)
     short = [length for length in lengths if length <= 1_200]
     assert timer.short_cut == sum(length + 32 > 1_000 for length in short) / len(short)

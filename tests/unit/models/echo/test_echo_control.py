@@ -1,4 +1,4 @@
-"""One call's echo control, with the real canceller and with one that takes nothing away."""
+"""Echo control of one call, with the real canceller and with one that removes nothing."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ def us(samples: int) -> int:
 def call(
     control: EchoControl, near: np.ndarray, far: np.ndarray, *, sizes: tuple[int, ...] = (320,)
 ) -> tuple[np.ndarray, list[EchoFrame]]:
-    """20 ms of the bot at a time; the microphone in pieces of the given sizes."""
+    """Run a call: 20 ms of the bot at a time; the microphone in pieces of the given sizes."""
     heard, played = float_to_pcm16(near), float_to_pcm16(far)
     told = at = number = 0
     out: list[bytes] = []
@@ -107,9 +107,9 @@ def test_where_there_is_no_echo_nothing_is_cancelled_and_one_that_begins_later_i
     known = [one.knowledge for one in levels]
     without = known.count(Knowledge.NO_ECHO)
     assert without > 200 and known[-1] is Knowledge.ECHO
-    # The first frame without one still fades over to what the noise suppression made.
+    # The first frame without a bot still fades to the noise suppressor's output.
     assert engine.frames == len(levels) - without + 1
-    # With the real canceller: somebody has put down the headset.
+    # With the real canceller: the headset has been put down.
     left, levels = call(EchoControl(WebRtcEcho()), near, far)
     found = next(at for at, one in enumerate(levels) if one.knowledge is Knowledge.ECHO) * 160
     assert found - late < RATE_HZ
@@ -119,7 +119,7 @@ def test_where_there_is_no_echo_nothing_is_cancelled_and_one_that_begins_later_i
 
 @pytest.mark.parametrize("sizes", [(320,), (160,), (1_000,), (7, 481, 3)])
 def test_pieces_have_no_seams(sizes: tuple[int, ...]) -> None:
-    """Without a bot nothing depends on when a piece came, and the output is the same to the sample."""
+    """Without a bot the output does not depend on the arrival of pieces; it is the same to the sample."""
     near = np.resize(pcm16_to_float(say("hello can you hear me", "rms")), 2 * RATE_HZ).astype(np.float32)
     quiet = np.zeros(0, np.float32)
     whole, _ = call(EchoControl(WebRtcEcho()), near, quiet, sizes=(len(near),))

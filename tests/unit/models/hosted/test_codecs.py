@@ -1,4 +1,4 @@
-"""Transcripts and pieces of speech on the worker link: as they were, or refused."""
+"""Transcripts and pieces of speech on the worker link: decoded unchanged, or refused."""
 
 import json
 from typing import Any
@@ -59,7 +59,7 @@ def test_numbers_of_numpy_are_sent_as_numbers() -> None:
 
 @given(st.sampled_from(sorted(WHOLE)), JSON)
 def test_a_fact_of_another_kind_is_refused_or_is_what_it_says(name: str, value: Any) -> None:
-    """And never an error of another class: whoever sent it is on the other side of a socket."""
+    """No error of another class is raised: the sender is on the other side of a socket."""
     try:
         heard = to_transcript(WHOLE | {name: value})
     except PeerError:

@@ -12,7 +12,7 @@ SENTENCES = (
 
 
 def read(*turns: str) -> Dialogue:
-    """Turns alternate, the user first."""
+    """Return a dialogue of alternating turns, the user first."""
     roles = ("user", "assistant")
     messages = [Message(roles[at % 2], text) for at, text in enumerate(turns)]
     return DialogueReader(SENTENCES).read([Message("system", "Branches are open until five."), *messages])

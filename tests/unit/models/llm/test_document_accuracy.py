@@ -1,10 +1,9 @@
-"""How often the shipped documents answer rightly, on questions as written and as the embedded recognition
-hears them.
+"""Accuracy of answers from the shipped documents, on written questions and on their recognised transcripts.
 
 The limits of ``document_answer`` were chosen on the parts named ``tune``. ``held_out`` was not used for
-choosing; after its first run (38 of 44 right) six questions were moved to ``tune``, the documents were
-improved for those, and eight new ones were written blind. The bounds lie a little below what was measured,
-which stands beside each.
+choosing. After its first run (38 of 44 right) six questions were moved to ``tune`` and the documents were
+improved for those; eight new ones were written blind. The bounds lie a little below the measured values,
+which are given with each.
 """
 
 import json
@@ -29,7 +28,7 @@ async def answer(documents: DocumentLlm, *messages: Message) -> str:
 
 
 def answered_title(documents: DocumentLlm, text: str) -> str | None:
-    """The title of the passage that an answer was made of."""
+    """Return the title of the passage that an answer was made of."""
     index = documents.index
     said = DialogueReader(index.sentences).read([Message("user", "x"), Message("assistant", text)]).last_said
     return index.passages[index.passage_of(said[-1])].title if said else None

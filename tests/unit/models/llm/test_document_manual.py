@@ -64,7 +64,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> DocumentLlm:
 
 
 async def talk(model: DocumentLlm, *turns: str) -> str:
-    """The answer to the last of the caller's turns, after the answers to those before it."""
+    """Return the answer to the last of the caller's turns, after the answers to those before it."""
     messages: list[Message] = []
     for turn in turns:
         messages.append(Message("user", turn))
@@ -208,7 +208,7 @@ async def test_what_is_no_question_is_not_looked_up(model: DocumentLlm, said: st
 async def test_a_turn_of_8000_characters_costs_little(model: DocumentLlm, text: str) -> None:
     began_s = time.process_time()
     assert await talk(model, text)
-    # 60 ms at most as measured; a search that grows with the square of the length takes many seconds.
+    # Measured 60 ms at most; a search whose time grows with the square of the length takes many seconds.
     assert time.process_time() - began_s < 2
 
 

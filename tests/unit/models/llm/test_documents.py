@@ -41,7 +41,7 @@ def settings(folder: Path, **values: object) -> DocumentLlmSettings:
 
 
 async def talk(model: DocumentLlm, *turns: str) -> str:
-    """The answer to the last of ``turns``, which alternate, the user first."""
+    """Return the answer to the last of ``turns``, which alternate, the user first."""
     roles = ("user", "assistant")
     messages = [Message(roles[at % 2], text) for at, text in enumerate(turns)]  # type: ignore[arg-type]
     return "".join([piece async for piece in model.reply(messages)])
@@ -146,7 +146,7 @@ async def test_the_loop_runs_while_documents_are_searched(folder: Path) -> None:
 
     model = DocumentLlm(settings(folder), embedder=WordCountEmbedder(wait))
     task = asyncio.create_task(talk(model, "what does a wire cost"))
-    # Were the search on the loop, this thread could not come here before it ends.
+    # If the search ran on the loop, this thread could not get here before it ends.
     assert await asyncio.to_thread(searching.wait, 10)
     assert not task.done()
     go_on.set()

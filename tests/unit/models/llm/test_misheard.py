@@ -1,4 +1,4 @@
-"""Questions that a recogniser misheard, and what the documents make of them."""
+"""Questions that a recogniser misheard, and the documents' answers to them."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_what_the_documents_know_stays(misheard: Misheard) -> None:
 
 def test_a_word_of_the_language_may_be_meant(misheard: Misheard) -> None:
     assert readings(misheard, "how do i build endurance") == []
-    # What else the documents know of the question speaks for "insurance".
+    # Other words of the question in the documents support "insurance".
     assert "what does insurance cover" in readings(misheard, "what does endurance cover")
 
 

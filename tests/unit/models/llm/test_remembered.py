@@ -31,7 +31,7 @@ Call the hotline when your card is lost. The hotline never sleeps. You can also 
 
 
 def read(*turns: str, notes: Notes | None = None) -> Conversation:
-    """Turns alternate, the person first."""
+    """Return a dialogue of alternating turns, the caller first."""
     roles = ("user", "assistant")
     messages = [Message(roles[at % 2], text) for at, text in enumerate(turns)]  # type: ignore[arg-type]
     if notes is not None:
@@ -238,7 +238,7 @@ def model(tmp_path: Path) -> DocumentLlm:
 
 
 async def talk(model: DocumentLlm, *said: str) -> str:
-    """The last answer when all of it is said."""
+    """Return the last answer after all turns."""
     messages: list[Message] = []
     text = ""
     for turn in said:

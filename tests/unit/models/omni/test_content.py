@@ -1,4 +1,4 @@
-"""What is to be said, made while nobody waits for it."""
+"""Content that is synthesized ahead, without blocking the loop."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ WORD_MS = 100
 
 
 class CountingTts:
-    """Every word lasts 100 ms; its samples are its place in the clause, over 1,000."""
+    """Voice whose words last 100 ms; each sample is the word's place in the clause over 1,000."""
 
     rate_hz = RATE_HZ
 
@@ -56,7 +56,7 @@ def until(met: Callable[[], bool]) -> None:
 
 
 def taken(content: Content, samples: int = 80) -> tuple[int, str]:
-    """All of it, a unit at a time: (samples, words)."""
+    """Return all of the content, a unit at a time: (samples, words)."""
     total, words = 0, ""
     while not content.is_over:
         audio, text = content.take(samples)
@@ -110,7 +110,7 @@ def test_no_more_is_made_than_the_lead_until_it_is_taken(executor: ThreadPoolExe
     until(lambda: content.held_samples >= 1_500)
     time.sleep(0.1)
     assert content.held_samples <= 2_500
-    # Nobody holds a thread of the voice while they wait.
+    # Waiting content holds no thread of the voice.
     assert executor.submit(threading.get_ident).result(1) and executor.submit(threading.get_ident).result(1)
     assert taken(content)[0] == 10_000
     maker.close()

@@ -1,4 +1,4 @@
-"""What the small tier hears: the completeness model judges the turn that is on, and nothing before it."""
+"""Input of the small tier: the completeness model judges the current turn, and nothing before it."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ RATE_HZ, UNIT = 16_000, 1_280
 
 
 class Recorder:
-    """A completeness model that keeps what it is asked about."""
+    """Completeness model that records its input."""
 
     max_samples = 8 * RATE_HZ
 

@@ -1,4 +1,4 @@
-"""What docs/minicpm_o.md tells people to write down is read, and its environment is pinned."""
+"""The configurations in docs/minicpm_o.md are valid, and its environment is pinned."""
 
 import re
 from pathlib import Path

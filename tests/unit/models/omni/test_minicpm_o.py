@@ -37,7 +37,7 @@ def settings(model: str = "server", **more: Any) -> MiniCpmOSettings:
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[MiniCpmOHost]:
-    """One worker for those who do it no harm."""
+    """Run one worker for all tests that do not damage it."""
     made = MiniCpmOHost(settings(unit_timeout_s=5), worker=CHILD)
     yield made
     assert made.restarts == 0
@@ -65,7 +65,7 @@ def begun(host: MiniCpmOHost, prompt: str = "Be kind.", **chosen: Any) -> Any:
 
 
 def told(engine: Any, first: np.ndarray = FIRST) -> dict[str, Any]:
-    """What the model was told, in its own words."""
+    """Return the model's input as the stand-in reports it."""
     texts = [run(engine, first if number == 0 else LOUD).text for number in range(4)]
     engine.cleanup()
     facts: dict[str, Any] = json.loads(texts[-1])
@@ -97,7 +97,7 @@ def test_a_turn_is_said_in_units_and_ends(host: MiniCpmOHost) -> None:
     assert [run(engine, LOUD).vote for _ in range(3)] == [Vote.LISTEN] * 3
     said = [run(engine, LOUD if number == 0 else QUIET) for number in range(4)]
     assert [result.vote for result in said] == [Vote.SPEAK] * 3 + [Vote.LISTEN]
-    # The 40 ms too much of the second are said before the 300 of the last.
+    # The 40 ms in excess of the second unit are spoken before the 300 ms of the last.
     assert [len(result.audio) for result in said] == [24_000, 24_000, 8_160, 0]
     assert [result.end_of_turn for result in said] == [False, False, True, False]
     assert said[0].n_tokens == 5 and said[0].cost_llm_ms == pytest.approx(1.0)
@@ -116,7 +116,7 @@ def test_a_forced_listen_ends_the_turn_of_the_model(host: MiniCpmOHost) -> None:
         run(engine, LOUD)
     result = run(engine, LOUD, force_listen=True)
     assert result.vote is Vote.YIELD and result.end_of_turn and not len(result.audio) and not result.text
-    # It would have said it to the end.
+    # Otherwise it would have spoken to the end.
     assert run(engine, QUIET).vote is Vote.LISTEN
     engine.cleanup()
 
@@ -169,7 +169,7 @@ def test_who_is_to_speak_needs_a_voice(host: MiniCpmOHost) -> None:
     engine = host.open_engine()
     with pytest.raises(ConfigError, match="voice"):
         engine.prepare(Preparation())
-    # And may be asked again.
+    # The call may be repeated.
     engine.prepare(Preparation(tts_ref_audio=VOICE))
     engine.cleanup()
 
@@ -178,7 +178,7 @@ def test_voices_reach_the_model_as_it_wants_them(host: MiniCpmOHost) -> None:
     engine = host.open_engine()
     engine.prepare(Preparation(TELL, llm_ref_audio=VOICE, tts_ref_audio=VOICE[:8_000]))
     facts = told(engine)
-    # The voice that is heard as samples, the one that speaks as a 16-bit file.
+    # The voice that is heard is given as samples, the one that speaks as a 16-bit file.
     assert facts["ref_samples"] == 16_000 and facts["wav_bytes"] == 44 + 2 * 8_000
     assert facts["prompt"] == f"<|im_start|>system\n{TELL}\n<|audio_start|>"
     assert facts["suffix"] == "<|audio_end|><|im_end|>"
@@ -222,7 +222,7 @@ def test_a_context_without_a_window_fills() -> None:
     made.close()
 
 
-# The edition of the code beside the weights.
+# The edition of the code that is published with the weights.
 
 
 def test_the_other_edition_takes_what_it_takes_and_says_what_it_does_not() -> None:
@@ -271,13 +271,13 @@ def test_a_turn_that_is_given_up_is_over_for_the_voice_and_in_the_context(editio
 
 def test_a_prompt_is_marked_once_whoever_does_it() -> None:
     class Marks(StandInDuplex):
-        """Takes an end of the prompt, and marks the beginning itself all the same."""
+        """Duplex object that takes an end of the prompt, and marks the beginning itself all the same."""
 
         def prepare(self, prefix_system_prompt=None, suffix_system_prompt=None, **more):  # type: ignore[no-untyped-def]
             return super().prepare(f"<|im_start|>system\n{prefix_system_prompt}", **more)
 
     class Plain(HubDuplex):
-        """Feeds what it is given, and takes no end."""
+        """Duplex object that feeds its input unchanged, and takes no end."""
 
         def prepare(self, prefix_system_prompt=None, ref_audio=None, prompt_wav_path=None):  # type: ignore[no-untyped-def]
             return prefix_system_prompt
@@ -375,7 +375,7 @@ def test_a_worker_that_died_between_conversations_is_started_again(fragile: Mini
     pid = fragile.link.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    # At once, and not when the next conversation begins.
+    # It restarts at once, not when the next conversation begins.
     eventually(lambda: fragile.restarts == 1)
     engine = begun(fragile)
     assert run(engine).vote is Vote.LISTEN and fragile.restarts == 1
@@ -393,7 +393,7 @@ def test_a_conversation_does_not_go_on_with_the_worker_that_follows(fragile: Min
     with pytest.raises(EngineError, match="gone"):
         run(engine)
     engine.cleanup()
-    # Nor is that one killed for it.
+    # The new process is not killed for it either.
     assert fragile.restarts == 1
     begun(fragile).cleanup()
 
@@ -459,7 +459,7 @@ def test_a_stop_returns_at_once_and_the_late_result_is_nobodys() -> None:
     thread.join(0.15)
     assert not thread.is_alive() and results[0].vote is Vote.LISTEN and not len(results[0].audio)
     engine.finalize()
-    # The model is still at it: who cleans up waits as long as a unit may take, then ends it.
+    # The model is still busy: cleanup waits as long as a unit may take, then ends it.
     engine.cleanup()
     assert made.restarts == 1
     begun(made).cleanup()
@@ -473,11 +473,11 @@ def test_a_stop_reaches_the_model_between_its_calls(host: MiniCpmOHost) -> None:
     engine.prefill(LOUD)
     host.link.tell(MessageType.STOP)
     answer = host.link.ask(MessageType.GENERATE, {"force_listen": False}, life=0, within_s=5)
-    # It would have spoken.
+    # Otherwise it would have spoken.
     assert answer is not None and answer.facts["is_listen"] and answer.facts["end_of_turn"]
     engine.stop()
     engine.cleanup()
-    # And is forgotten by the next conversation.
+    # The setting does not apply to the next conversation.
     assert told(begun(host, TELL))["heard"] == 16_000
 
 
@@ -526,7 +526,7 @@ def test_the_worker_goes_with_its_engine_in_the_middle_of_a_unit() -> None:
     made.link.ask(MessageType.GENERATE, asked, life=0, within_s=5, is_stopped=lambda: True)
     pid, link = made.link.pid, made.link
     assert pid is not None
-    # What is left of an engine's process that was killed.
+    # Data that remains of an engine's process that was killed.
     link._loop.call_soon_threadsafe(link._child._writer.close)  # type: ignore[union-attr]
     eventually(lambda: not is_running(pid))
     made.close()
@@ -544,9 +544,9 @@ def test_the_worker_is_told_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        # Beside numpy, PIL and what the model itself needs.
+        # In addition to numpy, PIL and the requirements of the model itself.
         ("worker", ("pydantic", "loguru", "soundfile", "torch", "transformers")),
-        # This process never has it.
+        # This process never imports it.
         ("engine", ("torch", "transformers")),
     ],
 )

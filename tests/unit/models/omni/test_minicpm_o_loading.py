@@ -1,4 +1,4 @@
-"""A model directory is loaded by transformers, with the code in it, in a process that has torch.
+"""Transformers loads a model directory, with the code in it, in a process that has torch.
 
 ``MINICPM_O_PYTHON`` names another environment, such as that of ``requirements/minicpm_o.txt``.
 """
@@ -27,7 +27,7 @@ if not PYTHON:
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The code of a model is copied before it is run."""
+    """Redirect the cache: the code of a model is copied before it is run."""
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
@@ -59,7 +59,7 @@ def test_a_model_of_either_edition_is_loaded_and_speaks(tmp_path: Path, edition:
         facts = json.loads(result.text)
         assert facts["weights"] == "torch.bfloat16 cpu sdpa" and facts["init_vision"] is False
         assert facts["tts_temperature"] == 0.5 and facts["config"]["sliding_window_mode"] == "basic"
-        # The cache of the conversation before was given back.
+        # The cache of the conversation before was released.
         assert facts["model_resets"] == conversation
         assert len(result.audio) == 24_000 and np.abs(result.audio).max() > 0.2
     made.close()

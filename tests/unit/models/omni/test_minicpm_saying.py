@@ -1,4 +1,4 @@
-"""Units of MiniCPM-o: nothing is lost, nothing overlaps, and what is no audio is refused."""
+"""Units of MiniCPM-o: audio is neither lost nor overlaps, and invalid audio is refused."""
 
 import numpy as np
 import pytest
@@ -137,7 +137,7 @@ def test_a_context_is_full_sooner_with_pictures_and_with_tiles() -> None:
 def test_settings_of_a_conversation_override_those_of_the_deployment() -> None:
     settings = merged(SessionSettings(temperature=0.5, top_k=3), {"top_k": 9}, engine="test")
     assert (settings.temperature, settings.top_k) == (0.5, 9)
-    # What nobody set is known as such: a model without it is not to blame.
+    # Unset fields are known as such: a model without such a setting is not refused.
     assert settings.model_fields_set == {"temperature", "top_k"}
     for wrong in ({"chunk_ms": 500}, {"top_p": 3.0}):
         with pytest.raises(ConfigError):

@@ -1,4 +1,4 @@
-"""The messages of a MiniCPM-o server, and what is none."""
+"""The messages of a MiniCPM-o server, and invalid messages."""
 
 import base64
 import io

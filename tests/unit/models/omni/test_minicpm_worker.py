@@ -1,4 +1,4 @@
-"""Conversations with a MiniCPM-o server over its own socket, and what becomes of its failures."""
+"""Conversations with a MiniCPM-o server over its own socket, and the results of its failures."""
 
 import datetime
 import ipaddress
@@ -62,7 +62,7 @@ def test_a_row_of_the_registry(server: MiniCpmServer) -> None:
 def test_a_turn_is_said_in_units_and_ends(server: MiniCpmServer) -> None:
     engine = host(server).open_engine()
     engine.prepare(Preparation("Be kind."))
-    # The model listens to the first three, whatever they are.
+    # The model listens to the first three, whatever they contain.
     assert [run(engine, LOUD).vote for _ in range(3)] == [Vote.LISTEN] * 3
     said = [run(engine, LOUD if number == 0 else QUIET) for number in range(4)]
     assert [result.vote for result in said] == [Vote.SPEAK] * 3 + [Vote.LISTEN]
@@ -165,7 +165,7 @@ def test_a_server_without_room_is_full(server: MiniCpmServer, faults: Faults) ->
     engine = host(server).open_engine()
     with pytest.raises(CapacityError):
         engine.prepare(Preparation())
-    # And may be asked again.
+    # The call may be repeated.
     server.faults = Faults()
     engine.prepare(Preparation())
     run(engine)
@@ -233,7 +233,7 @@ def test_a_server_that_fails_in_a_unit_is_given_up(
     with pytest.raises(EngineError, match=message):
         run(engine)
     engine.finalize()
-    # Nothing more is asked of it, and another conversation may begin.
+    # No more requests are sent to it, and another conversation may begin.
     with pytest.raises(EngineError, match="gone"):
         run(engine)
     engine.cleanup()
@@ -317,7 +317,7 @@ def test_a_server_behind_tls_is_believed_by_its_certificate(tmp_path: Path) -> N
 
 
 def _own_certificate(folder: Path) -> Path:
-    """Signed by itself, with its key, as the server makes them."""
+    """Write a self-signed certificate with its key, as the server makes them."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "minicpm")])
     now = datetime.datetime.now(datetime.UTC)
@@ -343,7 +343,7 @@ def _own_certificate(folder: Path) -> Path:
 
 
 def _upgrade_and_sleep(listener: socket.socket) -> None:
-    """A peer that shakes hands, then reads nothing."""
+    """Serve as a peer that completes the handshake, then reads nothing."""
     from websockets.server import ServerProtocol
 
     connection, _ = listener.accept()

@@ -1,4 +1,4 @@
-"""Every pair of phase and call, and what is a unit."""
+"""Every pair of phase and call, and valid units."""
 
 import itertools
 

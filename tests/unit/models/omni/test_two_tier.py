@@ -54,14 +54,14 @@ class Talk:
         return [self.unit() for _ in range(units)]
 
     def say(self, text: str, *, units: int = 12, confidence: float = 0.9) -> list[UnitResult]:
-        """A voice, and behind it its words."""
+        """Send a voice, and its words after it."""
         results = [self.unit(voice=True) for _ in range(units)] + self.silence(2)
         if text:
             self.engine.on_words(Words(text, True, (confidence,) * len(text.split())))
         return results
 
     def until(self, met: Callable[[], bool], *, most: int = 200) -> None:
-        """Silence until then; content is made in threads, so a unit takes a moment."""
+        """Send silence until the condition holds; content is made in threads, so a unit takes a moment."""
         for _ in range(most):
             if met():
                 return
@@ -93,7 +93,7 @@ def test_a_question_is_answered_once_its_turn_is_over(talk: Talk) -> None:
     first = votes.index(Vote.SPEAK)
     assert set(votes[:first]) == {Vote.LISTEN}
     assert [message.text for message in talk.llm.asked[0]] == ["Be kind.", "when are you open"]
-    # What was said is in the dialogue of the next question.
+    # The spoken words are in the dialogue of the next question.
     talk.say("and on sunday")
     talk.until(lambda: len(talk.llm.asked) > 1)
     assert [message.role for message in talk.llm.asked[-1]] == ["system", "user", "assistant", "user"]
@@ -134,13 +134,13 @@ def test_an_interruption_is_yielded_to_and_answered(talk: Talk) -> None:
 @pytest.mark.parametrize("talk", [([f"{LONG} ", LONG],)], indirect=True)
 def test_a_listener_is_talked_on_to_at_a_lower_volume(talk: Talk) -> None:
     talk.say("count please")
-    # Who speaks in the first second of an answer goes on with a turn.
+    # A caller who speaks in the first second of an answer continues a turn.
     talk.until(lambda: len(talk.said.split()) >= 12)
     before = len(talk.results)
     talk.say("mhm", units=4)
     talk.until(lambda: bool(talk.results[-1].end_of_turn))
     assert talk.said == f"{LONG} {LONG}" and Vote.YIELD not in [result.vote for result in talk.results]
-    # The samples of a word are a whole number, its place in its clause; 12 dB below they are none.
+    # The samples of a word are a whole number, its place in its clause; 12 dB lower they are not.
     levels = [float(result.audio[-1]) * 32_768 for result in talk.results[before:] if len(result.audio)]
     assert any(level % 1 > 0.001 for level in levels) and levels[-1] % 1 < 0.001
     assert len(talk.llm.asked) == 1
@@ -154,7 +154,7 @@ def test_a_cough_that_cut_has_the_rest_said_from_the_word_that_was_cut(talk: Tal
     assert Vote.YIELD in [result.vote for result in talk.results]
     talk.until(lambda: talk.said.endswith("sixteen."))
     words, whole = talk.said.split(), LONG.split()
-    # Said again from the beginning of a word that may not have been heard: nothing is lost.
+    # Repeated from the beginning of a word that may not have been heard: nothing is lost.
     again = next(place for place in range(1, len(words)) if words[place] != whole[place])
     assert 1 <= again - whole.index(words[again]) <= 3
     assert words[again:] == whole[whole.index(words[again]) :]
@@ -210,7 +210,7 @@ def test_a_greeting_is_said_first(executor: ThreadPoolExecutor) -> None:
 def test_a_noise_that_cut_for_good_is_asked_about_once(talk: Talk) -> None:
     talk.say("count please")
     talk.until(lambda: len(talk.said.split()) >= 12)
-    # Longer than anybody coughs, and no word of it is understood.
+    # Longer than a cough, and no word of it is recognised.
     talk.say("", units=40)
     talk.until(lambda: "catch that" in talk.said)
     assert Vote.YIELD in [result.vote for result in talk.results]

@@ -1,4 +1,4 @@
-"""Likeness of words by their sound."""
+"""Similarity of words by their sound."""
 
 import pytest
 

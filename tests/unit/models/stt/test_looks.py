@@ -23,7 +23,7 @@ from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 
 class LevelEncoder:
-    """Each state is the mean magnitude of its audio."""
+    """Encoder whose states are the mean magnitude of their audio."""
 
     sha256 = "an encoder"
 
@@ -53,7 +53,7 @@ def voice(look: int, level: float = 0.5) -> np.ndarray:
 def test_a_look_hears_the_voice_and_not_what_was_before_it(look: int):
     heard = features(LevelEncoder(), voice(look), look)
     assert heard.shape == (FEATURES,) and heard.dtype == np.float32
-    # A state at the border has some of both.
+    # A state at the border contains some of both.
     assert heard[STATE_SIZE:] == pytest.approx(np.full(2 * STATE_SIZE, 0.5), abs=1e-6)
     assert look_samples(look) == len(voice(look))
 

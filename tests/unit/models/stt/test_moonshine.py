@@ -13,7 +13,7 @@ from tests.listening import Ticking, play, understand, understood_in_a_child
 from tests.tiny_moonshine import FRAMES_PER_TOKEN, install_moonshine
 from tests.voices import say, silence, tone
 
-# "What is your PIN?" of the tiny model, a word for every 200 ms of voice, is not what is said: it counts.
+# The tiny model writes "What is your PIN?", a word for every 200 ms of voice, whatever is said: it counts.
 SPEECH = silence(200) + say("how do i block my card if i lost it") + silence(200)
 
 
@@ -25,7 +25,7 @@ def models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def engine_of(models_dir: Path, *, pass_s: float = 0.0, **settings: object) -> MoonshineStt:
-    """An engine whose passes take so long, as far as it knows: the tests' machine does not pace it."""
+    """Return an engine whose clock reports passes of that length: the tests' machine does not pace it."""
     chosen = MoonshineSettings.model_validate({"models_dir": models_dir, **settings})
     return MoonshineStt(chosen, clock=Ticking(pass_s))
 
@@ -92,7 +92,7 @@ def test_a_short_interval_shows_every_word_in_turn(models_dir: Path) -> None:
 
 def test_dear_passes_make_partials_rarer(models_dir: Path) -> None:
     quick = engine_of(models_dir, partial_interval_ms=100).open_stream()
-    # Half of a second for each pass, at half of the time: one second of audio between partials.
+    # Half a second for each pass, at half of the time: one second of audio between partials.
     slow = engine_of(models_dir, partial_interval_ms=100, pass_s=0.5).open_stream()
     counts = []
     for stream in (quick, slow):
@@ -104,7 +104,7 @@ def test_dear_passes_make_partials_rarer(models_dir: Path) -> None:
 
 
 def test_the_last_sounds_are_heard_however_the_passes_fall(models_dir: Path) -> None:
-    # Every length up to more than a chunk and a hop of the library, right up to the last sample.
+    # Every length up to more than a chunk and a hop of the library, up to the last sample.
     stream = engine_of(models_dir, partial_interval_ms=200).open_stream()
     token_ms = FRAMES_PER_TOKEN * 20
     voice = say("what is your pin")
@@ -123,7 +123,7 @@ def understand_at_once(stream: MoonshineStream, pcm: bytes) -> Transcript:
 
 
 def count_tokens(text: str) -> int:
-    """Tokens behind a text: "pin" has three ("P", "IN", "?"), the other words have one."""
+    """Return the number of tokens of a text: "pin" has three ("P", "IN", "?"), the other words have one."""
     return sum(3 if word == "pin" else 1 for word in text.split())
 
 
@@ -141,7 +141,7 @@ def test_measured_word_times_are_the_librarys_also_after_partials(models_dir: Pa
     words = stream.finish().words
     assert len(words) > 3
     assert not any(word.estimated for word in words)
-    # A token of the tiny model is made of 200 ms of voice.
+    # A token of the tiny model takes 200 ms of voice.
     assert all(word.end_ms - word.start_ms >= 150 for word in words[1:-1])
 
 
@@ -158,7 +158,7 @@ def test_a_long_utterance_is_heard_in_lines_with_one_time_line(models_dir: Path)
     assert duration_ms - 2_500 < times[-1] <= duration_ms
     # A partial keeps the lines before.
     assert [partial.text for partial in partials] == sorted((p.text for p in partials), key=len)
-    # The tiny model begins anew in each line. Where that breaks its sentence, a line began: in a pause.
+    # The tiny model begins anew in each line. Where its sentence starts again, a line began: in a pause.
     anew = [
         word.start_ms
         for before, word in zip(heard.words, heard.words[1:], strict=False)
@@ -187,7 +187,7 @@ def test_noise_alone_is_not_decoded_and_not_kept(models_dir: Path) -> None:
     play(stream, tone(3_000))
     play(stream, SPEECH)
     words = stream.finish().words
-    # One second of it stays in front of the voice: the times count from the start of the utterance.
+    # One second of it stays before the voice: the times count from the start of the utterance.
     assert 1_900 <= words[0].start_ms <= 3_500
 
 

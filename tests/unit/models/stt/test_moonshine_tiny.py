@@ -19,7 +19,7 @@ PIECE_BYTES = 1_280
 
 
 class Passes:
-    """A clock that counts how often the engine reads a line: once before and once after each pass."""
+    """Clock that counts the engine's reads for a line: one before and one after each pass."""
 
     def __init__(self) -> None:
         self._reads = 0
@@ -47,7 +47,7 @@ def as_pcm(samples: np.ndarray) -> bytes:
 
 
 def errors(found: str, expected: str) -> int:
-    """Words that were replaced, left out or added."""
+    """Return the number of words that were substituted, omitted or inserted."""
     heard, meant = found.split(), expected.split()
     row = list(range(len(meant) + 1))
     for place, word in enumerate(heard, start=1):
@@ -74,7 +74,7 @@ def test_words_have_times_in_order_and_confidences(engine: MoonshineTinyStt):
     assert 0.7 < final.confidence <= 1
     ends = [word.end_ms for word in final.words]
     assert ends == sorted(ends) and ends[-1] <= len(opening()) // 32
-    # "times" ends in front of a pause that the words of the next clause do not begin in.
+    # "times" ends before a pause in which the words of the next clause do not begin.
     worst = final.words[6]
     assert final.words[5].end_ms <= worst.start_ms
 
@@ -149,7 +149,7 @@ def test_callers_share_the_time_for_partials():
 
 
 def test_callers_of_one_engine_hear_nothing_of_each_other():
-    # With equal intervals, however many speak.
+    # With equal intervals, however many callers speak.
     engine = MoonshineTinyStt(moonshine_tiny().settings, clock=Passes())
     speech = two_cities()
     clips = [opening(), speech[10 * 32_000 : 14 * 32_000], speech[30 * 32_000 : 35 * 32_000]]
@@ -171,7 +171,7 @@ def test_a_monologue_is_read_in_lines_that_lose_no_words(engine: MoonshineTinySt
     partials = [partial.text for partial in play(stream, monologue, PIECE_BYTES)]
     final = stream.finish()
     assert 83 <= len(final.words) <= 90
-    # Words that a line was ended with stay as they were.
+    # Words of a line that has ended stay as they were.
     long = [text.split() for text in partials if len(text.split()) > 60]
     assert all(text[:20] == final.text.split()[:20] for text in long)
     assert final.words[-1].end_ms <= 30_000
@@ -191,7 +191,7 @@ def music() -> bytes:
 
 
 def hum() -> bytes:
-    """A fan: noise below 1 kHz and the hum of its motor."""
+    """Return the noise of a fan: noise below 1 kHz and the hum of its motor."""
     generator = np.random.default_rng(3)
     noise = np.convolve(generator.standard_normal(8 * RATE_HZ), np.ones(16) / 16, "same")
     return as_pcm(2_000 * noise + 500 * np.sin(2 * np.pi * 100 * np.arange(8 * RATE_HZ) / RATE_HZ))

@@ -62,7 +62,7 @@ def test_a_measured_channel_goes_nearly_all_the_way_to_what_was_heard() -> None:
 
 
 def errors(expected: str, heard: str) -> int:
-    """Word insertions, deletions and substitutions (Levenshtein)."""
+    """Return the word insertions, deletions and substitutions (Levenshtein)."""
     said, got = expected.split(), heard.split()
     row = list(range(len(got) + 1))
     for count, word in enumerate(said, start=1):

@@ -39,7 +39,7 @@ def test_what_is_opened_is_fetched(tmp_path: Path) -> None:
 
 @pytest.fixture
 def fetches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Attempts to reach the network: the only way out is a proxy that notes the caller and hangs up."""
+    """Count attempts to reach the network: the only way out is a proxy that notes the caller and hangs up."""
     attempts: list[str] = []
 
     class Refusal(socketserver.StreamRequestHandler):
@@ -96,7 +96,7 @@ def test_words_have_measured_times_and_probabilities(models_dir: Path) -> None:
     assert heard.text == "what is your pin"
     assert not any(word.estimated for word in heard.words)
     assert all(type(word.confidence) is float for word in heard.words)
-    # The tiny model looks at a fifth of a second for each token.
+    # The tiny model attends to a fifth of a second for each token.
     assert [word.end_ms - word.start_ms for word in heard.words[1:]] == [200, 200, 200]
 
 
@@ -115,7 +115,7 @@ def test_dear_partials_are_rarer(models_dir: Path) -> None:
         )
         stream = WhisperStt(settings, clock=Ticking(step_s)).open_stream()
         stream.start()
-        # What the lost model writes is bounded by the length of the audio, so each partial has more words.
+        # The text of the lost model is bounded by the length of the audio, so each partial has more words.
         counts.append(len(play(stream, SPEECH * 2)))
         stream.close()
     assert counts[0] >= 8
@@ -162,7 +162,7 @@ def test_a_long_utterance_is_decoded_in_parts_with_one_time_line(models_dir: Pat
     assert duration_ms - 10_000 < times[-1] <= duration_ms
     # The tiny model writes its sentence once for each part; parts are cut in their last pause.
     assert heard.text.count("what is your pin") == duration_ms // 10_000 + 1
-    # A part begins in a pause: its first word is no further from one than the pause is long.
+    # A part begins in a pause: the distance of its first word from a pause is at most the pause's length.
     starts = [word.start_ms for word in heard.words if word.text == "what"]
     sentence_ms, voice_ms = len(sentence) // 32, len(say("what is your pin")) // 32
     assert all(start_ms % sentence_ms >= voice_ms for start_ms in starts[1:])

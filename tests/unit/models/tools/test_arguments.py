@@ -1,4 +1,4 @@
-"""Arguments against schemas: the verdict is the standard's, the words are for a model."""
+"""Validation of arguments: the verdict follows the standard, the messages are written for a model."""
 
 from typing import Any
 
@@ -100,7 +100,7 @@ def test_rules_that_nobody_checks_are_refused(schema: Any, words: str):
     assert words in "; ".join(schema_faults(schema))
 
 
-# Values of few shapes, so that they often meet the rules.
+# Values of few shapes, so that they often match the rules.
 WORDS = st.sampled_from(["", "a", "ab", "abc", "1", "\u00e9"])
 NUMBERS = st.sampled_from([-1, 0, 1, 2, 3, 0.5, 1.0, 2.0, 10**20, 1e300])
 SCALARS = st.one_of(st.none(), st.booleans(), NUMBERS, WORDS)
@@ -202,7 +202,7 @@ def test_arguments_that_take_too_many_steps_are_not_checked_to_their_end():
 
 
 def test_searches_in_long_texts_are_counted_by_their_length():
-    # 10 ms for a text of 1,000 characters: sixty of them held the event loop for 0.6 s.
+    # 10 ms for a text of 1,000 characters: sixty of them blocked the event loop for 0.6 s.
     slow = {"type": "string", "pattern": r"[^\x00]{0,184}[^\x01]{0,184}z"}
     schema = {"type": "object", "properties": {"all": {"type": "array", "items": slow}}}
     assert schema_faults(schema) == []

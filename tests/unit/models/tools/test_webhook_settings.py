@@ -1,4 +1,4 @@
-"""What a deployment may say of a webhook, and what is refused before the server starts."""
+"""Settings of webhooks in a deployment, and those that are refused before the server starts."""
 
 import re
 from pathlib import Path

@@ -7,7 +7,7 @@ from models.tts.clauses import ClauseSettings, ClauseSplitter, split_clauses
 
 
 def stream(text: str, splitter: ClauseSplitter | None = None) -> list[str]:
-    """As a language model sends it: tokens of a few characters."""
+    """Return the clauses of a text that comes as from a language model: tokens of a few characters."""
     splitter = splitter or ClauseSplitter()
     clauses = [clause for token in re.findall(r"\s?\S{1,4}|\s", text) for clause in splitter.push(token)]
     rest = splitter.flush()
@@ -19,7 +19,7 @@ def stream(text: str, splitter: ClauseSplitter | None = None) -> list[str]:
     [
         ("Sure, let me look that up, one moment.", "Sure, let me look that up,"),
         ("The fee is low: two dollars.", "The fee is low:"),
-        # Alone the number would be read as one.
+        # By itself the number would be read as a number.
         ("Your new code is: 4172. Keep it.", "Your new code is: 4172."),
         ("We are open — all day long.", "We are open —"),
         ("No. I can't do that.", "No."),

@@ -1,4 +1,4 @@
-"""A voice behind a voice: nothing is lost, nothing is said twice."""
+"""A fallback voice: nothing is lost, nothing is spoken twice."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The voice with its real weights, which come with its package."""
+"""The voice with its real weights, which its package contains."""
 
 import shutil
 import threading
@@ -55,7 +55,7 @@ def forced(audio: np.ndarray, text: str) -> list[tuple[int, int]]:
     """Find each word by forced alignment: begin and end in milliseconds."""
     quiet = ALIGNED_RATE_HZ // 5
     padded = np.concatenate((np.zeros(quiet), audio, np.zeros(quiet)))
-    # The aligner needs something to call silence.
+    # The aligner needs some noise to match silence.
     heard = padded + np.random.default_rng(1).normal(0, 8, padded.size)
     decoder = Decoder(lm=None, samprate=ALIGNED_RATE_HZ, loglevel="FATAL")
     decoder.set_align_text(text.lower())
@@ -200,7 +200,7 @@ def test_what_is_heard_is_what_the_package_itself_makes(engine: HibariTts):
     sound = samples(speak(engine, CLAUSE)).astype(np.float64)
     fits = np.correlate(whole.astype(np.float64), sound, "valid")
     at = int(fits.argmax())
-    # But for their noise they are the same, in the seam of the two chunks as well.
+    # They are the same but for their noise, in the seam of the two chunks as well.
     for part in np.array_split(np.arange(sound.size), 10):
         assert np.corrcoef(sound[part], whole[at + part])[0, 1] > 0.97
 
@@ -218,7 +218,7 @@ def test_two_chunks_are_the_samples_that_one_would_be():
 
 
 def test_the_first_piece_does_not_wait_for_the_sound_of_the_whole_clause(engine: HibariTts):
-    # Measured 0.63: the run of the network, and a twelfth of the sound. Made at once it would be 0.98.
+    # Measured 0.63: the run of the network, and a twelfth of the sound. In a single piece it would be 0.98.
     assert share_before_first_piece(engine, CLAUSE) < 0.8
 
 

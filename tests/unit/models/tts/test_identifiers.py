@@ -1,4 +1,4 @@
-"""Which numbers are names and read digit by digit, and which are numbers."""
+"""Detection of numbers that are names and read digit by digit."""
 
 import pytest
 
@@ -8,7 +8,7 @@ DIGITS = "zero one two three four five six seven eight nine".split()
 
 
 def said(text: str) -> str:
-    """Every token of the text, with the pauses inside of it."""
+    """Return every token of the text, with the pauses in it."""
     tokens = [
         token + mark
         for word in spoken_words(text)
@@ -24,7 +24,7 @@ def one_by_one(groups: str) -> str:
 @pytest.mark.parametrize(
     ("text", "groups"),
     [
-        # A word that announces a name, directly in front of it or with small words between.
+        # A word that announces a name, directly before it or with small words between.
         ("number 4172", "4172"),
         ("Your code is 4172", "4172"),
         ("your code is: 4172", "4172"),
@@ -54,7 +54,7 @@ def one_by_one(groups: str) -> str:
         ("account 4172 expires", "4172"),
         ("call me at 4172", "4172"),
         ("dial 4172 now", "4172"),
-        # Telephone numbers and other long ones, by their looks.
+        # Telephone numbers and other long ones, by their form.
         ("555-0100", "555 0100"),
         ("call 555-1234", "555 1234"),
         ("at 555-1234", "555 1234"),

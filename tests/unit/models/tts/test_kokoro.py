@@ -17,7 +17,7 @@ from tests.speaking import pcm, speak
 from tests.tiny_voices import KOKORO_VOICES, write_kokoro
 
 CLAUSE = "The monthly fee is five dollars."
-# Two windows at the comma.
+# Fills two windows, split at the comma.
 LONG = "The monthly fee is five dollars and fifty cents, and you can cancel it whenever you want to."
 
 
@@ -76,7 +76,7 @@ def test_times_are_exact_where_the_model_reports_durations_and_marked_where_not(
     )
     assert not any(word.estimated for word in measured)
     assert all(word.estimated for word in estimated)
-    # The tiny model is silent between words: where a word is, there is a tone from end to end.
+    # The tiny model is silent between words: a word is a tone from end to end.
     sound = np.abs(np.frombuffer(pcm(speak(exact, CLAUSE)), dtype="<i2").astype(int))
     levels = [sound[word.start_ms * 24 + 24 : word.end_ms * 24 - 24] for word in measured]
     assert all(np.median(level) > 5_000 for level in levels)
@@ -97,7 +97,7 @@ def test_other_languages_are_spoken_without_the_names_of_languages(models_dir: P
     words = [word.text for piece in speak(spanish, "¿Qué tal? Hola.") for word in piece.words]
     assert words == ["¿Qué", "tal?", "Hola."]
     french = KokoroTts(KokoroSettings(models_dir=models_dir, language="fr"))
-    # espeak-ng reads the word as English and says so in its phonemes: "(en)", "(fr)".
+    # espeak-ng reads the word as English and marks that in its phonemes: "(en)", "(fr)".
     assert "(" not in french._phonemize("un computer")
 
 

@@ -8,7 +8,7 @@ from models.tts.phonemes import (
     readable_words,
 )
 
-# What espeak-ng makes of words alone, as far as the tests ask.
+# espeak-ng's phonemes of single words, as far as the tests need them.
 ALONE = {"out": "ˈaʊt", "of": "ˈʌv", "the": "ðə", "blue": "blˈuː", "one fee": "wˈʌn fˈiː", "one": "wˈʌn"}
 
 

@@ -1,4 +1,4 @@
-"""A voice with a memory for what it says again and again."""
+"""A voice with a cache of phrases that it repeats."""
 
 import pytest
 

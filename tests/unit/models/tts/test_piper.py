@@ -63,7 +63,7 @@ def test_times_are_exact_where_the_voice_reports_durations_and_marked_where_not(
     rate = exact.rate_hz
     sound = np.abs(np.frombuffer(pcm(speak(exact, CLAUSE)), dtype="<i2").astype(int))
     for word, after in zip(measured, measured[1:], strict=False):
-        # The tiny voice is silent between words, but for the padding behind a phoneme, which counts to it.
+        # The tiny voice is silent between words, except for the padding after a phoneme, which counts to it.
         assert sound[word.start_ms * rate // 1000 : (word.start_ms + 10) * rate // 1000].max() > 5_000
         assert not sound[word.end_ms * rate // 1000 : (after.start_ms - 1) * rate // 1000].any()
 

@@ -1,4 +1,4 @@
-"""The inside of smart-turn's network, and lines that weigh it."""
+"""The inner layers of smart-turn's network, and linear models on them."""
 
 from pathlib import Path
 

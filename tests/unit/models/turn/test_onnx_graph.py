@@ -1,4 +1,4 @@
-"""Edits of an encoded network: they change its speed and its outputs, and none of its numbers."""
+"""Edits of an encoded network: they change its speed and its outputs, and none of its weights."""
 
 from collections import Counter
 from pathlib import Path
@@ -17,7 +17,7 @@ SMART_TURN = pipecat_file("audio", "turn", "smart_turn", "data", "smart-turn-v3.
 
 
 def operations(network: bytes, optimized: Path) -> Counter[str]:
-    """The operations that ONNX Runtime runs for a network."""
+    """Return the operations that ONNX Runtime runs for a network."""
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(optimized)
     options.log_severity_level = 3
@@ -26,7 +26,10 @@ def operations(network: bytes, optimized: Path) -> Counter[str]:
 
 
 def gelu(folder: Path, *, more_uses: bool = False) -> bytes:
-    """A network of one GELU in PyTorch's order; ``more_uses``: the half product is an output as well."""
+    """Return a network of one GELU in PyTorch's order.
+
+    With ``more_uses`` the half product is an output as well.
+    """
     shape = [4]
     values = {"root": 2.0**0.5, "one": 1.0, "half": 0.5}
     nodes = [

@@ -35,7 +35,7 @@ def noise(samples: int, seed: int = 1) -> np.ndarray:
 
 
 def streamed(file: Path, audio: np.ndarray) -> np.ndarray:
-    """The probability of each frame of whole steps, as the makers describe the stream."""
+    """Return the probability of each frame of whole steps, as the makers describe the stream."""
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     state = {f"state_{name}": np.zeros(shape, np.float32) for name, shape in STATES.items()}
     found = []
@@ -53,7 +53,7 @@ def streamed(file: Path, audio: np.ndarray) -> np.ndarray:
 def test_the_estimate_is_that_of_the_last_frame_of_a_stream(mini: Turn1Mini, folder: Path, frames: int):
     audio = noise(10 * STEP)
     expected = streamed(folder / "turn-1-mini.step.onnx", audio)
-    # A few samples more, no whole frame.
+    # A few samples more, less than a frame.
     heard = audio[: frames * FRAME + 100]
     assert mini.estimate(heard).complete == pytest.approx(expected[frames - 1], abs=1e-6)
     assert np.ptp(expected) > 0.1

@@ -1,4 +1,4 @@
-"""The network rests, and nobody is heard later for it."""
+"""The network pauses in silence, and no voice is detected later for it."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ LEAST_DB = -60.0
 
 
 class Counted:
-    """A stream that counts what it is asked."""
+    """Stream that counts its calls."""
 
     def __init__(self) -> None:
         self._stream = SileroVad().open_stream()
@@ -29,7 +29,7 @@ class Counted:
 
 
 def heard(pcm: bytes, least_db: float | None) -> tuple[list[tuple[GateEvent, int]], int]:
-    """What the gate says of it, with the places, and how often the network was asked."""
+    """Return the gate's events with their positions, and the number of calls of the network."""
     stream = Counted()
     meter = VoiceMeter(stream, WINDOW, rate_hz=RATE_HZ, least_db=least_db)
     gate = VoiceGate(
@@ -64,7 +64,7 @@ def test_a_caller_behind_a_long_silence_is_heard_at_the_same_place(
     assert [event for event, _ in always] == [GateEvent.STARTED, GateEvent.STOPPED] * 3
     apart = [abs(one - other) for (_, one), (_, other) in zip(always, resting, strict=True)]
     assert max(apart) <= windows * WINDOW
-    # 13 s of quiet in four stretches, but for what it hears before it rests and again behind that.
+    # 13 s of quiet in four stretches, except for the windows before it pauses and again after it.
     rests = (13_000 - 4 * (REST_AFTER_MS + AGAIN_MS)) * RATE_HZ // 1000 // WINDOW
     assert asked < asked_always - 0.8 * rests
 

@@ -34,7 +34,7 @@ def music(duration_s: int) -> np.ndarray:
 
 
 def first_voice(detector: SileroVad, before: np.ndarray) -> int:
-    """Windows from the beginning of speech to the fourth window of voice in a row."""
+    """Return the windows from the beginning of speech to the fourth window of voice in a row."""
     stream = detector.open_stream()
     for window in before:
         stream.probability(window)

@@ -39,7 +39,7 @@ SETTINGS = CommitGateSettings()
 
 
 class Model(FrameProcessor):
-    """Stands where the model would: keeps what it is asked and what is said."""
+    """Processor in the place of the model that records requests and spoken texts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Model(FrameProcessor):
 
 
 class Bench:
-    """A gate and what stands behind it."""
+    """A gate and the processors after it."""
 
     def __init__(
         self, conversation: Conversation, opened: Conversations, folder: Path, gate: CommitGate
@@ -189,7 +189,7 @@ def test_a_session_that_somebody_else_claimed_asks_nothing(tmp_path: Path):
 
     bench = play(tmp_path, scenario)
     assert bench.model.asked == []
-    # The call ends and says why: the gate adds nothing.
+    # The call ends and gives the reason: the gate adds nothing.
     assert bench.model.spoken == []
 
 
@@ -197,7 +197,7 @@ PERSON, ANSWER = "A person, please.", "One moment."
 
 
 class Transfer:
-    """Answers who asks for a person, while one is asked for or for the first time."""
+    """Transfer that answers requests for a person, while one is being called or for the first time."""
 
     def __init__(self) -> None:
         self.rings = False
@@ -214,14 +214,15 @@ def test_a_turn_that_the_call_answers_is_in_the_session_and_the_model_reads_it_l
         await bench.say(PERSON)
         await asyncio.sleep(1)
         assert bench.model.spoken == [ANSWER]
-        # The answer was cut off by a noise, or they say it again: it is answered again, by nobody else.
+        # The answer was cut off by a noise, or the caller repeats the request: the transfer alone answers
+        # again.
         await bench.worker.queue_frame(LLMContextFrame(bench.context))
         await asyncio.sleep(1)
         await bench.say(PERSON)
         await asyncio.sleep(1)
         assert bench.model.spoken == [ANSWER] * 3 and bench.model.asked == []
         transfer.rings = False
-        # Somebody was asked and did not come: the next thing is the model's.
+        # A person was called and did not answer: the model answers what comes next.
         await bench.worker.queue_frame(LLMContextFrame(bench.context))
         await asyncio.sleep(1)
         await bench.say("And what time is it?")
@@ -243,7 +244,7 @@ def test_the_call_answers_although_the_store_is_away_or_a_cough_came_between(tmp
             await bench.say(PERSON)
             await bench.worker.queue_frames([UserStoppedSpeakingFrame()])
             await asyncio.sleep(1)
-            # At once: nobody waits for a store.
+            # At once: the answer does not wait for a store.
             assert bench.model.spoken == [ANSWER]
             await bench.worker.queue_frames([InterruptionFrame(), UserStartedSpeakingFrame()])
             await asyncio.sleep(0.3)
@@ -263,7 +264,7 @@ def test_the_call_answers_although_the_store_is_away_or_a_cough_came_between(tmp
 
     (tmp_path / "full").mkdir()
     bench = play(tmp_path / "full", full, max_pending=10, answers=Transfer())
-    # Not the refusal: a person does not need the session.
+    # It is not the refusal: a transfer to a person needs no session.
     assert bench.model.spoken == [ANSWER] and bench.model.asked == []
 
 
@@ -322,7 +323,7 @@ def test_a_turn_that_is_asked_again_before_it_is_durable_is_asked_once_and_with_
             await bench.worker.queue_frames([InterruptionFrame(), UserStartedSpeakingFrame()])
             await asyncio.sleep(0.3)
             await bench.worker.queue_frame(UserStoppedSpeakingFrame())
-            # Behind an interruption for nothing the same question comes again, without a new word.
+            # After a false interruption the same question comes again, without a new word.
             await bench.worker.queue_frame(LLMContextFrame(bench.context))
             await asyncio.sleep(3)
             assert bench.model.asked == []
@@ -387,7 +388,7 @@ def test_what_is_foreseen_of_a_turn_is_what_passes_then(tmp_path: Path):
             await bench.conversation.flushed()
 
     play(tmp_path, scenario)
-    # The instruction stands in front once a turn has passed with it.
+    # The instruction comes first once a turn has passed with it.
     assert foreseen[1:] == passed[1:]
     assert "Ann" in str(passed[-1][1])
 

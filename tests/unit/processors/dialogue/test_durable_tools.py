@@ -1,4 +1,4 @@
-"""Durable tools on a real store: what is committed when, what runs, and what never runs twice."""
+"""Durable tools on a real store: times of commits, tools that run, and tools that never run twice."""
 
 import asyncio
 import sqlite3
@@ -77,7 +77,7 @@ async def ask(conversation: Conversation, text: str = "Order tea.") -> Event:
 
 
 def told(conversation: Conversation) -> list[tuple[str, str | None]]:
-    """Tool events in order of commit, with their outcome."""
+    """Return the tool events in order of commit, with their outcome."""
     kinds = (Kind.TOOL_CALL, Kind.TOOL_RESULT)
     return [(e.kind.value, e.payload.get("outcome")) for e in conversation.events if e.kind in kinds]
 
@@ -107,7 +107,7 @@ async def cancel(task: "asyncio.Task[Any]") -> None:
 
 
 async def killed(world: World, tool: FakeTool, **call: Any) -> str:
-    """A process that dies while its tool runs; the effect is there, its result is not. The session."""
+    """Let a process die while its tool runs, with an effect and no result; return the session."""
     tool.hold = asyncio.Event()
     async with world.session() as conversation:
         tools = DurableTools([tool], conversation, drain_s=NOW)
@@ -149,7 +149,7 @@ def test_a_call_is_committed_before_it_runs_and_its_result_behind_it(world: Worl
 
 
 async def conversation_in_store(world: World, conversation: Conversation) -> list[tuple[str, str | None]]:
-    """What another reader of the database finds at this moment."""
+    """Return the events that another reader of the database finds at this moment."""
     with sqlite3.connect(world.file) as reader:
         rows = reader.execute(
             "SELECT kind FROM event WHERE session_id = ? ORDER BY seq", (conversation.session_id,)
@@ -452,7 +452,7 @@ def test_a_result_that_came_behind_the_persons_newest_words_is_given_and_not_mad
             tools = DurableTools([tool], conversation)
             await ask(conversation)
             await cancel(await start(tools.call("order", TEA), tool))
-            # The model is asked with a view that lacks the result.
+            # The model's context lacks the result.
             await ask(conversation, "Where is my tea?")
             tool.hold.set()
             await tools.drain()
@@ -462,7 +462,7 @@ def test_a_result_that_came_behind_the_persons_newest_words_is_given_and_not_mad
     run(scenario())
 
 
-# A database that is away
+# An unavailable database
 
 
 def test_while_the_database_is_away_a_tool_waits_and_then_runs(world: World):
@@ -494,7 +494,7 @@ def test_a_tool_that_has_waited_too_long_never_runs(world: World):
                 given = await tools.call("order", TEA)
                 assert given == {"outcome": "failed", "error": durable_tools.NOT_RUN}
                 assert 3.0 <= loop.time() - before_s < 3.1
-                # The model tries again at once, and once more.
+                # The model retries at once, and once more.
                 for _again in range(2):
                     assert (await tools.call("order", TEA))["result"]["outcome"] == "failed"
                     await asyncio.sleep(0.1)
@@ -516,7 +516,7 @@ def test_an_interruption_before_the_commit_withdraws_the_call(world: World):
                 call = asyncio.ensure_future(tools.call("order", TEA))
                 await asyncio.sleep(1)
                 await cancel(call)
-                # What is queued is not for a recovery either.
+                # A recovery does not take queued calls either.
                 await tools.recover()
             await conversation.flushed()
             assert told(conversation) == [CALLED, result("failed")]
@@ -536,7 +536,7 @@ def test_a_recovery_between_a_withdrawn_call_and_its_result_does_not_run_it(worl
                 call = asyncio.ensure_future(tools.call("order", TEA))
                 await asyncio.sleep(1)
                 await cancel(call)
-            # The two are committed one behind the other at one moment of this clock.
+            # The two are committed one after the other at one moment of this clock.
             while not told(conversation):
                 await asyncio.sleep(0.001)
                 for _step in range(100):
@@ -601,7 +601,7 @@ def test_a_result_that_cannot_be_written_down_in_time_is_not_told(world: World):
     run(scenario())
 
 
-# A session that is no longer ours
+# A session that another process has claimed
 
 
 def test_a_tool_of_a_session_that_another_process_claimed_does_not_run(world: World):
@@ -793,7 +793,7 @@ def test_who_asks_again_for_an_idempotent_call_of_unknown_outcome_has_its_effect
             assert await tools.call("order", TEA) == {"number": 7}
             assert len(tool.runs) == 3
             assert len(tool.effects) == 1
-            # That is settled now: the next one is a new one.
+            # That call is settled now: the next one is new.
             await ask(conversation, "One more tea.")
             await tools.call("order", TEA)
             assert len(tool.effects) == 2
@@ -859,7 +859,7 @@ def test_what_waits_for_its_commit_when_the_last_one_leaves_never_runs(world: Wo
     run(scenario())
 
 
-# What is offered
+# Offered tools
 
 
 def compatible() -> Any:
@@ -965,7 +965,7 @@ async def test_tools_that_cannot_be_offered_change_nothing(tmp_path: Path):
         assert await tools.call("first", TEA) == {"number": 7}
 
 
-# Who has a tool of the process called
+# The tools that a call offers
 
 
 async def test_a_tool_that_is_for_clients_with_keys_is_offered_to_no_other(tmp_path: Path):

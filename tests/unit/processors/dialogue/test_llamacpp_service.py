@@ -1,4 +1,4 @@
-"""What a dialogue that is too long for its model is cut to."""
+"""Shortening of a dialogue that is too long for its model."""
 
 from core.notes import Notes, split_notes, write_notes
 from processors.dialogue.llamacpp_service import LEFT_OUT, without_oldest

@@ -34,7 +34,7 @@ BRIDGE = GuardTuning().bridge
 
 
 class Case:
-    """A guard, its service and what it reported."""
+    """A guard, its service and its reports."""
 
     def __init__(
         self, *scripts: Script, fallback: Script = FALLBACK, settings: GuardTuning | None = None
@@ -332,7 +332,7 @@ def test_a_function_call_pauses_the_deadline():
         await bench.ask(context)
         await asyncio.sleep(25)
         assert case.failovers == []
-        # The assistant aggregator asks again from below once the result is there.
+        # The assistant aggregator sends the request again from below once the result is there.
         await bench.ear.push_frame(LLMContextFrame(context), FrameDirection.UPSTREAM)
         await bench.until(2)
 

@@ -1,4 +1,4 @@
-"""What a client types is looked at before it interrupts anybody."""
+"""A client's typed text is validated before it interrupts a reply."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from protocols.surface import TURN_END
 
 
 async def answered(rtvi: CheckedRtvi, text: str) -> tuple[list[dict[str, Any]], list[Frame]]:
-    """What the client is told, and everything that left."""
+    """Return the messages to the client, and all frames that left."""
     message = {
         "label": "rtvi-ai",
         "type": "send-text",
@@ -100,6 +100,6 @@ async def test_a_message_of_the_end_of_a_turn_names_that_end():
     told = [each for each in down if isinstance(each, OutputTransportMessageUrgentFrame)]
     over = [each for each in told if each.message["type"] == "user-stopped-speaking"]
     assert [TURN_END.of(each) for each in over] == [end.id for end in ends]
-    # A client is sent what RTVI has it sent, and no more.
+    # A client receives RTVI's own messages, and no more.
     assert over[0].message == {"label": "rtvi-ai", "type": "user-stopped-speaking"}
     assert all(not TURN_END.is_on(each) for each in told if each not in over)

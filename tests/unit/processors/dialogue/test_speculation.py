@@ -1,4 +1,4 @@
-"""Guesses about the end of a turn, on virtual time: what is asked, what is held, what is said."""
+"""Speculative requests before the end of a turn, on virtual time: what is requested, held and spoken."""
 
 import asyncio
 import random
@@ -39,7 +39,7 @@ SLOW_TEXT = "It is ten. Really."
 
 
 class Voice:
-    """What was to be prepared."""
+    """Voice that records the texts to prepare."""
 
     def __init__(self) -> None:
         self.clauses: list[str] = []
@@ -53,7 +53,7 @@ class Voice:
 
 
 class Case:
-    """A model, and what guesses around it."""
+    """A model, and the speculation around it."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ def play(case: Case, scenario: Callable[[ReplyBench], Awaitable[None]]) -> Reply
 
 
 async def end_turn(bench: ReplyBench, context: LLMContext) -> None:
-    """As the user aggregator does it."""
+    """End the turn as the user aggregator does."""
     await bench.worker.queue_frame(UserStoppedSpeakingFrame())
     await bench.ask(context)
 
@@ -168,7 +168,7 @@ def test_other_words_are_asked_afresh_and_nothing_of_the_guess_is_said(tools: bo
 
 
 class Reader(ScriptedLanguageModel):
-    """Reads a question before it is asked, half a second for each."""
+    """Model that reads a question before the request, half a second for each."""
 
     def __init__(self, *scripts: Script) -> None:
         super().__init__(*scripts)
@@ -210,7 +210,7 @@ def test_what_is_said_is_read_while_it_is_said_and_no_longer_than_that():
         for words in ("what", "what time", "what time is", "what time is it", "what time is it now"):
             case.speculation.read_ahead(words)
             await asyncio.sleep(0.21)
-        # Words come faster than they are read: the newest are next, and what is asked is asked at once.
+        # Words come faster than they are read: the newest are read next, and a request is sent at once.
         assert reader.read == ["what", "what time", "what time is it"]
         await end_turn(bench, case.context("what time is it now please"))
         await bench.until(1)
@@ -219,7 +219,7 @@ def test_what_is_said_is_read_while_it_is_said_and_no_longer_than_that():
         await asyncio.sleep(0.1)
 
     bench = play(case, scenario)
-    # By the question, and by the end of the call.
+    # By the request, and by the end of the call.
     assert reader.stopped == 2 and reader.read[-1] == "and"
     assert (bench.text, bench.pairs) == ("It is ten.", "<>")
     assert [asked[-1].text for asked in reader.asked] == ["what time is it now please"]
@@ -234,7 +234,7 @@ def test_a_guess_ends_the_reading_and_nothing_is_read_behind_it():
         await asyncio.sleep(0.1)
         case.speculation.guess("what time is it")
         await asyncio.sleep(0.2)
-        # The same words once more are what was guessed.
+        # The same words again are those of the guess.
         case.speculation.read_ahead("what time is it")
         await asyncio.sleep(0.4)
         await end_turn(bench, case.context("what time is it"))
@@ -322,7 +322,7 @@ def test_a_voice_that_goes_on_stops_the_model(tools: bool, guarded: bool):
         case.speculation.withdraw()
         await asyncio.sleep(0.2)
         assert case.llm.cancelled == 1
-        # The same words may be all there is after all.
+        # The same words may be complete after all.
         case.speculation.guess("what is it")
         await asyncio.sleep(0.6)
         await end_turn(bench, case.context("what is it"))
@@ -368,7 +368,7 @@ def test_a_tool_does_not_run_between_the_end_of_the_turn_and_its_record():
         case.speculation.guess("what is the weather")
         await asyncio.sleep(0.2)
         await bench.worker.queue_frame(UserStoppedSpeakingFrame())
-        # The gate is still waiting for the store.
+        # The gate still waits for the store.
         await asyncio.sleep(2)
         assert case.tool_runs == 0
         await bench.ask(case.context("what is the weather"))
@@ -554,7 +554,7 @@ def test_the_end_of_the_call_does_not_wait_for_a_guess():
 
 
 class Slow(FrameProcessor):
-    """Takes its time over every frame of an answer, so that more come while others are let go."""
+    """Processor that delays every frame of an answer, so that more arrive while others are released."""
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
@@ -592,7 +592,7 @@ def test_what_comes_while_held_frames_are_let_go_stands_behind_them():
 
 @GUESSED
 def test_a_question_from_behind_withdraws_the_guess(tools: bool, guarded: bool):
-    # The result of a tool is asked about from the other side.
+    # The request about a tool's result comes from the other side.
     case = Case(["Wrong.", HANG], SLOW, tools=tools, guarded=guarded)
 
     async def scenario(bench: ReplyBench) -> None:
@@ -632,7 +632,7 @@ def test_nothing_is_heard_between_a_withdrawal_and_the_end_of_the_model(
 
 
 class SlowToStop(ScriptedLlmService):
-    """Takes a moment to close its stream."""
+    """Service that takes a moment to close its stream."""
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         try:
@@ -693,7 +693,7 @@ def test_a_tool_that_is_wanted_while_the_end_of_the_turn_is_told_runs_for_the_tu
         await case.speculation.on_question(LLMContextFrame(context))
 
     async def scenario(bench: ReplyBench) -> None:
-        # The question is there at the moment at which the model comes to the tool, and before it.
+        # The question is there when the model comes to the tool, and before it.
         asking = asyncio.create_task(ask())
         await asyncio.sleep(0)
         case.speculation.guess("what is the weather")
@@ -707,7 +707,7 @@ def test_a_tool_that_is_wanted_while_the_end_of_the_turn_is_told_runs_for_the_tu
 
 
 class Deaf(ScriptedLlmService):
-    """Loses the interruptions that it is shown."""
+    """Service that loses the interruptions that reach it."""
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
         if not isinstance(frame, GuessCancelFrame):
@@ -729,7 +729,7 @@ def test_a_service_that_never_stops_does_not_keep_the_caller_waiting_for_ever():
 
 
 class Echoing(ScriptedLlmService):
-    """Answers with the number of the question, a word at a time, and is sometimes slow to stop."""
+    """Service that answers with the question's number, a word at a time, and is sometimes slow to stop."""
 
     def __init__(self, *scripts: Script) -> None:
         super().__init__(*scripts)
@@ -792,7 +792,7 @@ def test_in_whatever_order_it_comes_only_what_was_asked_is_answered_and_the_last
 
 
 class Shown(BaseObserver):
-    """What a client is shown: each frame at its first push, unless that was in front of the tail."""
+    """Observer of a client's frames: each at its first push, unless that was before the tail."""
 
     def __init__(self, hidden: list[FrameProcessor]) -> None:
         super().__init__()

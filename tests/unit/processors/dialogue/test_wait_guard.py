@@ -1,4 +1,4 @@
-"""Somebody who waits, in a running pipeline on virtual time."""
+"""A caller who waits, in a running pipeline on virtual time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -33,7 +33,7 @@ SETTINGS = WaitTuning(trouble="Trouble.")
 
 
 class Answers(FrameProcessor):
-    """Where gate and model would stand: answers each question with a script of pauses and frames."""
+    """Processor in the place of gate and model: answers each question with a script of pauses and frames."""
 
     def __init__(self, script: Sequence[Step]) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Answers(FrameProcessor):
 
 
 class Tap(FrameProcessor):
-    """In front of the voice."""
+    """Processor before the voice."""
 
     def __init__(self, events: CallEvents) -> None:
         super().__init__(enable_direct_mode=True)
@@ -65,7 +65,7 @@ class Tap(FrameProcessor):
 
 
 class Voice(FrameProcessor):
-    """Keeps what it is given to say, with the seconds since the start."""
+    """Processor that records the texts to speak, with the seconds since the start."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ def test_the_end_of_the_call_ends_the_wait(after_s: float):
         await ask(worker)
         await asyncio.sleep(after_s)
 
-    # Whatever would be left over of the guard would keep the loop busy, or be reported as a pending task.
+    # Any leftover of the guard would keep the loop busy, or be reported as a pending task.
     assert len(play([1_000.0], scenario).said) == (0 if after_s < 0.5 else 2)
 
 

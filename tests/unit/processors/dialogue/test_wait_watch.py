@@ -1,4 +1,4 @@
-"""What somebody who waits is told, and when; times alone."""
+"""Announcements to a caller who waits, and their times."""
 
 import pytest
 from pydantic import ValidationError
@@ -11,7 +11,7 @@ M, F, T, A = Phrase.MASK, Phrase.FILLER, Phrase.TROUBLE, Phrase.APOLOGY
 def wait(
     *, model_asked_ms: int | None = None, mask_ms: int | None = None, **chosen: int
 ) -> list[tuple[int, Phrase]]:
-    """Everything that is said in a wait that nobody ends, asked at 1 s."""
+    """Return all announcements of a wait without an end, whose question came at 1 s."""
     watch = WaitWatch(WaitTuning.model_validate(chosen), asked_ms=1_000, mask_ms=mask_ms)
     told: list[tuple[int, Phrase]] = []
     while (deadline_ms := watch.deadline_ms()) is not None:
@@ -46,17 +46,17 @@ def test_the_end_comes_when_it_is_due_however_many_fillers_are_left():
 
 
 def test_a_model_that_has_the_question_is_left_alone_for_a_while():
-    # Asked at once: the first filler waits for the model.
+    # Requested at once: the first filler waits for the model.
     assert wait(model_asked_ms=1_100)[:2] == [(4_100, F), (8_100, F)]
-    # Asked after a long wait: so does the next.
+    # Requested after a long wait: the next filler waits as well.
     assert wait(model_asked_ms=10_000)[:4] == [(1_500, F), (5_500, F), (13_000, F), (21_000, F)]
-    # Asked just behind a filler: the next is further away than that.
+    # Requested just after a filler: the next one is further away than that.
     assert wait(model_asked_ms=5_600)[:3] == [(1_500, F), (5_500, F), (11_500, F)]
 
 
 def test_the_first_silence_is_covered_once_and_the_fillers_come_behind_it():
     assert wait(mask_ms=1_320)[:3] == [(1_320, M), (5_320, F), (9_320, F)]
-    # Also while the model has the question: it is what takes so long.
+    # The same while the model has the request: it causes the wait.
     assert wait(mask_ms=1_320, model_asked_ms=1_010)[:2] == [(1_320, M), (5_320, F)]
 
 

@@ -1,4 +1,4 @@
-"""Pictures of strangers."""
+"""Pictures from untrusted clients."""
 
 import io
 import struct
@@ -49,7 +49,7 @@ def test_raw_pixels_of_another_size_are_refused(size: tuple[int, int]) -> None:
 
 
 def bomb(width: int, height: int) -> bytes:
-    """A PNG of a few kilobytes whose header says that it is huge."""
+    """Return a PNG of a few kilobytes whose header declares a huge size."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -65,7 +65,7 @@ def bomb(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("image", [file(8_000, 6_250), bomb(60_000, 60_000)], ids=["50 megapixels", "bomb"])
 def test_a_huge_picture_is_refused_before_it_is_decoded(image: bytes) -> None:
-    # Processor time: what other processes do meanwhile does not count.
+    # Processor time: the load of other processes does not count.
     began_s = time.thread_time()
     with pytest.raises(MediaError, match="too large|DecompressionBomb"):
         decoded(image, (0, 0), None, SETTINGS)

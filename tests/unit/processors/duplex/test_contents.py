@@ -1,4 +1,4 @@
-"""What a voice makes, as contents for the engine: by frames, without a pipeline."""
+"""A voice's output as contents for the engine: by frames, without a pipeline."""
 
 from dataclasses import dataclass, field
 
@@ -78,7 +78,7 @@ def test_the_clauses_of_an_answer_are_one_content() -> None:
     bench.take(started("b"), audio("b"), word("certainly.", "b", (10, 80)), TTSStoppedFrame("b"))
     bench.take(LLMFullResponseEndFrame())
     assert bench.given == [content] and not content.is_aside
-    # The second clause's word counts from where the clause begins in the whole.
+    # The second clause's word counts from the clause's position in the whole.
     assert content.take(PIECE_SAMPLES)[1] == " Yes,"
     assert content.take(PIECE_SAMPLES + 1)[1] == " certainly."
     assert content.is_over and not bench.contents.is_waiting
@@ -148,7 +148,7 @@ def test_what_begins_while_nobody_takes_it_passes_to_its_end() -> None:
     bench = Bench()
     assert bench.take(LLMFullResponseStartFrame(), started("a"), captures=False) == [False, False]
     assert bench.contents.is_passing
-    # The engine is on by now; what has begun passes, what begins is for it.
+    # The engine is on by now; content that has begun passes, content that begins is for the engine.
     assert bench.take(audio("a"), word("Yes.", "a"), started("b"), audio("b")) == [False, False, True, True]
     assert bench.take(TTSStoppedFrame("a"), LLMFullResponseEndFrame()) == [False, False]
     assert not bench.contents.is_passing and len(bench.given) == 1
@@ -179,7 +179,7 @@ def test_an_interruption_takes_back_what_was_made_and_what_comes_late_of_it() ->
     bench.contents.interrupted()
     [content] = bench.given
     assert not content.is_wanted and not bench.contents.is_waiting
-    # Of a context that is known to be void nothing begins again.
+    # Nothing begins again in a context that is void.
     assert all(bench.take(audio("a"), started("a"), audio("a"), TTSStoppedFrame("a")))
     assert all(bench.take(LLMFullResponseEndFrame()))
     assert bench.given == [content]

@@ -1,4 +1,4 @@
-"""The large tier of a call, as engines see it from their threads."""
+"""The large tier of a call, as engines use it from their threads."""
 
 import asyncio
 from collections import deque
@@ -14,7 +14,7 @@ RATE_HZ = 16_000
 
 
 class Steps:
-    """Keeps what it is told."""
+    """Recorder of the steps that it receives."""
 
     def __init__(self) -> None:
         self.told: list[object] = []

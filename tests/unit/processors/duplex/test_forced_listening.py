@@ -14,11 +14,11 @@ UNIT_HELD, NEXT_HELD = (Hold.UNIT, Hold.BOTH), (Hold.NEXT, Hold.BOTH)
 def test_every_pair_holds_back_what_it_says(hold: Hold, cue: Cue) -> None:
     after = TRANSITIONS[hold, cue]
     if cue in INTERRUPTIONS:
-        # What is on its way is dropped, and who speaks has to give up the next unit as well.
+        # Audio on its way is dropped, and a bot that speaks has to yield the next unit as well.
         assert after in UNIT_HELD
         assert (after in NEXT_HELD) is (hold in NEXT_HELD or cue is Cue.INTERRUPTED_SPEAKING)
     elif cue is Cue.SPOKE:
-        # An engine that takes what was dropped for said has to listen.
+        # An engine that takes dropped audio for spoken has to listen.
         assert after is (Hold.BOTH if hold in UNIT_HELD else hold)
     else:
         stays = hold in NEXT_HELD and cue is Cue.UNIT_BEGUN_OVER_CALLER

@@ -33,7 +33,7 @@ def test_what_the_engine_says_is_heard_and_its_words_are_in_the_books() -> None:
     assert reply.text == " ".join(str(unit) for unit in range(3, 23)) and not reply.truncated
     [(began_ms, ended_ms)] = call.sounds_ms()
     assert ended_ms - began_ms == 20 * UNIT_MS
-    # Unit 3 is over, and said at once.
+    # Unit 3 has ended, and its audio leaves at once.
     assert began_ms - 4 * UNIT_MS <= 60
     kinds = [type(frame) for frame in call.watch.frames]
     assert kinds.count(LLMFullResponseStartFrame) == kinds.count(LLMFullResponseEndFrame) == 1
@@ -51,7 +51,7 @@ def test_silence_of_the_engine_is_not_sent_and_every_vote_is_told() -> None:
 
 
 def test_an_engine_that_yields_falls_silent_and_what_was_heard_is_known() -> None:
-    # Two units whose sound comes late: most of the second one waits when the yield comes.
+    # Two units whose audio comes late: most of the second one waits when the yield comes.
     took = iter([900.0, 0.0, 0.0])
 
     def took_s(name: str) -> float:
@@ -77,7 +77,7 @@ def test_a_caller_who_interrupts_stops_it_and_has_the_engine_listen() -> None:
     call = play(Call(script("s", unit_ms=1_000)), caller)
     first, *_ = call.replies
     assert first.truncated and first.unheard
-    # What leaves here is a lead of 40 ms ahead of the track's own.
+    # Audio leaves here 40 ms ahead of the track's own lead.
     assert call.sounds_ms()[0][1] - 2_500 <= 150
     forced = [tick for tick in call.ticks if tick.forced]
     assert 2 <= len(forced) <= 3 and all(tick.vote in (Vote.YIELD, Vote.LISTEN) for tick in forced)
@@ -105,7 +105,7 @@ def test_a_turn_of_the_caller_over_a_silent_bot_has_nobody_listen_by_force() -> 
 
     call = play(Call(script("l" * 20 + "b" + "l")), caller)
     assert not any(tick.forced for tick in call.ticks)
-    # And it may hum while the caller goes on.
+    # The bot may emit a backchannel while the caller goes on.
     assert len(call.sounds_ms()) == 1
 
 
@@ -172,7 +172,7 @@ def test_behind_an_engine_that_fails_the_caller_hears_an_apology_and_the_next_on
 def test_when_every_engine_fails_the_conversation_is_given_up() -> None:
     call = Call(script("l", fails_at=1), most_failures=3)
     play(call, lambda call: call.talk(4))
-    # Who has apologised does not do so again while nothing has come of it.
+    # The bot does not apologise again before something else was said.
     assert (len(call.apologies), call.given_up) == (1, 1)
 
 
@@ -188,7 +188,7 @@ def test_nothing_is_heard_in_a_pause_and_a_long_one_is_told() -> None:
         await call.give(DuplexPauseFrame())
         await call.talk(2)
         units = len(call.ticks)
-        # What was being said has ended, in the books as well.
+        # The reply that was being spoken has ended, in the playout clock as well.
         [reply] = call.replies
         assert reply.truncated and not call.duplex.is_speaking
         await call.talk(2)
@@ -196,7 +196,7 @@ def test_nothing_is_heard_in_a_pause_and_a_long_one_is_told() -> None:
         await call.give(DuplexResumeFrame())
         await call.talk(1)
         assert len(call.ticks) > units and call.pauses_expired == 0
-        # Nobody pauses for longer than the server lets them.
+        # A pause does not last longer than the server allows.
         await call.give(DuplexPauseFrame(pause_ms=10_000_000))
         await call.talk(61)
         assert call.pauses_expired == 1
@@ -232,7 +232,7 @@ def test_what_is_being_said_is_said_to_its_end_when_the_call_ends() -> None:
 
 
 def test_minutes_end_without_drift() -> None:
-    # ``evals.duplex_bench`` has half an hour.
+    # ``evals.duplex_bench`` needs half an hour.
     call = play(Call(script("s", unit_ms=1_000)), lambda call: call.talk(3 * 60))
     paced = call.duplex.paced
     assert paced is not None and paced.holes == paced.lost_samples == 0

@@ -80,13 +80,13 @@ def playing() -> Playout:
 @pytest.mark.parametrize(
     "frames",
     [
-        # OpenAI: begun when asked and when answered, its end in front of that of the response.
+        # OpenAI: begun when requested and when answered; its end comes before that of the response.
         [LLMFullResponseStartFrame(), LLMFullResponseStartFrame(), *said("Yes."), TTSStartedFrame(), sound(),
          sound(), TTSStoppedFrame(), LLMFullResponseEndFrame()],
-        # Gemini: the voice in front of the response.
+        # Gemini: the voice begins before the response.
         [TTSStartedFrame(), LLMFullResponseStartFrame(), *said("Yes."), sound(), sound(), TTSStoppedFrame(),
          LLMFullResponseEndFrame()],
-        # Nova Sonic: the other way round at the end.
+        # Nova Sonic: the reverse order at the end.
         [LLMFullResponseStartFrame(), TTSStartedFrame(), *said("Yes."), sound(), sound(),
          LLMFullResponseEndFrame(), TTSStoppedFrame()],
     ],
@@ -218,7 +218,7 @@ async def test_a_stream_is_cut_into_replies_by_its_silences():
     down = await through(
         replies, [stream(frame.audio) if hasattr(frame, "audio") else frame for frame in frames]
     )
-    # The first two pieces leave as one: a lead of 120 ms.
+    # The first two pieces leave together: a lead of 120 ms.
     reply = ["begins", "text", "voice", "audio", *["audio"] * 2, "audio", *["audio"] * 8, "silent", "ends"]
     assert kinds(down) == [*reply, "begins"]
     assert len(spoke) == 1
@@ -249,7 +249,7 @@ class Watched:
 
 
 def watched(scenario: str) -> Watched:
-    """A scenario of letters, half a second each: (e)nd of a turn, (w)ords, (a)nswer, (.) nothing.
+    """Run a scenario of letters, half a second each: (e)nd of a turn, (w)ords, (a)nswer, (.) nothing.
 
     From (s) to (q) the service speaks.
     """

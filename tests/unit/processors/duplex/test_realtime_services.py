@@ -20,7 +20,7 @@ KEYS = {
     "nova_sonic": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     "ultravox": ("ULTRAVOX_API_KEY",),
 }
-# What Pipecat imports for them.
+# Packages that Pipecat imports for them.
 PACKAGES = {"gemini_live": "google.genai", "nova_sonic": "aws_sdk_bedrock_runtime"}
 
 
@@ -109,7 +109,7 @@ async def test_a_service_is_built_with_the_instructions_of_the_deployment(
         assert service._params.system_prompt == "Be brief."
     else:
         assert service._settings.system_instruction == "Be brief."
-    # What the row says of the turns is what the service says of itself.
+    # The row's claim about turns agrees with the service's own.
     recommended = service.service_metadata_frame().user_turn_strategies
     assert (recommended is None) == (row.turns is Turns.VOICE)
     if recommended is not None:

@@ -1,4 +1,4 @@
-"""The grid of units."""
+"""The time grid of units."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +38,7 @@ def test_the_grid_never_moves_and_no_unit_is_taken_twice(costs_us: list[int]) ->
     for cost_us in costs_us:
         slot, at_us, missed = take(schedule, now_us)
         assert at_us == 100_007 + 80_000 * slot and slot == last + 1 + missed
-        # Never a unit that was over before the present one was.
+        # Never a unit that had ended before the present one did.
         assert now_us < at_us + 80_000
         last, counted = slot, counted + 1 + missed
         now_us = max(now_us, at_us) + cost_us

@@ -1,4 +1,4 @@
-"""An engine that is ticked, on virtual time."""
+"""An engine that is driven by ticks, on virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -55,7 +55,7 @@ class Bench:
         return asyncio.get_running_loop().time()
 
     async def talk(self, seconds: float, *, speed: float = 1.0) -> None:
-        """Send so long: sample n is n, over a million."""
+        """Send audio for that long: sample n is n, over a million."""
         for _ in range(round(seconds * 1000 / PIECE_MS)):
             await asyncio.sleep(PIECE_MS / 1000 / speed)
             samples = RATE_HZ * PIECE_MS // 1000
@@ -85,7 +85,7 @@ def test_every_unit_is_heard_once_in_order_and_on_time() -> None:
     assert len(bench.ticks) in (749, 750)
     assert max(tick.late_us for tick in bench.ticks) <= 1
     assert not any(tick.missed or tick.left_out_ms for tick in bench.ticks)
-    # On this clock the last piece of a unit and its time come together: either may be first.
+    # On this clock the last piece of a unit and its time coincide: either may come first.
     assert all(tick.heard_ms >= 60 for tick in bench.ticks)
     assert bench.ticker.buffer.left_out_samples == 0
     assert not bench.engine.is_open
@@ -104,12 +104,12 @@ def test_an_engine_that_is_half_too_slow_is_never_more_than_a_unit_behind(unit_m
 
     play(bench, caller)
     unit = RATE_HZ * unit_ms // 1000
-    # A unit that is being heard, and at most one that waits.
+    # A unit that is being processed, and at most one that waits.
     assert most <= 2 * unit
     assert max(tick.late_us for tick in bench.ticks) < unit_ms * 1000
     taken, missed = bench.ticker.units, bench.ticker.missed
     assert missed / (taken + missed) == pytest.approx(1 / 3, abs=0.02)
-    # What was heard last is always heard.
+    # The newest audio is always processed.
     assert bench.ticker.buffer.left_out_samples == pytest.approx(bench.sent / 3, rel=0.05)
 
 
@@ -122,7 +122,7 @@ def test_a_result_leaves_before_its_unit_is_finalized_and_the_next_waits() -> No
     deferred, direct = run(True), run(False)
     assert {tick.took_us for tick in deferred.ticks} == {20_000}
     assert {tick.took_us for tick in direct.ticks} == {57_000}
-    # No unit is heard before the one before is finalized.
+    # No unit is fed before the one before is finalized.
     names = [name for _, name in deferred.executor.started]
     assert names[:5] == ["prepare", "_hear_and_say", "finalize", "_hear_and_say", "finalize"]
 
@@ -247,12 +247,12 @@ def test_a_full_context_is_begun_anew_in_a_quiet_moment() -> None:
     play(bench, lambda bench: bench.talk(20))
     assert bench.ticker.renewals == len(prepared) >= 4
     assert bench.engine.prepared[1:] == prepared
-    # Nothing that was said meanwhile is lost.
+    # No audio that arrived meanwhile is lost.
     assert bench.ticker.buffer.left_out_samples <= RATE_HZ // 100
     quiet[0] = False
     busy = Bench(script, renewed=renewed, is_quiet=lambda: False)
     play(busy, lambda bench: bench.talk(20))
-    # Nobody falls silent: at the latest when it is full.
+    # Neither side falls silent: the context is renewed when it is full at the latest.
     assert busy.ticker.renewals == 4
 
 
@@ -289,7 +289,7 @@ def test_in_a_silence_units_are_left_out_where_nobody_wants_them(gating: str, un
     settings = gated(gating, hold_ms=1_000, wake_ms=7_000)
     bench = Bench(OmniScript(votes=lambda _unit: Vote.LISTEN), settings=settings, hears_voice=lambda: False)
     play(bench, lambda bench: bench.talk(20))
-    # A second each at the beginning and, woken, 8 and 16 seconds into it, with the 480 ms before.
+    # A second each at the beginning and, once woken, 8 and 16 seconds into it, with the 480 ms before.
     assert bench.ticker.units == pytest.approx(units, abs=2)
     assert len({tick.slot for tick in bench.ticks}) + bench.ticker.gated == pytest.approx(249, abs=2)
     assert bench.ticker.missed == 0
@@ -307,7 +307,7 @@ def test_the_beginning_of_a_voice_is_heard_behind_a_closed_gate() -> None:
         voiced = True
         await bench.talk(0.08)
         heard = sum(tick.heard_ms for tick in bench.ticks[taken:])
-        # What was kept, and the unit itself; nothing of it shortened.
+        # The kept audio, and the unit itself; nothing of it shortened.
         assert 440 <= heard <= 560
         assert not any(tick.left_out_ms for tick in bench.ticks[taken:])
         await bench.talk(1)
@@ -336,7 +336,7 @@ def test_a_unit_that_comes_whole_is_taken_when_it_is_there():
         await asyncio.sleep(0.5)
 
     bench = play(Bench(OmniScript(unit_ms=1_000), by_arrival=True), caller)
-    # At the moment in which each was there, and none while nothing was.
+    # Each result at the moment at which it was there, and no other.
     assert [round(at_s - began_s[0], 2) for at_s, _ in bench.results] == [0.3, 1.3, 3.8, 3.8]
     assert [tick.left_out_ms for tick in bench.ticks] == [0] * 4
     assert all(tick.heard_ms == 1_000 and not tick.missed for tick in bench.ticks)
@@ -373,7 +373,7 @@ def test_what_is_shown_and_wished_in_front_of_a_unit_is_of_that_unit_however_slo
                 bench.ticker.listen_behind()
             bench.ticker.see(np.full((2, 2, 3), number, np.uint8))
             _whole(bench)
-            # The engine is in the unit before while the next comes, with what belongs to it.
+            # The engine is in the unit before while the next comes, with the data that belongs to it.
             await asyncio.sleep(0.8 if number else 0.1)
         await asyncio.sleep(3)
         shown.extend(bench.engine.shown)
@@ -459,7 +459,7 @@ def test_the_beginning_of_a_whole_unit_is_waited_for_until_its_deadline(
         await waits()
 
     play(bench, caller)
-    # Half a unit begins nothing.
+    # Half a unit starts no unit.
     assert waits_ms == [0, waited_ms]
 
 

@@ -1,4 +1,4 @@
-"""A client that has whole units in front of the pipeline: what it is told, and which frames follow."""
+"""A client that has whole units ahead of the pipeline: its notifications, and the frames that follow."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ LOUD = np.full(RATE_HZ, 0.5, np.float32)
 
 
 class Mouth:
-    """Writes down what it has, in order."""
+    """Output that records what it receives, in order."""
 
     rate_hz = RATE_HZ
 
@@ -44,7 +44,7 @@ class Mouth:
 
 
 class Bench:
-    """A voice, its mouth, and what it pushed; ``hold`` keeps its frames from leaving."""
+    """A voice, its output, and the pushed frames; ``hold`` keeps its frames from leaving."""
 
     def __init__(self, *, keeps_apart: bool = False, rate_hz: int = RATE_HZ) -> None:
         self.mouth = Mouth()
@@ -71,7 +71,7 @@ class Bench:
         self.yields += 1
 
     def unit(self, result: UnitResult) -> None:
-        """As a ticker does: the result, and what is told behind it, in one step."""
+        """Deliver a unit as a ticker does: the result, and the notifications after it, in one step."""
         self.voice.say(result)
         self.voice.follow(UnitOver(result.vote.value, result.text))
 
@@ -104,7 +104,7 @@ LISTEN = UnitResult(Vote.LISTEN)
 def test_a_unit_is_told_at_once_and_its_frames_follow() -> None:
     async def caller(bench: Bench) -> None:
         bench.unit(speak())
-        # Nothing has had its turn yet.
+        # No item has had its turn yet.
         assert bench.mouth.had == [float_to_pcm16(LOUD), UnitOver("speak", " so")]
         assert not bench.pushed
         await asyncio.sleep(1)
@@ -140,7 +140,7 @@ def test_what_was_told_and_is_dropped_before_its_frames_left_is_cut() -> None:
         bench.unit(speak())
         bench.unit(UnitResult(Vote.YIELD))
 
-    # The caller has heard of it, so whoever waits for that is told.
+    # The caller has heard of it, so a waiter for that is notified.
     assert play(yields).yields == 1
 
 

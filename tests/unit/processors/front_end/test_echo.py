@@ -25,7 +25,7 @@ PIECE_SAMPLES = 320
 
 
 class Ear(FrameProcessor):
-    """Stands where voice activity would."""
+    """Recorder in the place of voice activity."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Ear(FrameProcessor):
 
 
 class Mouth(FrameProcessor):
-    """In front of the processor: keeps the errors that come up."""
+    """Processor before the echo processor that records the errors from it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def microphone(pcm: bytes, rate_hz: int = RATE_HZ) -> InputAudioRawFrame:
 
 
 async def call(processor: EchoProcessor, near: np.ndarray, far: np.ndarray) -> tuple[Ear, Mouth]:
-    """The bot's packets and the microphone's pieces, each at its time."""
+    """Run a call: the bot's packets and the microphone's pieces, each at its time."""
     ear, mouth = Ear(), Mouth()
     worker = PipelineWorker(
         Pipeline([mouth, processor, ear]),
@@ -142,7 +142,7 @@ def test_behind_a_failed_engine_no_voice_is_the_bots_own() -> None:
     own: list[bool] = []
 
     async def look() -> None:
-        # At 1.9 s everything that is heard is the bot; the engine fails at 2.0 s.
+        # At 1.9 s the microphone has the bot only; the engine fails at 2.0 s.
         for _ in range(2):
             await asyncio.sleep(1.9 if not own else 0.5)
             own.append(voice.is_own())
@@ -172,7 +172,7 @@ def test_a_packet_may_be_told_later_than_it_left() -> None:
     processor = EchoProcessor(control, executor=None)
     processor.played(float_to_pcm16(np.full(320, 0.5, np.float32)), RATE_HZ, 5_000_000)
     _, levels = control.process(bytes(2 * 960), 5_040_000)
-    # 60 ms that end 20 ms behind the packet, which lasted for 20 ms.
+    # 60 ms that end 20 ms after the packet, which lasted for 20 ms.
     assert [round(level.far_db) for level in levels] == [-100, -100, -6, -6, -100, -100]
 
 

@@ -1,4 +1,4 @@
-"""Echo control and voice activity in a real process of their own: the same as here, and when it dies."""
+"""Echo control and voice activity in a real process: the same results, and recovery when it dies."""
 
 import asyncio
 import os
@@ -142,7 +142,7 @@ async def until_hosted(caller: HostedFrontEnd) -> None:
 
 
 def windows_of(speech: bytes) -> list[bytes]:
-    """Whole windows of voice activity."""
+    """Return whole windows of voice activity."""
     return [speech[at : at + 1024] for at in range(0, len(speech) - 1023, 1024)]
 
 
@@ -162,13 +162,13 @@ async def test_voice_activity_goes_on_when_the_process_dies_in_mid_word_and_retu
             measured += await caller.measure(window, 1)
             threads.append(caller.is_in_threads)
             if caller.is_in_threads:
-                # As fast as the audio would come: the new process needs a moment.
+                # At the pace of real audio: the new process needs a moment.
                 await asyncio.sleep(0.032)
         assert threads[-1] is False and any(threads[dies_at : dies_at + 3])
         assert not any(threads[: dies_at - 1])
         assert process.load == 1
         caller.close()
-    # The ends of the voices, which an endpoint waits from, are where they were.
+    # The ends of the voices, from which an endpoint waits, are unchanged.
     assert [probability > 0.7 for probability, _ in measured] == voiced
 
 
@@ -178,7 +178,7 @@ async def test_echo_control_goes_on_with_the_same_frames_and_windows_when_the_pr
     voice_over = pcm16_to_float(say("no wait i meant something else", "rms"))[: 2 * RATE_HZ]
     near[7 * RATE_HZ :][: len(voice_over)] += voice_over
     played, heard = float_to_pcm16(far), float_to_pcm16(near)
-    # No whole number of frames, as a socket's client may send.
+    # Not a whole number of frames, as a socket's client may send.
     step = 2 * 250
     dies_at = 3 * RATE_HZ * 2 // step
     voice, windows, taken = bytearray(), 0, 0
@@ -206,9 +206,9 @@ async def test_echo_control_goes_on_with_the_same_frames_and_windows_when_the_pr
         assert threads[dies_at + 1] and not threads[-1]
         caller.close()
     assert len(voice) // 320 == len(heard) // step * step // 320 and taken == windows
-    # The echo is known again within a second, by the engines in threads and by the new process.
+    # The echo is found again within a second, by the engines in threads and by the new process.
     assert found[dies_at - 1] is not None and found[-1] == pytest.approx(found[dies_at - 1], abs=2)
-    # The bot's voice is not a caller's; the other one is.
+    # The bot's voice is not a caller's; the other voice is.
     second = RATE_HZ // 512
     assert max(probabilities[5 * second : 6 * second]) < 0.7 < max(probabilities[7 * second : 9 * second])
 
@@ -221,7 +221,7 @@ async def test_a_caller_goes_over_to_the_spare_while_the_dead_process_loads_and_
             assert len(await caller.measure(silence(32), 1)) == 1
             assert not caller.is_in_threads and (dying.load, spare.load) == (1, 0)
             kill(dying)
-            # Threads answer the question that fails; the one after it goes to the spare as well.
+            # Threads answer the question that fails; the next one goes to the spare as well.
             while not caller.is_in_threads:
                 assert len(await caller.measure(silence(32), 1)) == 1
             assert len(await caller.measure(silence(32), 1)) == 1
@@ -229,7 +229,7 @@ async def test_a_caller_goes_over_to_the_spare_while_the_dead_process_loads_and_
             assert pool.processes == (spare,) and pool.spares == (dying,)
             await until_hosted(caller)
             assert spare.load == 1
-            # The dead one is the next spare.
+            # The dead process is the next spare.
             await restarted(dying, 1)
             assert (first.restarts, second.restarts) == (1, times - 1)
         caller.close()
@@ -246,7 +246,7 @@ async def test_a_caller_with_whom_children_keep_dying_stays_in_threads():
         for _ in range(10):
             assert len(await caller.measure(silence(32), 1)) == 1
         assert caller.is_in_threads and process.load == 0
-        # Another caller has the new one.
+        # Another caller has the new process.
         assert not hosted(process).is_in_threads
 
 
@@ -272,7 +272,7 @@ async def test_a_caller_returns_to_a_child_that_has_not_answered_the_last_questi
         assert process.pid is not None
         os.kill(process.pid, signal.SIGSTOP)
         try:
-            # The child is asked what was asked before, and this.
+            # The child receives the earlier question again, and this one.
             assert len(await caller.measure(silence(32), 1)) == 1 and caller.is_in_threads
             waiting = asyncio.ensure_future(caller.measure(silence(32), 1))
             await asyncio.sleep(0)
@@ -315,7 +315,7 @@ async def test_a_caller_who_is_gone_leaves_nothing_behind_and_is_no_error():
         with pytest.raises(EngineError, match="closed"):
             await asked
         assert process.load == 0
-        # One that stands for a moment is waited for.
+        # A process that stands still for a moment is waited for.
         late = hosted(process)
         assert process.pid is not None
         pid = process.pid

@@ -20,7 +20,7 @@ PARAMS = VADParams(confidence=0.7, start_secs=0.128, stop_secs=0.2, min_volume=0
 
 
 class CountingExecutor(ThreadPoolExecutor):
-    """A real executor that counts its jobs."""
+    """Real executor that counts its jobs."""
 
     def __init__(self) -> None:
         super().__init__(max_workers=1)
@@ -158,7 +158,7 @@ async def test_a_pause_is_told_and_so_is_speech_that_goes_on_behind_it(pause_win
         events=events,
     )
     vad.set_sample_rate(16_000)
-    # Whole windows; what follows a pause is long enough to be speech again when the first one had ended.
+    # Whole windows; the voice after a pause is long enough to be speech again when the first one had ended.
     pcm = tone(20 * WINDOW_MS) + silence(pause_windows * WINDOW_MS) + tone(20 * WINDOW_MS)
     await states(vad, pcm)
     assert heard == told
@@ -172,7 +172,7 @@ async def test_the_level_of_a_voice_is_that_of_its_loudest_syllable() -> None:
     assert vad.voice_level_db == pytest.approx(20 * math.log10(0.3) - 3.01, abs=0.5)
     await states(vad, tone(320, level=0.05))
     assert vad.voice_level_db == pytest.approx(20 * math.log10(0.05) - 3.01, abs=0.5)
-    # What is too short for a voice changes nothing, and what was loud before one is not its level.
+    # A sound that is too short for a voice changes nothing, and a loud sound before a voice is not its level.
     before_db = vad.voice_level_db
     await states(vad, silence(640) + tone(WINDOW_MS, level=0.9) + silence(640))
     assert vad.voice_level_db == before_db

@@ -31,7 +31,7 @@ EARS = {Source.STT: "ears"}
 
 
 class Bench:
-    """A perception, and somebody who speaks to it."""
+    """A perception with scripted input."""
 
     def __init__(self, perception: Perception, clock: Clock, events: CallEvents) -> None:
         self.perception, self.clock, self.events = perception, clock, events
@@ -42,7 +42,7 @@ class Bench:
     async def hears(
         self, text: str, *, final: bool = True, text_of_final: str | None = None, late_ms: int = 100
     ) -> None:
-        """Words of 200 ms that ended ``late_ms`` ago."""
+        """Send words of 200 ms each that ended ``late_ms`` ago."""
         words = tuple(WordTime(word, n * 200, (n + 1) * 200) for n, word in enumerate(text.split()))
         began_s = asyncio.get_running_loop().time() - (len(words) * 200 + late_ms) / 1000
         frame_type = TranscriptionFrame if final else InterimTranscriptionFrame
@@ -59,7 +59,7 @@ class Bench:
         await asyncio.sleep(0.01)
 
     async def sees(self, ref: str, *, ago_ms: int, lasts_ms: int = 200) -> None:
-        """Somebody pointed at something."""
+        """Send a pointing gesture."""
         now_us = self.clock.now_us()
         start_us = now_us - ago_ms * 1000
         seen = VisionPayload(start_us, start_us + lasts_ms * 1000, ref=ref, gesture="pointing")
@@ -76,7 +76,7 @@ class Bench:
         await asyncio.sleep(0.01)
 
     async def turn(self, said: str) -> tuple[str, list[object]]:
-        """The turn is over: what the model reads, and the texts of the tokens."""
+        """End the turn; return the model's text, and the texts of the tokens."""
         seen = await self.perception.take(said)
         return seen.text, [token["text"] for token in seen.tokens]
 
@@ -124,7 +124,7 @@ def test_an_hour_of_noise_without_a_turn_is_forgotten_by_age(tmp_path: Path):
     sizes: list[int] = []
 
     async def scenario(bench: Bench) -> None:
-        # A television: partials that no final follows, and somebody who moves in front of it.
+        # A television: partials without a final, and a person who moves in view of the camera.
         for number in range(1_800):
             await bench.hears(f"noise {number}", final=False)
             await bench.sees(f"channel {number}", ago_ms=300)
@@ -134,7 +134,7 @@ def test_an_hour_of_noise_without_a_turn_is_forgotten_by_age(tmp_path: Path):
         assert await bench.turn("what is the fee") == ("", ["what is the fee"])
 
     play(tmp_path, scenario, remembered_ms=60_000)
-    # One statement every two seconds, in two books.
+    # One statement every two seconds, in two queues.
     assert max(sizes) <= 2 * 31
     assert sizes[-1] >= 2 * 29
 
@@ -159,7 +159,7 @@ def test_words_that_are_forgotten_here_are_told_with_the_rest_of_their_turn(tmp_
         assert text == "and this was typed long ago this is fine [pointing at the fee]"
         assert tokens == ["this is fine"]
 
-    # Without a margin: a word that was pointed at takes its neighbours along.
+    # Without a margin: a word with a pointing gesture takes its neighbours along.
     play(tmp_path, scenario, remembered_ms=10_000, fusion=FusionSettings(epsilon_us=600_000))
 
 
@@ -188,7 +188,7 @@ def test_the_model_reads_the_words_of_the_record_when_the_recognisers_differ(tmp
 
 def test_the_model_reads_no_words_that_are_not_in_the_record(tmp_path: Path):
     async def scenario(bench: Bench) -> None:
-        # Somebody types in the middle of saying something.
+        # Typed text arrives in the middle of a spoken sentence.
         await bench.hears("this is fine")
         await bench.feels(0.9, ago_ms=900, lasts_ms=900)
         await bench.reads("what is the fee")
@@ -241,7 +241,7 @@ def test_what_one_call_learns_is_the_prior_of_the_next_one_that_learns(tmp_path:
     call(0, "silent")
     assert learnt_us() is None
     call(10, "first")
-    # From the stated 80 ms by 10 ms a sample.
+    # From the configured 80 ms, by 10 ms a sample.
     assert learnt_us() == 180_000
     call(0, "silent again")
     assert learnt_us() == 180_000

@@ -1,4 +1,4 @@
-"""The words of the record with the tags of what was perceived."""
+"""The words of the record, with the tags of the annotations."""
 
 import pytest
 
@@ -78,7 +78,8 @@ ANNA, BEN = token("hello there", speaker_id="anna"), token("good morning", speak
     ("said", "lines"),
     [
         ("hello there good morning", ["[anna] hello there", "[ben] good morning"]),
-        # Between two words of one person it is that person's; between two persons it is nobody's.
+        # Between two words of one person it belongs to that person; between two persons it belongs to
+        # neither.
         ("hello you there good morning", ["[anna] hello you there", "[ben] good morning"]),
         (
             "hello there and good morning",

@@ -1,4 +1,4 @@
-"""The service on virtual time, with an engine in place whose failures are scripted."""
+"""The service on virtual time, with an in-place engine whose failures are scripted."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -43,11 +43,11 @@ def accept(result: object) -> Transcript:
 
 
 class RecordingEngine(InPlaceEngine[Transcript]):
-    """The scripted engine in place; keeps its streams and what each heard.
+    """The scripted in-place engine; keeps its streams and the audio of each.
 
     Args:
-        settings: of the scripted engine, one per stream in turn; the last one stays.
-        refuse: so many openings fail.
+        settings: settings of the scripted engine, one per stream in turn; the last one stays.
+        refuse: number of openings that fail.
     """
 
     def __init__(self, *settings: ScriptedSttSettings, refuse: int = 0) -> None:
@@ -68,7 +68,7 @@ class RecordingEngine(InPlaceEngine[Transcript]):
 
 
 class LateEngine(RecordingEngine):
-    """Finals come ``late_s`` after they were asked for."""
+    """Engine whose finals come ``late_s`` after the request."""
 
     def __init__(self, late_s: float) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class _LateStream:
 
 
 class FullEngine(InPlaceEngine[Transcript]):
-    """Has no room until ``roomy_at_s`` after the first stream was opened."""
+    """Engine without capacity until ``roomy_at_s`` after the first stream was opened."""
 
     def __init__(self, roomy_at_s: float) -> None:
         self.crowd = CrowdedStt(CrowdedSttSettings(seats=0))
@@ -116,7 +116,7 @@ class FullEngine(InPlaceEngine[Transcript]):
 
 
 class LossyEngine(RecordingEngine):
-    """Drops the first 80 ms of every utterance."""
+    """Engine that drops the first 80 ms of every utterance."""
 
     async def open_stream(self, on_partial, on_failure):  # type: ignore[no-untyped-def]
         return _LossyStream(await super().open_stream(on_partial, on_failure))
@@ -145,7 +145,7 @@ class _LossyStream:
 
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
-    """Warnings and worse."""
+    """Collect log messages at level WARNING and above."""
     lines: list[str] = []
     sink = logger.add(lambda line: lines.append(line.record["message"]), level="WARNING")
     yield lines
@@ -160,7 +160,7 @@ def audio(pcm: bytes, rate_hz: int = 16_000) -> list[Frame]:
 
 
 def utterance(duration_ms: int = 600) -> list[Frame]:
-    """Voice activity as a detector in front reports it: 128 ms after the onset, 200 ms after the end."""
+    """Return the frames of an utterance, reported 128 ms after the onset and 200 ms after the end."""
     pcm = tone(duration_ms)
     onset = 4 * FRAME_BYTES * 2
     return [
@@ -309,11 +309,11 @@ def test_an_utterance_that_always_fails_is_given_up_and_the_call_goes_on() -> No
 
 
 def test_the_words_of_a_caller_whom_a_full_engine_refused_come_late(logged: list[str]) -> None:
-    # The voice ends 0.8 s after the beginning, room comes 2.2 s later.
+    # The voice ends 0.8 s after the beginning; capacity is available 2.2 s later.
     engine = FullEngine(roomy_at_s=3)
     down, up = call([*utterance(600), SleepFrame(4), *utterance(400), SleepFrame(0.5)], engine)
     assert finals(down) == ["one two three", "one two"]
-    # More refusals than failures that an utterance may survive, and no error for the caller.
+    # More refusals than the failures that an utterance may survive, and no error for the caller.
     assert engine.crowd.refusals > MAX_FAILURES
     assert errors(up) == []
     assert len(logged) == 1

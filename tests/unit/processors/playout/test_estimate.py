@@ -1,4 +1,4 @@
-"""Guessed places of words, against what an engine measured."""
+"""Estimated word times, compared with an engine's measured ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The books of playout: what was heard, from durations and places alone."""
+"""The heard clock: the heard part of replies, from durations and positions alone."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from processors.playout.heard import HeardClock, PlayoutSettings
 MS = 1_000
 PACKET = 20 * MS
 CHUNK = 40 * MS
-# When it is looked whether a reply is over.
+# Time of the check whether a reply has ended.
 AT_US = 9_000 * MS
 
 
@@ -364,7 +364,7 @@ def test_a_connection_that_stalls_moves_nothing_and_forgets_nothing():
     clock.speaks("r", 0)
     clock.written(100 * MS, 0)
     clock.written(100 * MS, 2_000 * MS)
-    # All of it is told when the way is free again, and then what comes behind it.
+    # All of it is reported when the way is free again, and then the events after it.
     clock.played(100 * MS, 2_010 * MS)
     clock.played(100 * MS, 2_020 * MS)
     clock.written(120 * MS, 2_030 * MS)
@@ -426,11 +426,11 @@ def test_a_reply_that_is_over_can_be_asked_for_and_an_unknown_one_has_no_mark():
     assert clock.mark("other") is None
 
 
-# What a client says of a reply
+# A client's reports of a reply
 
 
 def cut_at(clock: HeardClock, voice: Voice, ms: int) -> HeardReply:
-    """The reply after an interruption at which so much of it was played."""
+    """Return the reply after an interruption at which that much of it was played."""
     voice.write(1_000).play(ms)
     return only(clock.interrupted(voice.now_us))
 
@@ -453,7 +453,7 @@ def test_a_client_that_says_it_behind_the_end_corrects_what_was_believed():
     assert reply is not None
     assert (reply.text, reply.mark.audio_ms, reply.truncated) == ("One two three,", 260, True)
     assert reply.mark.source is HeardSource.CLIENT_REPORT
-    # When it was heard does not change with when that is said.
+    # The time at which it was heard does not change with the time of the report.
     assert (reply.started_us, reply.ended_us) == (believed.started_us, believed.ended_us)
     assert clock.mark("r") == reply.mark
 

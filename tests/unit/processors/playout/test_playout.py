@@ -57,7 +57,7 @@ from tests.fakes.tts import ToneTts
 
 
 class InlineExecutor(Executor):
-    """Runs at once in the caller's thread, so that virtual time sees everything."""
+    """Executor that runs each job at once in the caller's thread, so that virtual time sees everything."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -76,13 +76,13 @@ class VirtualClock(BaseClock):
 
 
 class DeepOutput(TrackOutput):
-    """One that has taken the whole last word of a reply, and the next reply, before that word is heard."""
+    """Output that has taken the last word of a reply, and the next reply, before that word is heard."""
 
     lead_ms = 200
 
 
 class SpeakerOutput(TrackOutput):
-    """An output that reports a chunk when it begins to play, and takes the next one when it has ended."""
+    """Output that reports a chunk when it begins to play, and takes the next one when it has ended."""
 
     async def take_audio(self, frame: OutputAudioRawFrame) -> bool:
         self._left(frame.audio)
@@ -91,7 +91,7 @@ class SpeakerOutput(TrackOutput):
 
 
 class SentenceTts(TTSService):
-    """A service that gives whole sentences and no word times, at its own rate and faster than real time."""
+    """Service that sends whole sentences and no word times, at its own rate and faster than real time."""
 
     def __init__(self, *, word_ms: int = 100, rate_hz: int = 24_000, pieces_ms: int = 100) -> None:
         super().__init__(
@@ -113,7 +113,7 @@ class SentenceTts(TTSService):
 
 
 class WordTimesTts(SentenceTts):
-    """A service that reports words by the seconds since the beginning of their context, as clouds do."""
+    """Service that reports words by the seconds since the beginning of their context, as clouds do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class WordTimesTts(SentenceTts):
 
 
 class NeverStopsTts(SentenceTts):
-    """A service that does not say when its speech is over."""
+    """Service that does not report the end of its speech."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class NeverStopsTts(SentenceTts):
 
 
 class Injector(FrameProcessor):
-    """Behind the voice: lets a test push what a service would push late."""
+    """Processor after the voice: lets a test push frames that a service would push late."""
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
@@ -147,7 +147,7 @@ class Injector(FrameProcessor):
 
 
 class Call:
-    """Thought, voice, entry, output, exit, context."""
+    """A pipeline of model, voice, entry, output, exit and context."""
 
     def __init__(
         self,
@@ -411,7 +411,7 @@ def test_short_replies_one_behind_the_other_and_one_without_a_sound_end_in_order
     async def scenario(call: Call) -> None:
         await call.says("One two three.")
         await call.says("Four.")
-        # Nothing of it is to be heard, as of a reply that only calls a tool.
+        # No part of it can be heard, as in a reply that only calls a tool.
         await call.says()
         await call.says("Five.")
         await call.wait_ms(1_500)
@@ -481,7 +481,7 @@ def test_a_mark_can_be_asked_for_at_any_moment():
         await call.wait_ms(1_050)
         (reply_id,) = {so_far.reply_id for so_far in call.progress}
         mark = call.playout.mark(reply_id)
-        # 60 ms are on their way to the ear.
+        # 60 ms are on their way to the caller.
         assert mark is not None and 970 <= mark.audio_ms <= 990
         assert mark.last_word == 9
         call.playout.events.publish(ClientDelayReported(0, 0))
@@ -628,7 +628,7 @@ def test_an_output_that_reports_no_packets_is_taken_at_its_word():
 
     call = play(scenario, follows_packets=False)
     (reply,) = call.replies
-    # What the track still held counts as heard: at most its lead and one chunk.
+    # Audio that the track still held counts as heard: at most its lead and one chunk.
     assert 0 <= reply.mark.audio_ms - call.output.audible_ms() <= 100
     assert call.remembered() == [reply.text]
 
@@ -671,7 +671,7 @@ def test_speech_that_may_not_be_interrupted_is_heard_to_its_end_and_remembered()
 
 
 class Follower:
-    """Keeps the events of replies, which it numbers in the order in which it hears of them."""
+    """Observer that keeps the events of replies, numbered in the order in which they arrive."""
 
     def __init__(self, events: CallEvents) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -732,7 +732,7 @@ def test_where_somebody_guards_protected_speech_an_interruption_that_comes_ends_
         assert follower.told[0] == (ReplyAnnounced, 0, True)
         await call.interrupts()
         await call.wait_ms(100)
-        # Nobody waits for the rest of it.
+        # The rest of it is not waited for.
         await call.worker.queue_frame(TTSSpeakFrame("Sure."))
         await call.wait_ms(400)
 

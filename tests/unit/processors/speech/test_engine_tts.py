@@ -40,7 +40,7 @@ from tests.fakes.tts import ToneTts
 
 
 class InlineExecutor(Executor):
-    """Runs at once in the caller's thread, so that virtual time sees everything."""
+    """Executor that runs each job at once in the caller's thread, so that virtual time sees everything."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -49,7 +49,7 @@ class InlineExecutor(Executor):
 
 
 class NeverRuns(Executor):
-    """Accepts work and does nothing: an engine that hangs."""
+    """Executor that accepts work and does nothing: an engine that hangs."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         return Future()
@@ -66,7 +66,7 @@ class VirtualClock(BaseClock):
 
 
 class PacedOutput(BaseOutputTransport):
-    """Plays audio at the speed of sound into a list."""
+    """Output that plays audio in real time into a list."""
 
     def __init__(self) -> None:
         super().__init__(TransportParams(audio_out_enabled=True, audio_out_end_silence_secs=0))
@@ -102,7 +102,7 @@ class Collector(FrameProcessor):
 
 
 class Call:
-    """One pipeline: upstream collector, speech service, collector, paced output, collector."""
+    """Pipeline of a call: upstream collector, speech service, collector, paced output, collector."""
 
     def __init__(self, engine: Any, options: EngineTtsSettings, executor: Executor) -> None:
         self.service = EngineTtsService(engine, executor=executor, options=options)
@@ -311,7 +311,7 @@ def test_a_long_text_to_speak_is_cut_into_clauses(times: int):
     call = play(lambda call: call.worker.queue_frame(TTSSpeakFrame(text)), engine)
     assert engine.clauses[0] == "Thank you for calling,"
     assert max(len(clause) for clause in engine.clauses) <= 160
-    # It is announced as it stands: what nobody has heard of it is known from there.
+    # It is announced as it stands: the part that was not heard is derived from there.
     announced = [frame.text for frame in call.heard.of(AggregatedTextFrame) if frame.will_be_spoken]
     assert announced == [text]
     assert call.words() == text.split()
@@ -329,7 +329,7 @@ def test_what_a_voice_that_is_gone_did_not_say_of_a_long_text_is_no_word(times: 
     call = play(lambda call: call.worker.queue_frame(TTSSpeakFrame(text)), DiesInTheSecond(word_ms=20))
     assert not call.service.is_usable
     assert call.words() == "Thank you for calling,".split()
-    # Whoever keeps what was heard is told, behind the last word.
+    # The recorder of heard words is notified, after the last word.
     kinds = (TTSTextFrame, BrokeOffFrame)
     told = [type(frame) for _, frame in call.heard.frames if isinstance(frame, kinds)]
     assert told[:4] == [TTSTextFrame] * 4 and set(told[4:]) == {BrokeOffFrame}
@@ -459,7 +459,7 @@ def test_a_prepared_clause_is_spoken_once():
 
 @pytest.mark.parametrize("how", ["forgotten", "interrupted", "replaced", "the call ends"])
 def test_an_engine_that_prepares_stops_when_nobody_will_hear_it(how: str):
-    # One piece fits; the engine waits for room and is let go.
+    # One piece fits; the engine waits for room and is released.
     engine = ToneTts()
     options = EngineTtsSettings(buffer_ms=100)
     with ThreadPoolExecutor(2) as threads:

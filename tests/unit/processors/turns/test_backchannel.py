@@ -1,4 +1,4 @@
-"""What the keeper of the bot's hums plays, and when it stops."""
+"""The backchannels that the keeper plays, and the events that stop them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ LENGTH_MS = 400
 
 
 class Bench:
-    """A keeper and what it plays, with the time since the beginning."""
+    """A keeper and its output, with the time since the beginning."""
 
     def __init__(self, sound: Callable[[str], bytes | None]) -> None:
         self.clock = LoopClock()
@@ -49,7 +49,7 @@ class Bench:
         self.played.append((self.clock.now_ms() - self.began_ms, frame))
 
     async def talk(self) -> None:
-        """Five seconds, and a pause of 160 ms that does not sound like the end."""
+        """Talk for five seconds, and pause for 160 ms without sounding like the end."""
         self.tell(TurnStarted)
         self.tell(VoiceStarted, 0)
         await asyncio.sleep(5)

@@ -52,7 +52,7 @@ from turn_taking.policies import endpoint_policy
 
 
 class Floor:
-    """Both strategies as a user turn controller drives them, and what comes out of the first."""
+    """Both strategies as a user turn controller drives them, and the output of the first."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Floor:
         self.endpoint.add_event_handler("on_user_turn_stopped", self._stopped)
 
     async def voice(self, duration_ms: int) -> None:
-        """Somebody speaks for so long, as voice activity reports it."""
+        """Send a voice of that length, as voice activity reports it."""
         await asyncio.sleep(0.128)
         await self.give(VADUserStartedSpeakingFrame(start_secs=0.128))
         await asyncio.sleep((duration_ms - 128 + 160) / 1000)
@@ -122,7 +122,7 @@ class Floor:
         self.events.publish(ReplyFinished(self.events.now_ms(), reply))
 
     def lose(self, reply_id: str, *, heard: str, unheard: str, in_context: bool = True) -> None:
-        """What the playout clock tells when the interruption has passed."""
+        """Report a cut reply, as the playout clock does after the interruption has passed."""
         mark = HeardMark(reply_id, 500, len(heard.split()) - 1, HeardSource.PLAYOUT_CLOCK)
         self.finish(HeardReply(reply_id, heard, unheard, True, mark, in_context, 0, 500_000))
 
@@ -207,7 +207,7 @@ def test_the_bots_own_voice_is_restored_after_the_first_look():
     floor = play(scenario, is_own=lambda: True)
     assert (floor.turns, floor.of(ReplyCut)) == (0, [])
     [restore] = floor.of(ReplyRestored)
-    # 320 ms of it were looked at.
+    # The looks covered 320 ms of it.
     assert restore.at_ms - 1_000_000 in range(318, 325)
 
 
@@ -346,7 +346,7 @@ def test_an_answer_that_is_owed_is_guarded_behind_a_filler():
 def test_late_words_of_the_turn_before_are_a_turn_even_when_hardly_understood():
     async def scenario(floor: Floor) -> None:
         await floor.voice(1_000)
-        # Nothing was understood in time.
+        # No words were recognised in time.
         await asyncio.sleep(2)
         assert (floor.turns, floor.stops) == (1, 1)
         floor.reply("filler")
@@ -361,7 +361,7 @@ def test_late_words_of_the_turn_before_are_a_turn_even_when_hardly_understood():
 def test_the_endpointer_forgets_a_voice_that_was_not_meant():
     async def scenario(floor: Floor) -> None:
         floor.reply("one")
-        # Too short for words, and loud: over as soon as it has ended.
+        # Too short for words, and loud: it ends with the voice.
         await floor.voice(90)
         await asyncio.sleep(1)
         assert floor.policy.next_deadline_ms() is None
@@ -376,7 +376,7 @@ def test_a_hum_that_voice_activity_hears_late_is_not_taken_for_a_long_voice():
         floor.reply("one")
         await asyncio.sleep(0.128)
         await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
-        # The process is busy: 300 ms of the hum and the silence behind it are judged in 700 ms.
+        # The process is busy: 300 ms of the backchannel and the silence after it are judged in 700 ms.
         for _ in range(7):
             await asyncio.sleep(0.1)
             heard[0] += 43
@@ -406,7 +406,7 @@ def test_a_volume_that_comes_back_late_undoes_no_newer_duck(steps: int):
         return result
 
     late_ms = 200
-    # It hears silence: no command.
+    # The spotter gets silence: no command.
     stop_words = StopWords(LateEngine(ScriptedStt(ScriptedSttSettings()), accept, late_ms))
 
     async def scenario(floor: Floor) -> None:
@@ -416,7 +416,8 @@ def test_a_volume_that_comes_back_late_undoes_no_newer_duck(steps: int):
         await floor.words("about fees", 0.5)
         assert floor.machine.holds_words
         await asyncio.sleep(late_ms / 1000)
-        # The spotter has just said that it was nothing; some steps of the loop later the next voice begins.
+        # The spotter has just reported that it was nothing; some steps of the loop later the next voice
+        # begins.
         for _ in range(steps):
             await asyncio.sleep(0)
         await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
@@ -434,7 +435,7 @@ def test_a_voice_from_far_away_does_not_stop_the_bot(level_db: float, cuts: int)
     levels_db = [-24.0]
 
     async def scenario(floor: Floor) -> None:
-        # A turn of the caller, by which their usual level is known.
+        # A turn of the caller, from which their usual level is measured.
         await floor.voice(1_500)
         await floor.words("what is the fee")
         await asyncio.sleep(5)
@@ -475,7 +476,7 @@ def test_a_voice_that_met_a_reply_teaches_nothing_of_the_caller() -> None:
         await floor.voice(1_500)
         await floor.words("what is the fee")
         await asyncio.sleep(5)
-        # Somebody far away begins in silence, and the bot speaks while they do, twelve times.
+        # A distant voice begins in silence, and the bot speaks during it, twelve times.
         levels_db[0] = -50.0
         for place in range(12):
             await asyncio.sleep(0.128)
@@ -491,7 +492,7 @@ def test_a_voice_that_met_a_reply_teaches_nothing_of_the_caller() -> None:
         await asyncio.sleep(1)
         await floor.voice(1_500)
         await asyncio.sleep(1)
-        # As soft as it was beside the first turn.
+        # As quiet as during the first turn.
         assert len(floor.of(ReplyCut)) == before
 
     play(scenario, level_db=lambda: levels_db[0])

@@ -42,7 +42,7 @@ from turn_taking.speculation import Guesser
 
 
 class Turn:
-    """A strategy with its clock and what it decided."""
+    """A strategy with its clock and its decisions."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Turn:
             await asyncio.sleep(0.02)
 
     async def say(self, sound: np.ndarray) -> None:
-        """A voice, float32, (samples,), 16 kHz, in pieces of 20 ms."""
+        """Send a voice, float32, (samples,), 16 kHz, in pieces of 20 ms."""
         await self.give(VADUserStartedSpeakingFrame(start_secs=0.2))
         pcm = float_to_pcm16(sound)
         for at in range(0, len(pcm), 640):
@@ -269,7 +269,7 @@ def test_the_strategy_drives_a_timer():
 
 
 class Patient(PricedPolicy):
-    """Waits long, by the score alone, and has the model asked again at these silences."""
+    """Policy that waits long, by the score alone, and has the model called again at these silences."""
 
     def __init__(self, *looks_ms: int) -> None:
         super().__init__(None, Price(60_000, 3_000), looks_ms=looks_ms)
@@ -282,7 +282,7 @@ class Patient(PricedPolicy):
 def test_a_policy_that_wants_more_looks_has_the_model_asked_again():
     turn = play([0.05, 0.05, 0.999], one_turn, policy=Patient(400, 800))
     assert len(turn.model.heard_samples) == 3
-    # The looks hear the silence up to them, 160, 400 and 800 ms behind the voice, in pieces of 20 ms.
+    # The looks contain the silence up to them, 160, 400 and 800 ms after the voice, in pieces of 20 ms.
     assert np.diff(turn.model.heard_samples).tolist() == pytest.approx([240 * 16, 400 * 16], abs=320)
     assert [endpoint.silence_ms for endpoint in turn.endpoints] == [800]
 
@@ -291,7 +291,7 @@ def test_a_slow_estimate_is_of_the_look_that_asked_for_it(monkeypatch: pytest.Mo
     looks: list[tuple[str, int]] = []
 
     class Recording(Patient):
-        """Notes when it was looked at, and at which silence each estimate counts."""
+        """Policy that records the times of its evaluation, and the silence at which each estimate counts."""
 
         def on_look(self, at_ms: int) -> None:
             super().on_look(at_ms)
@@ -302,7 +302,7 @@ def test_a_slow_estimate_is_of_the_look_that_asked_for_it(monkeypatch: pytest.Mo
             looks.append(("estimate", self._looked_ms))
 
     async def slow_thread(executor: object, work: Callable[[], object]) -> object:
-        # The estimate that is asked for at 160 ms of silence still thinks at 400.
+        # The estimate that is requested at 160 ms of silence is not finished at 400.
         await asyncio.sleep(0.3)
         return work()
 
@@ -365,7 +365,7 @@ def test_pauses_and_words_of_an_open_turn_are_guessed_about():
         async def partial(words: str) -> None:
             await strategy.process_frame(InterimTranscriptionFrame(words, "", ""))
 
-        # A hum outside of a turn is nobody's question.
+        # A backchannel outside of a turn starts no decision.
         await strategy.process_frame(VADUserStartedSpeakingFrame(start_secs=0.2))
         await partial("hm")
         events.publish(VoicePaused(events.now_ms()))
@@ -402,7 +402,7 @@ def test_a_turn_that_begins_late_has_the_words_from_before_and_ends_properly():
         await turn.fall_silent("what are your hours")
         await asyncio.sleep(0.1)
         assert turn.endpoints == []
-        # Barge-in has found out that it was meant.
+        # Barge-in has found that the interruption was meant.
         await turn.strategy.handle_user_turn_started()
         await turn.strategy.take_up()
         await asyncio.sleep(1)
@@ -432,7 +432,7 @@ def test_what_was_not_meant_is_not_in_the_next_turn():
         await asyncio.sleep(1)
         await turn.speak(400)
         await turn.strategy.handle_user_turn_started()
-        # Nothing is understood this time: it ends as empty, when that takes its time.
+        # No words are recognised this time: it ends as empty, after the usual time.
         await turn.fall_silent(None)
         await asyncio.sleep(1.3)
         assert turn.endpoints == []
@@ -477,7 +477,7 @@ def test_a_turn_that_lasts_too_long_can_be_ended_in_the_middle_of_a_voice():
     async def scenario(turn: Turn) -> None:
         await turn.speak(1_000)
         await turn.request_end()
-        # The turn is over already, and nothing was decided about a silence.
+        # The turn has ended already, and no decision about a silence was made.
         await turn.request_end()
 
     turn = play([0.99], scenario)
@@ -485,7 +485,7 @@ def test_a_turn_that_lasts_too_long_can_be_ended_in_the_middle_of_a_voice():
 
 
 class CountedEnds(PredictivePolicy):
-    """Counts the ends of voices that were measured."""
+    """Policy that counts the measured ends of voices."""
 
     measured = 0
 
@@ -503,6 +503,6 @@ def test_the_end_of_the_voice_is_measured_once_in_a_pause():
 
     policy = CountedEnds(EndpointTuning(kind="predictive", patience=1.0))
     turn = play([0.02], scenario, policy=policy)
-    # Two looks at each of two pauses, and one measure.
+    # Two looks at each of two pauses, and one measurement.
     assert len(turn.model.heard_samples) == 4
     assert policy.measured == 2

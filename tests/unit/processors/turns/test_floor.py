@@ -1,4 +1,4 @@
-"""Whether the bot holds the floor."""
+"""Floor holding by the bot."""
 
 from core.call_events import CallEvent, FloorLeft, FloorTaken, Wait, WaitBegan, WaitEnded
 from processors.turns.floor import Floor, FloorHolder

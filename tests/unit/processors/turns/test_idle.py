@@ -1,4 +1,4 @@
-"""What the keeper of a call's silences puts off, and what ends it."""
+"""Events that delay the keeper of a call's silences, and events that end it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -46,7 +46,7 @@ def reply(text: str, reply_id: str = "r") -> HeardReply:
 
 
 class Bench:
-    """A keeper and what it says, with the time since the beginning."""
+    """A keeper and its output, with the time since the beginning."""
 
     def __init__(self, settings: IdleTuning | None = CHOSEN, *, timeout_ms: int = NEVER_MS) -> None:
         self.clock = LoopClock()
@@ -85,7 +85,7 @@ class Bench:
 
 
 def held(bench: Callable[[], Bench], script: Callable[[Bench], Awaitable[None]], *, for_s: float) -> Bench:
-    """Run a keeper beside a script for so long, or to the end of the call."""
+    """Run a keeper during a script for that long, or to the end of the call."""
 
     async def scenario() -> Bench:
         made = bench()
@@ -102,7 +102,7 @@ def held(bench: Callable[[], Bench], script: Callable[[Bench], Awaitable[None]],
 
 
 async def nothing(_bench: Bench) -> None:
-    """Nobody does anything."""
+    """Do nothing, as a silent caller."""
 
 
 @pytest.mark.parametrize("why", [Wait.QUEUE, Wait.PERSON])
@@ -114,7 +114,7 @@ def test_who_waits_for_a_line_or_a_person_is_not_asked_and_stays(why: Wait):
         bench.tell(WaitEnded, why)
 
     made = held(lambda: Bench(timeout_ms=60_000), waits, for_s=8)
-    # The silence begins when they wait no more.
+    # The silence begins when the wait has ended.
     assert made.at_ms == [95_000 + CHOSEN.prompt_after_ms]
 
 
@@ -165,7 +165,7 @@ def test_an_answer_that_is_owed_is_no_silence_of_the_caller():
         await asyncio.sleep(200)
         bench.tell(WaitEnded, Wait.ANSWER)
 
-    # Longer than an answer is believed to be on its way by the policy alone.
+    # Longer than the policy alone believes an answer to be on its way.
     assert held(Bench, wait, for_s=10).at_ms == [207_000]
 
 

@@ -1,4 +1,4 @@
-"""The early looks of one call: what is asked when, and what becomes of a call without them."""
+"""The early looks of one call: their requests and times, and a call without them."""
 
 import asyncio
 from collections.abc import Callable
@@ -105,7 +105,7 @@ def test_what_is_kept_between_voices_is_bounded():
 
 
 class SlowStream:
-    """Answers when it is told to."""
+    """Stream that answers on request of the test."""
 
     def __init__(self) -> None:
         self.asked: list[asyncio.Future[EngineMessage]] = []

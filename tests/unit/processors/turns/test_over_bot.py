@@ -32,7 +32,7 @@ STEPS = {
 CLOSED, HELD, OPEN, VOID = TurnPhase
 AFTER = {
     "start": dict.fromkeys(TurnPhase, OPEN),
-    # Words that are held outlast a turn that was none.
+    # Held words outlast a turn that was none.
     "stop": {OPEN: CLOSED, VOID: CLOSED},
     "hold": {CLOSED: HELD},
     "void": {OPEN: VOID},

@@ -1,4 +1,4 @@
-"""The command spotter of one call: whom it listens to, and what becomes of a call without it."""
+"""The command spotter of one call: the voices that it listens to, and a call without it."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ def quiet(ms: int) -> bytes:
 
 
 async def spotted(chosen: InPlaceEngine[Transcript], *, voiced_ms: int = 300, twice: bool = False) -> int:
-    """How many stop words a voice of so long gives, of which all was heard before it was noticed."""
+    """Return the number of stop words in a voice of that length, all of which came before it was noticed."""
     found: list[None] = []
     stop_words = StopWords(chosen)
     await stop_words.open()
@@ -78,7 +78,7 @@ def test_a_call_listens_again_when_a_process_that_died_has_loaded_again():
         broken, whole = engine(raise_after_ms=100), engine()
 
         class Restarted(InPlaceEngine[Transcript]):
-            """The first stream fails; then it takes a second until one can be opened."""
+            """Engine whose first stream fails; then it takes a second until one can be opened."""
 
             opened = 0
 
@@ -122,7 +122,7 @@ def test_no_more_is_kept_than_a_voice_needs():
 
 
 class Counted(InPlaceEngine[Transcript]):
-    """How much audio the engine was given."""
+    """Engine that counts its audio."""
 
     def __init__(self) -> None:
         self.pieces: list[int] = []
@@ -152,7 +152,7 @@ class _Counting(ScriptedStt):
 
 
 def given(voice_ms: int, *, matters: bool = True) -> list[int]:
-    """The pieces that a voice of so long gives the engine."""
+    """Return the sizes of the pieces that a voice of that length gives the engine."""
 
     async def scenario() -> list[int]:
         engine = Counted()

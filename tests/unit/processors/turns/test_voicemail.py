@@ -1,4 +1,4 @@
-"""Who judges what was heard on a call that we placed."""
+"""Classification of the answer to an outbound call by a language model."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ MACHINE = "please leave a message after the tone"
 
 
 class Model(LLMService[Any]):
-    """Answers what it is told to; None: never."""
+    """Model with a scripted answer; None: it never answers."""
 
     def __init__(self, answer: str | None) -> None:
         super().__init__()

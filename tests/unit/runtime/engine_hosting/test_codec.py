@@ -1,4 +1,4 @@
-"""Messages of engines as bytes of a WebSocket and of a socket: as they were, or refused."""
+"""Messages of engines as bytes of a WebSocket and of a socket: decoded unchanged, or refused."""
 
 import struct
 

@@ -20,7 +20,7 @@ class Lives:
     """A supervised process whose lives are scripted; the last one repeats.
 
     Args:
-        lives: what happens in each.
+        lives: script of each life.
     """
 
     def __init__(self, *lives: Live) -> None:
@@ -30,7 +30,7 @@ class Lives:
 
     @property
     def pauses_ms(self) -> list[int]:
-        """Times between the beginnings of lives."""
+        """Times between the beginnings of lives, in ms."""
         pairs = zip(self.begun_s, self.begun_s[1:], strict=False)
         return [round((later - earlier) * 1_000) for earlier, later in pairs]
 
@@ -171,7 +171,7 @@ def test_a_retired_process_has_no_other_life() -> None:
         lives.supervisor.retire()
         await asyncio.sleep(10)
         assert running.done()
-        # Late news of a life that is over.
+        # A late report of a life that has ended.
         lives.supervisor.mark_ready()
         assert not lives.supervisor.is_ready
         return len(lives.begun_s)

@@ -1,4 +1,4 @@
-"""How a worker that has to be asked is watched, by a clock that jumps."""
+"""The watch over a worker that is polled, by a clock that jumps."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -21,7 +21,7 @@ SETTINGS = PoolTuning(health_ms=500, silent_ms=1_000, dead_ms=5_000)
 
 @dataclass
 class Peer:
-    """Answers as it is told."""
+    """Worker with scripted answers."""
 
     says: Callable[[], Coroutine[Any, Any, Health]]
     asked_ms: list[int] = field(default_factory=list)
@@ -42,7 +42,7 @@ BEGAN_S = [0.0]
 
 @dataclass
 class Seen:
-    """What a watch tells."""
+    """Reports of a watch."""
 
     words: list[tuple[int, str]] = field(default_factory=list)
 
@@ -74,7 +74,7 @@ async def breaks() -> Health:
 
 
 def watched(peer: Peer, for_ms: int, *then: tuple[int, Callable[[HealthWatch], None]]) -> Seen:
-    """What is told in so long, with what happens in between."""
+    """Return the reports of a watch that runs for that long, with actions in between."""
     seen = Seen()
 
     async def scenario() -> None:
@@ -115,7 +115,8 @@ def test_it_is_asked_at_a_steady_pace() -> None:
 def test_one_that_hangs_is_silent_soon_and_gone_later() -> None:
     peer = Peer(idle)
     seen = watched(peer, 12_000, (100, turns(peer, hangs)))
-    # Asked at 500 and given up at 1500; nothing has been heard since 0, which is 6000 at the fourth time.
+    # Requested at 500 and given up at 1500; nothing has been received since 0, which is 6000 at the fourth
+    # time.
     assert seen.first_ms("silent") == 1_500 and seen.first_ms("dead") == 6_000 and seen.count("dead") == 1
 
 

@@ -1,4 +1,4 @@
-"""Which worker a stream goes to."""
+"""Selection of the worker of a stream."""
 
 import threading
 import time
@@ -97,7 +97,7 @@ def test_one_that_did_not_take_a_stream_is_left_alone_for_a_while(
 ) -> None:
     monkeypatch.setattr(streams, "AVOID_S", 0.1)
     workers.not_taken("ws://a")
-    # A state does not make it better, another process would.
+    # A new state does not make it better; another process would.
     workers.on_state("a", "ws://a", says())
     assert {place(workers) for _ in range(4)} == {"b", "c"}
     workers.on_state("a", "ws://a", says(life="2"))
@@ -145,10 +145,10 @@ def test_a_conversation_goes_back_to_the_process_that_has_read_it_while_that_has
         return workers.place("llm", (), 0, session_id="mine", epoch=epoch, near=near)[1].facts
 
     assert back(near, 2) == {"worker": "a", "incarnation": "1", "session": "mine", "epoch": 2}
-    # It is full now, by what was sent there.
+    # It is full now, by the streams that were sent there.
     assert back(near, 3)["worker"] == "b"
     workers.on_state("a", "ws://a", says(3, kind="llm", rate_hz=0, life="2"))
-    # It was started again, and has read nothing.
+    # It was restarted, and has read nothing.
     assert back(near, 4)["worker"] == "b"
     assert back(replace(near, worker="gone"), 5)["worker"] == "b"
     workers.on_state("a", "ws://a", says(3, kind="llm", rate_hz=0, state="suspect"))

@@ -1,4 +1,4 @@
-"""The queue of callers for a line: order, bounds, callers who are gone."""
+"""The queue of callers for a line: order, bounds, callers who have left."""
 
 import pytest
 

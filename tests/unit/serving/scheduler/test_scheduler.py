@@ -1,4 +1,4 @@
-"""Who of the queue gets which worker. Time is what the tests say it is."""
+"""Assignment of queued requests to workers; the tests set the time."""
 
 import itertools
 import random
@@ -151,7 +151,7 @@ def test_a_worker_that_fails_somebody_gets_nobody_for_a_while_whatever_it_says()
         assert scheduler.worker_stands("w", Standing.READY, failed_ms + 1) == []
         assert scheduler.next_deadline_ms() == trusted_ms
         assert granted(scheduler.on_deadline(trusted_ms)) == [("a", "w")]
-    # One that ends well is trusted again.
+    # A worker whose conversation ends well is trusted again.
     scheduler.release("a", 8_000, well=True)
     scheduler.ask(want("b"), 8_000)
     scheduler.not_taken("b", 8_000)
@@ -206,7 +206,7 @@ def test_memory_is_what_counts_where_a_worker_has_many_slots() -> None:
     scheduler = pool("w", slots=8, kv_bytes=100)
     assert granted(scheduler.ask(want("a", kv_bytes=60), 0))
     assert scheduler.ask(want("b", kv_bytes=60), 0) == []
-    # It would fit, and does not pass who came before.
+    # It would fit, and does not overtake the earlier request.
     assert scheduler.ask(want("c", kv_bytes=10), 0) == []
     assert granted(scheduler.release("a", 1, well=True)) == [("b", "w"), ("c", "w")]
 
@@ -222,7 +222,7 @@ def test_who_fits_nowhere_any_more_holds_nobody_up_and_is_told() -> None:
     assert scheduler.ask(want("b", kv_bytes=120), 0) == []
     scheduler.worker_down("large", 1_000)
     assert granted(scheduler.ask(want("c", kv_bytes=50), 1_000)) == [("c", "small")]
-    # It may come again.
+    # The client may come again.
     assert scheduler.on_deadline(5_999) == []
     assert refused(scheduler.on_deadline(6_000)) == [("a", Reason.TOO_LARGE), ("b", Reason.TOO_LARGE)]
 
@@ -241,7 +241,7 @@ CHAIN = (("s", 10), ("s u", 20), ("s u b", 35))
 
 
 def warm(*workers: str, **settings: object) -> Scheduler:
-    """Workers of which the last one has the cache of a conversation, and the others those of strangers."""
+    """Return a scheduler whose last worker has the cache of a conversation, the others those of others."""
     scheduler = pool(*workers, **settings)
     for worker in workers:
         scheduler.ask(want(f"first of {worker}"), 0)
@@ -272,10 +272,10 @@ def test_then_an_empty_one() -> None:
 
 
 def test_then_the_one_whose_cache_is_the_least_loss() -> None:
-    # 35 tokens are read again sooner than 500.
+    # Reading 35 tokens again is faster than reading 500.
     scheduler = warm("u", "v", "w")
     assert granted(scheduler.ask(want("a"), 1)) == [("a", "w")]
-    # And 500 that nobody has asked for in ten minutes are worth less than 35 of now.
+    # 500 tokens that were not used for ten minutes are worth less than 35 of now.
     scheduler = warm("u", "w")
     scheduler.ask(want("x"), 600_000)
     scheduler.release("x", 600_000, well=False, kept=CHAIN)
@@ -284,7 +284,7 @@ def test_then_the_one_whose_cache_is_the_least_loss() -> None:
 
 def test_what_nobody_has_open_any_more_goes_first() -> None:
     scheduler = warm("u", "w")
-    # 500 tokens of somebody who has left are less loss than 35 of somebody who has not.
+    # 500 tokens of a session that has ended are less of a loss than 35 of one that has not.
     scheduler.left("session of first of u")
     assert granted(scheduler.ask(want("a"), 1)) == [("a", "u")]
 
@@ -300,7 +300,7 @@ def test_the_head_waits_for_its_cache_no_longer_than_it_may() -> None:
     scheduler = warm("u", "w")
     own = resumes("x", "w")
     assert granted(scheduler.ask(own, 100)) == [("x", "w")]
-    # Its last turn is still on there.
+    # Its last turn is still in the cache there.
     again = Want("a", own.session_id, Task.CHAT, digests=CHAIN, handle=own.handle)
     assert scheduler.ask(again, 1_000) == []
     assert scheduler.next_deadline_ms() == 1_200
@@ -335,7 +335,7 @@ def test_each_waits_for_the_worker_that_is_free_first() -> None:
         scheduler.ask(want(ticket, Task.CHAT), 5_000)
     # v: 15 s from 0 on; w: 90 s from 5 s on.
     assert [place.wait_ms for place in scheduler.places(5_000)] == [10_000, 25_000, 40_000]
-    # One that has overrun its estimate is over some time.
+    # A conversation that has overrun its estimate ends some time.
     assert scheduler.places(60_000)[0].wait_ms == 15_000
 
 
@@ -356,11 +356,11 @@ def test_estimates_learn_from_conversations_that_went_well_alone() -> None:
     assert scheduler.eta.lasts_s(Task.CHAT) == 15
 
 
-# Whatever happens.
+# Invariants.
 
 
 class Model:
-    """Drives a scheduler at random and knows what has to be true."""
+    """Driver of a scheduler with random inputs that checks its invariants."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -391,7 +391,7 @@ class Model:
             if isinstance(effect, Granted):
                 self.granted(effect)
             elif isinstance(effect, Lost):
-                # No lease is lost that nobody has.
+                # Only an existing lease can be lost.
                 assert self.runs.pop(ticket) == effect.lease.worker
                 self.wait_again(ticket)
             else:
@@ -402,7 +402,7 @@ class Model:
     def granted(self, effect: Granted) -> None:
         ticket, lease = effect.ticket_id, effect.lease
         assert ticket not in self.runs
-        # Nobody passes who came before, but for those whom no worker that is there could hold.
+        # No request overtakes an earlier one, except those that no present worker could hold.
         assert next(filter(self.fits, self.waiting)) == ticket
         assert lease.worker in self.ready
         offer = self.offers[lease.worker]
@@ -437,7 +437,7 @@ class Model:
             held = [self.wants[ticket] for ticket, worker in self.runs.items() if worker == name]
             assert len(held) <= offer.slots
             assert offer.kv_bytes is None or sum(each.kv_bytes for each in held) <= offer.kv_bytes
-        # Whoever waits for nobody's cache waits for no worker that has room.
+        # The first request that waits for no cache waits for no worker with room.
         head = next(filter(self.fits, self.waiting), None)
         if head is not None and self.wants[head].handle is None:
             assert not any(self.has_room(name, self.wants[head].kv_bytes) for name in self.ready)
@@ -445,7 +445,7 @@ class Model:
         if self.waiting and deadline_ms is not None and scheduler.settings.silent_ms is not None:
             assert deadline_ms <= self.now_ms + scheduler.settings.silent_ms
 
-    # What may happen.
+    # Random actions.
 
     def ask(self) -> list[Effect]:
         ticket = str(next(self.tickets))
@@ -511,7 +511,7 @@ class Model:
         name = self.draw.choice(("v", "w", "x"))
         known = self.offers.get(name)
         same = known is not None and self.draw.random() < 0.5
-        # One that is there may say of itself what it is, and offers what it did.
+        # A present worker may describe itself, and offers what it did.
         offer = (
             known
             if same and known

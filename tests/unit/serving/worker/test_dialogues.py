@@ -1,4 +1,4 @@
-"""A causal model in a worker, in this process: what its contexts are behind a restart, and who goes first."""
+"""A causal model in a worker, in this process: its contexts after a restart, and the order of requests."""
 
 import asyncio
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ async def said(replies: HostedReplies, *dialogue: Message) -> str:
 
 
 def check(lm: CausalLm, replies: HostedReplies) -> None:
-    """The logits of what the conversation's context has are those of one cold run over the same tokens."""
+    """Compare the logits of the conversation's context with those of one cold run over the same tokens."""
     Talk(lm, replies._leasing._session_id).check()
 
 
@@ -76,7 +76,7 @@ async def test_logits_are_those_of_a_cold_run_in_each_turn_and_behind_a_restart(
         assert replies.prefilled.refused and replies.prefilled.cached_tokens == 0
         check(restarted, replies)
         replies.close()
-        # The conversation is over, and so is what was kept of it.
+        # The conversation has ended, and its context is gone.
         await asyncio.to_thread(eventually, lambda: restarted.kept_tokens == 0)
 
 
@@ -101,7 +101,7 @@ async def test_a_conversation_that_is_over_is_forgotten_and_one_that_broke_off_i
 
 
 async def test_a_long_dialogue_is_a_sign_of_life_and_none_that_is_late(folder: Path) -> None:
-    # Thousands of tokens of a token each: longer than a call may take without a sign.
+    # Thousands of tokens, one at a time: longer than a call may take without a sign.
     lm = model(folder, prefill_tokens=1, context_tokens=8_192)
     with hosting(lm, call_ms=100) as served:
         replies = await asyncio.to_thread(opened, served)

@@ -1,4 +1,4 @@
-"""Who has the worker, by its own clock."""
+"""Ownership of a worker, by its own clock."""
 
 import pytest
 

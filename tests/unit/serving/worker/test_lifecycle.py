@@ -1,4 +1,4 @@
-"""What a worker may do next."""
+"""Permitted transitions of a worker's state."""
 
 import itertools
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A worker and those who want it, over real sockets; the engine is scripted."""
+"""A worker and its clients, over real sockets; the engine is scripted."""
 
 import asyncio
 import threading
@@ -59,7 +59,7 @@ async def leased(served: Served, **changes: Any) -> ClientConnection:
 
 
 async def refused(served: Served, message: EngineMessage | str) -> tuple[str, int]:
-    """The reason and the code of the close."""
+    """Return the reason and the code of the close."""
     async with connect(served.url) as socket:
         await socket.send(message if isinstance(message, str) else encode(message))
         answer = await hear(socket)
@@ -96,7 +96,7 @@ def test_a_conversation_is_held_and_given_back() -> None:
         assert np.array_equal(inner.prepared[0].llm_ref_audio, voice)  # type: ignore[arg-type]
         engine.cleanup()
         assert served.server.state is State.IDLE and not inner.is_open
-        # And once more, with the same engine.
+        # The same again with the same engine.
         engine.prepare(Preparation())
         engine.cleanup()
 
@@ -157,7 +157,7 @@ def test_the_engines_own_errors_arrive_as_what_they_are() -> None:
         assert served.server.state is State.IDLE
 
 
-# What ends a conversation.
+# Ends of a conversation.
 
 
 async def test_a_client_that_vanishes_leaves_a_clean_worker() -> None:
@@ -176,10 +176,10 @@ async def test_a_client_that_vanishes_leaves_a_clean_worker() -> None:
 async def test_a_lease_that_nobody_renews_ends_by_the_workers_clock() -> None:
     with worker(ScriptedOmniHost(), lease_ms=1_000) as served:
         socket = await leased(served)
-        # Alive, as its answers to pings say, for as long as it likes.
+        # It stays open as long as it answers pings.
         await asyncio.sleep(2.5)
         assert served.server.state is State.DUPLEX_ACTIVE
-        # The process is there, and reads nothing any more.
+        # The process is alive, but reads nothing any more.
         socket.transport.pause_reading()
         await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE, 3)
         socket.transport.abort()
@@ -244,7 +244,7 @@ async def test_a_worker_that_drains_lets_its_conversation_go_on_and_takes_no_oth
         await asyncio.to_thread(eventually, lambda: served.server.state is State.DEAD, 2)
 
 
-# What is refused.
+# Refused messages.
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ async def test_who_has_not_said_who_they_are_may_say_little() -> None:
             with pytest.raises(ConnectionClosed) as closed:
                 await hear(socket)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
-        # Whoever has may say what a second of sound takes, and a picture.
+        # A client with a lease may send a second of audio, and a picture.
         picture = np.zeros((600, 800, 3), np.uint8)
         engine = WorkerOmniHost(served.settings()).open_engine()
         engine.prepare(Preparation())
@@ -318,9 +318,9 @@ async def test_an_engine_that_opens_nothing_any_more_ends_its_process() -> None:
 
     with worker(Broken()) as served:
         for _ in range(3):
-            # Who asks before the one before is cleaned up is told that there is no place.
+            # A request before the cleanup of the one before is refused for lack of a place.
             await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE)
-            # Behind the third the worker ends, and whichever is first closes the socket.
+            # After the third the worker ends, and either side may close the socket first.
             because, code = await refused(served, first(served))
             assert because == "not_ready" and code in (1000, 1001)
         await asyncio.to_thread(eventually, lambda: served.server.state is State.DEAD)

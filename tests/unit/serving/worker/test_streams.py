@@ -1,4 +1,4 @@
-"""Recognisers and voices in a worker, and those who want them, over real sockets."""
+"""Recognisers and voices in a worker, and their clients, over real sockets."""
 
 import asyncio
 import threading
@@ -41,7 +41,7 @@ def voice(engine: GatedTts, streams: int = 4, **limits: Any) -> Any:
 
 
 def reached(served: Served) -> dict[str, Any]:
-    """How an engine reaches the worker, with the patience that one interpreter for both needs."""
+    """Return an engine's settings for the worker, with the timeout that one interpreter for both needs."""
     return {"url": served.url, "secret_env": told_secret(), "open_timeout_s": OPENED_WITHIN_S}
 
 
@@ -64,7 +64,7 @@ def said(engine: WorkerTts, text: str) -> bytes:
     return b"".join(pieces)
 
 
-# How many.
+# Numbers of streams.
 
 
 def test_one_stream_too_many_is_refused_with_the_reason_and_taken_when_one_is_given_back(
@@ -138,7 +138,7 @@ async def test_a_voice_says_no_novel_and_nothing_that_is_no_text(text: object) -
             assert (await hear(socket)).type is MessageType.FAILED
 
 
-# One that is slow, or hangs.
+# Slow engines, and engines that hang.
 
 
 def test_a_call_that_hangs_holds_nobody_elses_stream(engine: GatedStt) -> None:
@@ -231,7 +231,7 @@ def test_a_worker_that_drains_lets_its_streams_go_on_and_takes_no_more(engine: G
         eventually(lambda: served.server.state is State.DRAINING)
         with pytest.raises(EngineBusyError, match="draining"):
             hosted.open_stream()
-        # One that is between two utterances loses nothing by going elsewhere.
+        # A stream between two utterances loses nothing by going elsewhere.
         with pytest.raises(EngineError, match="drained|gone"):
             rests.start()
         speaks.feed(QUIET)
@@ -258,12 +258,12 @@ def test_a_voice_that_drains_ends_behind_the_clause_that_it_speaks() -> None:
         may_go_on.set()
         speaking.join(5)
         assert heard == [b"a" * 640 * 4]
-        # The stream that is kept for the next clause holds it no longer.
+        # The stream that is kept for the next clause does not hold it any longer.
         eventually(lambda: served.server.state is State.DEAD)
         hosted.close()
 
 
-# A voice that is not wanted any more.
+# Abandoned speech.
 
 
 def test_barge_in_stops_the_voice_and_nothing_of_it_is_in_the_next_clause() -> None:
@@ -286,7 +286,7 @@ def test_barge_in_stops_the_voice_and_nothing_of_it_is_in_the_next_clause() -> N
         heard: list[bytes] = []
         speaking = threading.Thread(target=lambda: heard.append(said(hosted, "bbbb")))
         speaking.start()
-        # The worker knows of the barge-in, and has the next clause waiting behind the engine's call.
+        # The worker has received the barge-in, and has the next clause waiting after the engine's call.
         [conversation] = served.server._conversations.values()
         eventually(lambda: conversation._stopped == 1 and not conversation._questions.empty())
         second.set()
@@ -302,7 +302,7 @@ def test_a_listener_who_leaves_while_the_engine_makes_nothing_is_not_waited_for(
 
     def before(text: str, number: int) -> None:
         if number == 1:
-            # From inside the engine: a clause that is left before it is begun is never begun.
+            # Set inside the engine: a clause that is abandoned before it is begun is never begun.
             left_s.append(time.monotonic())
             assert may_go_on.wait(10)
 
@@ -319,7 +319,10 @@ def test_a_listener_who_leaves_while_the_engine_makes_nothing_is_not_waited_for(
 
 
 async def test_a_listener_who_does_not_read_holds_nobody_else_and_has_its_clause_broken_off() -> None:
-    """The engine never waits: one voice may be locked for all."""
+    """A listener that does not read does not block the others.
+
+    The engine never waits: one voice may be locked for all.
+    """
     engine = GatedTts()
     limits = {"waiting_bytes": 65_536, "call_ms": 60_000}
     with voice(engine, **limits) as served:
@@ -328,7 +331,7 @@ async def test_a_listener_who_does_not_read_holds_nobody_else_and_has_its_clause
             await socket.send(encode(first(served)))
             await hear(socket)
             socket.transport.pause_reading()
-            # 12 MB of speech, for somebody who takes what the sockets' buffers hold.
+            # 12 MB of speech, for a client that reads only as much as the sockets' buffers hold.
             text = "z" * 9_999
             await socket.send(encode(EngineMessage(MessageType.SPEAK, 1, {"text": text})))
             began_s = time.monotonic()
@@ -347,7 +350,7 @@ def test_streams_that_no_clause_has_are_given_back_in_time() -> None:
         said(hosted, "aa")
         assert served.server.facts()["streams"] == 1
         said(hosted, "bb")
-        # The same one.
+        # The stream is the same one.
         assert served.server.facts()["streams"] == 1
         eventually(lambda: served.server.state is State.IDLE)
         hosted.close()
@@ -401,7 +404,10 @@ def test_a_voice_that_is_full_is_not_asked_by_every_clause() -> None:
 
 
 def test_a_worker_that_was_started_again_is_spoken_to_anew() -> None:
-    """The stream that was kept is of a process that is gone."""
+    """A worker that was restarted can be used at once.
+
+    The stream that was kept belongs to a process that is gone.
+    """
     with voice(GatedTts()) as served:
         port = served.server.port
         hosted = mouth(served)
@@ -419,7 +425,10 @@ def test_a_recogniser_is_no_voice(engine: GatedStt) -> None:
 
 
 def test_what_waits_to_be_taken_is_bounded_in_the_worker_itself() -> None:
-    """By the error that the engine's call ends with."""
+    """Unread audio is bounded in the worker.
+
+    The engine's call ends with the error.
+    """
     errors: list[BaseException] = []
 
     class Tells(GatedTts):

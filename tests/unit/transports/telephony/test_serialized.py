@@ -1,4 +1,4 @@
-"""Streams of telephone networks: what their documented messages say, and what is refused."""
+"""Streams of telephone carriers: the meaning of their documented messages, and refused ones."""
 
 import base64
 import json
@@ -47,7 +47,7 @@ async def test_a_call_is_heard_from_its_beginning_to_its_end(kind: type[Network]
     [started] = [event for event in events if event is not None]
     assert isinstance(started, Started) and started.call_sid == network.call_id
     assert await stream.read(network.audio(SAID)) == Audio(SAID, 0)
-    # Places are counted: the next one is behind it.
+    # Positions are counted: the next one comes after it.
     assert await stream.read(network.audio(SAID)) == Audio(SAID, 20)
     assert await stream.read(network.key("5")) == Digit("5")
     assert await stream.read(network.key("#")) == Digit("#")
@@ -106,7 +106,7 @@ async def test_audio_that_is_none_is_refused_before_it_is_translated(kind: type[
     facts = json.loads(message)
     facts["media"]["payload"] = payload
     await refused(stream, json.dumps(facts))
-    # The next one is heard, at its place.
+    # The next one is heard, at its position.
     assert await stream.read(network.audio(SAID)) == Audio(SAID, 0)
 
 
@@ -178,7 +178,7 @@ async def test_exotel_is_sent_pieces_of_100_ms_and_a_mark_behind_the_piece_that_
     assert await stream.media(SAID) == ()
     audio, mark = taken(network, await stream.media(SAID))
     assert audio.mu_law == SAID * 5 and mark == Taken(mark="m1")
-    # What was gathered is forgotten with what was sent, and its mark too.
+    # Gathered audio is dropped with the sent audio, and its mark too.
     await stream.media(SAID)
     await stream.mark("m2")
     assert taken(network, await stream.clear()) == [Taken(clears=True)]

@@ -1,4 +1,4 @@
-"""What a caller says is one stream without holes."""
+"""A caller's audio is one stream without gaps."""
 
 import numpy as np
 from hypothesis import given
@@ -18,7 +18,7 @@ PACKET = tone(20)
 
 @given(st.lists(st.integers(0, LONGEST_HOLE_MS // 20), min_size=1, max_size=30))
 def test_it_is_as_long_as_the_call_whatever_was_lost(holes: list[int]) -> None:
-    """So many packets are lost in front of each that comes."""
+    """The stream is as long as the call, with any number of lost packets before each that comes."""
     line, pcm, at_ms = CallerLine(), b"", 0
     for hole in holes:
         at_ms += 20 * hole
@@ -36,7 +36,7 @@ def test_what_is_lost_is_heard_softer_and_then_not_at_all() -> None:
     power = [float(np.abs(pcm[at : at + 160]).mean()) for at in range(0, len(pcm), 160)]
     assert len(power) == 6
     assert power[0] > 1.5 * power[1] > 4 * power[2] > 0 == power[3] == power[4]
-    # And the piece that came is as it came.
+    # The packet itself is unchanged.
     assert pcm[-160:].tolist() == g711.decode(PACKET, g711.Law.MU).tolist()
 
 
@@ -68,7 +68,7 @@ def test_a_call_that_was_held_is_no_hour_of_silence() -> None:
 
 
 def heard_ms(places_ms: list[int]) -> int:
-    """Of a call whose pieces have these places."""
+    """Return the length of the audio of a call whose pieces have these times."""
     line = CallerLine()
     return sum(pcm_ms(line.hear(PACKET, at_ms)) for at_ms in places_ms)
 
@@ -77,7 +77,7 @@ def test_one_wrong_place_makes_nobody_deaf() -> None:
     right = [20 * number for number in range(200)]
     for wrong_ms in (999_999_999_999_999, 0, 10_000, 5_000):
         assert abs(heard_ms([*right[:100], wrong_ms, *right[101:]]) - 4_000) <= 20
-    # A second ahead is a hole at most, and what follows is heard.
+    # A second ahead is a gap at most, and the next pieces are heard.
     assert 3_000 <= heard_ms([*right[:100], 2_900, *right[101:]]) <= 5_000
 
 

@@ -1,4 +1,4 @@
-"""What leaves when, and what the marks between say."""
+"""Times at which packets leave, and the measurements by the marks between them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ Left = list[tuple[int, Packet | Mark]]
 
 
 def left(line: PacketLine, until_us: int, *, from_us: int = 0) -> Left:
-    """All that leaves, with its time, for somebody who looks each millisecond."""
+    """Return all packets that leave, with their time, polled each millisecond."""
     found: Left = []
     for now_us in range(from_us, until_us, 1_000):
         while (what := line.take(now_us)) is not None:
@@ -36,7 +36,7 @@ def test_every_byte_leaves_once_in_order_one_packet_each_20_ms(pieces: list[int]
     assert heard[: len(sent)] == sent and set(heard[len(sent) :]) <= {0xFF}
     assert all(len(packet.mu_law) == 160 for packet in packets)
     assert [packet.plays_us for packet in packets] == [PACKET_US * number for number in range(len(packets))]
-    # None is sent sooner than the lead, and none later than it is played.
+    # No packet is sent sooner than the lead, or later than it is played.
     assert all(what.plays_us - lead_ms * 1000 <= at_us <= what.plays_us for at_us, what in found)
 
 
@@ -45,7 +45,7 @@ def test_a_loop_that_is_late_by_less_than_the_lead_makes_no_hole() -> None:
     line.push(b"\x11" * 160 * 50)
     packets = [*left(line, 200_000), *left(line, 400_000, from_us=255_000)]
     assert [what.plays_us for _, what in packets] == [PACKET_US * number for number in range(len(packets))]
-    # What was due meanwhile leaves at once, and no more than that.
+    # Packets that became due meanwhile leave at once, and no more than those.
     assert sum(at_us == 255_000 for at_us, _ in packets) == 3
 
 
@@ -54,7 +54,7 @@ def test_a_loop_that_is_later_goes_on_from_there() -> None:
     line.push(b"\x11" * 160 * 50)
     early, late = left(line, 200_000), left(line, 400_000, from_us=290_000)
     assert early[-1][1].plays_us == 240_000
-    # 30 ms that the caller heard nothing in, and the lead is filled again.
+    # The caller heard nothing for 30 ms, and the lead is filled again.
     assert [what.plays_us for at_us, what in late if at_us == 290_000] == [290_000, 310_000, 330_000, 350_000]
 
 
@@ -109,7 +109,7 @@ def test_a_mark_behind_a_clear_was_dropped_and_one_that_nobody_sent_is_nobodys()
     marks.cleared()
     assert marks.back("m2", 150_000) is Back.DROPPED
     assert marks.back("m2", 150_000) is Back.UNKNOWN and marks.back("x", 0) is Back.UNKNOWN
-    # It says nothing about the way.
+    # It is no measurement of the path.
     assert marks.delay_ms == 100
 
 
@@ -125,12 +125,12 @@ def test_what_is_not_played_at_a_clear_is_the_delay_without_the_way_there_and_ba
     assert marks.unplayed_ms == 0
     marks.sent("m1", 1_000_000)
     marks.back("m1", 1_400_000)
-    # Nobody knows the way: it may be all of that.
+    # The path is not known: it may be all of that.
     assert marks.delay_ms == 400 and marks.unplayed_ms == 0
     marks.sent("p1", 2_000_000, is_alone=True)
     marks.back("p1", 2_300_000)
     assert (marks.delay_ms, marks.round_trip_ms, marks.unplayed_ms) == (400, 300, 100)
-    # One that waited longer than audio ever took says nothing.
+    # A mark that waited longer than audio ever took is no measurement.
     for name in ("p2", "p3"):
         marks.sent(name, 3_000_000, is_alone=True)
         marks.back(name, 9_000_000)

@@ -1,4 +1,4 @@
-"""One media stream over a line with a way, marks, stalls, and a peer that does what it likes."""
+"""A media stream over a line with delays, marks and stalls, and a peer that misbehaves."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 class Ears:
-    """See ``Listener``."""
+    """Listener that records the caller's audio and keys."""
 
     def __init__(self, played: Callable[[bytes], object] = bytes) -> None:
         self.played = played
@@ -71,7 +71,7 @@ def log() -> Any:
     logger.remove(sink)
 
 
-# What was heard.
+# Heard audio.
 
 
 @pytest.mark.parametrize("ways_s", [(0.0, 0.0), (0.15, 0.15), (0.05, 0.3), (0.3, 0.05)])
@@ -109,7 +109,7 @@ def test_what_was_heard_at_a_barge_in_is_what_was_played_when_the_clear_got_ther
                 really_ms = side.heard_ms(side.cleared_at_s[-1]) - before_ms
                 assert abs(reply.mark.audio_ms - really_ms) <= 20, (name, ears.delays[-3:])
             if marks:
-                # The delay itself is the whole way: when, and not how much.
+                # The delay itself is the whole path: its time is correct, its amount is not.
                 assert abs(stream.marks.delay_ms - 1000 * sum(ways_s)) <= 25
 
     async def say(stream: PhoneStream, books: HeardClock) -> None:
@@ -128,7 +128,7 @@ def test_what_has_its_time_at_a_clear_is_told_before_the_rest_is_forgotten():
             stream.listen(Ears(played.extend))
             saying = asyncio.create_task(stream.say(A_SECOND))
             await asyncio.sleep(0.5)
-            # The loop is late: nothing ran since, and 100 ms had their time.
+            # The loop is late: nothing ran for 100 ms.
             stream._clock = Later(stream._clock, 100_000)  # type: ignore[assignment]
             stream.clear()
             assert 0.58 <= len(played) / 8000 <= 0.64
@@ -159,7 +159,7 @@ def test_a_clear_goes_in_front_of_packets_that_are_due_and_a_slow_socket_holds_b
             stream.clear()
             await asyncio.sleep(0.1)
             events = [said["event"] for _, said in side.got[before:]]
-            # The one that was being taken, and then nothing of the reply.
+            # The packet that was being sent, and then nothing of the reply.
             assert events.index("clear") <= 1
             behind = [
                 said for _, said in side.got[before + events.index("clear") :] if said["event"] == "media"
@@ -184,15 +184,15 @@ def test_what_stands_in_a_stalled_connection_is_not_played_and_noise_does_not_ke
             side.stalled_until_s = began_s + 4.0
             talking = asyncio.create_task(talk(stream))
             await asyncio.sleep(3.5)
-            # Of three seconds and a half a little more than a mark's length and its patience.
+            # Of three seconds and a half a little more than a mark's length and its tolerance.
             told_s = len(played) / 8000 - 2.0
             assert told_s < 1.4, told_s
             await talking
             await asyncio.sleep(8.0)
-            # All of it was played in the end, and told.
+            # All of it was played in the end, and reported.
             assert len(played) / 8000 == pytest.approx(2.0 + 5.0)
             assert stream.marks.excess_ms > 3_000
-            # And what is said now is there at once.
+            # New speech is sent at once.
             said_s = now_s()
             await stream.say(SPEECH * 25)
             stream.mark()
@@ -241,7 +241,7 @@ def test_marks_that_are_lost_hold_nothing_back_for_ever():
     run(scenario())
 
 
-# The end of what is said.
+# The end of speech.
 
 
 @pytest.mark.parametrize("marks", [True, False])
@@ -320,10 +320,10 @@ def test_keys_are_pressed_to_their_end_whoever_speaks_meanwhile():
             stream.clear()
             assert not await waits
             await asyncio.sleep(1)
-            # The speech behind them is gone; nothing of a key is taken back.
+            # The speech after them is dropped; no key is withdrawn.
             assert b"".join(data for _, data in side.played) == tone * 5
             assert side.cleared_at_s == []
-            # Afterwards what is said is cleared as ever.
+            # Later speech is cleared as before.
             talks = asyncio.create_task(stream.say(SPEECH * 30))
             await asyncio.sleep(0.2)
             stream.clear()
@@ -334,7 +334,7 @@ def test_keys_are_pressed_to_their_end_whoever_speaks_meanwhile():
     run(scenario())
 
 
-# What ends a stream, and what does not.
+# Ends of a stream.
 
 
 def test_books_that_fail_end_no_call(log: list[str]):

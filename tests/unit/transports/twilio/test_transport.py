@@ -1,4 +1,4 @@
-"""A telephone call in a pipeline: a slow one loses no time, keys are pressed and nobody waits for them."""
+"""A telephone call in a pipeline: a slow one loses no time, and keys are pressed without a wait."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ from transports.twilio.transport import CHUNK_MS, PhoneTransport, phone_params
 
 
 class Middle(FrameProcessor):
-    """Keeps what passes; stands still when it is told to."""
+    """Processor that keeps the frames that pass; it blocks on request of the test."""
 
     def __init__(self) -> None:
         super().__init__(enable_direct_mode=True)
@@ -100,7 +100,7 @@ def test_a_pipeline_that_stood_still_hears_the_last_half_second_and_silence_for_
                 await asyncio.sleep(0.02)
             await asyncio.sleep(0.1)
             pcm = np.frombuffer(b"".join(middle.audio()), "<i2")
-            # Samples are time; what was lost of it is silent.
+            # Samples are time; lost ones are silent.
             assert len(pcm) == 200 * 160
             silent_ms = int((pcm == 0).sum()) // 8
             assert 1_400 <= silent_ms <= 1_600
@@ -133,7 +133,7 @@ def test_what_fills_a_hole_is_not_what_a_slow_pipeline_has_left_waiting():
         side = TwilioSide(audio_s=0)
         async with call(side) as (_, middle, transport, _told):
             loud = bytes([0x10]) * 160
-            # 900 ms are missing, and what is behind them comes at once.
+            # 900 ms are missing, and the audio after them comes at once.
             for at_ms in (0, 20, 40, 960, 980, 1_000, 1_020):
                 side.number += 1
                 side.incoming.put_nowait(audio(side.number, at_ms, loud))
@@ -160,7 +160,7 @@ def test_a_piece_of_a_few_samples_is_heard_like_any():
 
 
 def test_sounds_that_nothing_follows_are_of_whole_pieces_of_the_output():
-    # Pipecat keeps what is less than a piece until more comes, which would be the next reply.
+    # Pipecat keeps less than a piece until more comes, which would be the next reply.
     assert PIECE_MS % CHUNK_MS == UNIT_MS % CHUNK_MS == 0
     assert phone_params(8_000).audio_out_10ms_chunks == CHUNK_MS // 10
 
@@ -178,7 +178,7 @@ def test_what_waited_for_a_busy_pipeline_is_heard_in_few_pieces():
             await asyncio.sleep(0.1)
             lengths_ms = [len(pcm) // 16 for pcm in middle.audio()]
             assert sum(lengths_ms) == 800 and transport.input().dropped_ms == 0
-            # The tenth stood for 400 ms; what came meanwhile follows in pieces of 100 ms.
+            # The tenth took 400 ms; the audio of that time follows in pieces of 100 ms.
             assert lengths_ms[:11] == [20] * 11
             assert lengths_ms[11:14] == [100] * 3 and lengths_ms[-5:] == [20] * 5
             firsts = np.frombuffer(b"".join(middle.audio()), "<i2")[::160]
@@ -243,7 +243,7 @@ def test_a_mark_stands_behind_the_sound_of_each_clause():
                     sent_ms += 20
                 elif each["event"] == "mark":
                     marks_ms.append(sent_ms)
-            # The first one measures the way. Less than a chunk of a clause goes with the next one.
+            # The first mark measures the path. Less than a chunk of a clause goes with the next one.
             assert marks_ms[0] == 0
             assert marks_ms[1:] == pytest.approx([300, 500, 900], abs=40)
 
@@ -259,7 +259,7 @@ def test_keys_are_tones_that_nobody_has_said_and_an_interruption_neither_waits_f
             last = OutputDTMFFrame(buttons=[KeypadEntry.POUND])
             last.interruptible = False
             await worker.queue_frame(last)
-            # The speech behind them waits longer than Pipecat lets a write take.
+            # The speech after them waits longer than Pipecat lets a write take.
             await worker.queue_frame(TTSAudioRawFrame(bytes(8_000), 8_000, 1))
             await asyncio.sleep(0.3)
             began_s = now_s()
@@ -270,7 +270,7 @@ def test_keys_are_tones_that_nobody_has_said_and_an_interruption_neither_waits_f
             await asyncio.sleep(12.0)
             assert 20 * len(side.played) >= 10 * 500 and side.cleared_at_s == [] and not told
             assert transport.stream.marks.out == 0
-            # Nobody is mute behind many keys.
+            # The bot is not mute after many keys.
             await worker.queue_frame(OutputDTMFFrame(buttons=[KeypadEntry.ONE] * 24))
             await worker.queue_frame(TTSAudioRawFrame(bytes(3_200), 8_000, 1))
             await asyncio.sleep(14.0)

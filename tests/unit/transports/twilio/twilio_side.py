@@ -1,4 +1,4 @@
-"""Twilio's side of a media stream in virtual time: a line with a way, that plays and answers."""
+"""Twilio's side of a media stream in virtual time: a line with delays that plays audio and returns marks."""
 
 import asyncio
 import base64
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from protocols.twilio_media import PACKET_BYTES
 
 STREAM, CALL = "MZ1", "CA1"
-# So loud that it is no noise: what the tests say.
+# Louder than noise: the speech of the tests.
 SPEECH, NOISE = b"\x10" * PACKET_BYTES, b"\x7f" * PACKET_BYTES
 
 
@@ -25,17 +25,17 @@ def audio(number: int, at_ms: int, mu_law: bytes = b"\xff" * PACKET_BYTES) -> st
 
 @dataclass
 class TwilioSide:
-    """See ``transports.twilio.stream.Peer``.
+    """Implementation of ``transports.twilio.stream.Peer``.
 
     Attributes:
-        there_s, back_s: ways.
-        returns_marks: or never any.
-        stalled_until_s: nothing gets there before, and then all of it.
+        there_s, back_s: delays to Twilio and back.
+        returns_marks: whether marks are returned.
+        stalled_until_s: nothing arrives before this time, and then everything.
         fails: ``send`` raises.
-        takes_s: each message is taken so slowly.
-        got: what was sent, with the time of its arrival.
-        played: when each packet begins to be played, and what it is.
-        audio_s: the caller's audio comes so long; 0: none does.
+        takes_s: time that each message takes to send.
+        got: messages with the time of their arrival.
+        played: start and content of each played packet.
+        audio_s: length of the caller's audio; 0: none comes.
     """
 
     there_s: float = 0.0
@@ -58,7 +58,7 @@ class TwilioSide:
     _on_the_way: deque[str] = field(default_factory=deque)
 
     def begin(self) -> None:
-        """Say that the stream begins, and have the caller's audio come."""
+        """Start the stream, and send the caller's audio."""
         connected = {"event": "connected", "protocol": "Call", "version": "1.0.0"}
         start = {
             "streamSid": STREAM,
@@ -73,7 +73,7 @@ class TwilioSide:
         self._talk(0)
 
     def tell(self, kind: str, **facts: object) -> None:
-        """A message of the stream."""
+        """Send a message of the stream."""
         self.number += 1
         self.incoming.put_nowait(message(kind, self.number, **facts))
 
@@ -95,7 +95,7 @@ class TwilioSide:
             raise RuntimeError("no socket is like that")
         if self.takes_s:
             await asyncio.sleep(self.takes_s)
-        # One after the other, as TCP has it.
+        # One after the other, as TCP delivers them.
         self._arrived_s = max(self._arrived_s, self._loop.time() + self.there_s, self.stalled_until_s)
         self._on_the_way.append(text)
         self._loop.call_at(self._arrived_s, self._arrives)
@@ -128,7 +128,7 @@ class TwilioSide:
         self._loop.call_later(self.back_s, lambda: self.tell("mark", mark={"name": name}))
 
     def heard_ms(self, until_s: float, what: bytes = SPEECH) -> float:
-        """How much of this was played until then."""
+        """Return how much of this audio was played until then, in ms."""
         return sum(
             min(0.02, max(0.0, until_s - at_s)) * 1000 for at_s, data in self.played if data[:1] == what[:1]
         )

@@ -101,7 +101,7 @@ def test_opus_without_its_head_is_refused():
 def test_a_message_that_stands_for_hours_of_speech_is_refused_early():
     writer = OggWriter(1)
     head = struct.pack("<8sBBHIhB", b"OpusHead", 1, 1, 0, 48_000, 0, 0)
-    # A byte that says 60 ms of silence, thousands of times.
+    # A byte that means 60 ms of silence, thousands of times.
     packets = [head, b"OpusTags" + bytes(8), *[b"\x18"] * 4_000]
     data = b"".join(writer.page(packet, 0) for packet in packets)
     began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""The end of a turn is told after its own words, and no later than a second where nothing tells of them."""
+"""The end of a turn is reported after its words, or after a second when no words are reported."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ STARTED, STOPPED = "input_audio_buffer.speech_started", "input_audio_buffer.spee
 
 
 class TimedClient(Client):
-    """Notes when it reads what."""
+    """Client that records the time of each message."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class TimedClient(Client):
 
 
 def told(*frames: object) -> list[tuple[float, str]]:
-    """Return what a client reads of the caller's turns, and when, as these frames reach the output."""
+    """Return a client's messages about the caller's turns, with their times, for these frames."""
 
     async def scenario() -> list[tuple[float, str]]:
         client = TimedClient()

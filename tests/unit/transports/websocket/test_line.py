@@ -1,4 +1,4 @@
-"""What a client says, in real time."""
+"""A client's speech in real time."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def line(**settings: int) -> SpeechLine:
 
 
 def taken_ms(line: SpeechLine, at_ms: int) -> int:
-    """Length of what goes on at a time, all of it."""
+    """Return the length of all pieces that are passed on at a time."""
     total = 0
     while isinstance(taken := line.take(at_ms * 1000), bytes):
         total += len(taken) * 1000 // (2 * RATE_HZ)
@@ -83,7 +83,7 @@ def test_what_was_said_before_is_not_waited_for_and_comes_piece_by_piece():
     while isinstance(taken := one.take(0), bytes):
         pieces.append(len(taken) * 1000 // (2 * RATE_HZ))
     assert (set(pieces), sum(pieces), taken) == ({20}, 3_000, EndTurn())
-    # What is said live behind it is in time.
+    # Speech that is sent live after it is in time.
     one.speak(speech(20))
     assert taken_ms(one, 0) == 20
 
@@ -106,7 +106,7 @@ def test_what_waits_behind_speech_is_bounded():
         one.want(EndTurn())
     with pytest.raises(Refusal, match="too much"):
         one.want(EndTurn())
-    # Where it was taken there is room again.
+    # When audio has been taken there is room again.
     taken = [one.take(second * 1_000_000) for second in range(20)]
     assert any(isinstance(each, Pictures) for each in taken)
     one.want(Pictures((bytes(9_000_000),)))

@@ -1,4 +1,4 @@
-"""One client of a socket, in virtual time: what it may do, and what becomes of one that does not read."""
+"""A client of a socket, in virtual time: permitted messages, and a client that does not read."""
 
 import asyncio
 import base64
@@ -31,12 +31,12 @@ from transports.websocket.session import SocketTuning, SurfaceSession
 
 
 class ScriptedPeer:
-    """The other side of a socket on virtual time: what it says when, and whether it reads.
+    """The client's side of a socket on virtual time: a script of messages, and whether it reads.
 
     Attributes:
-        sent: what it has read.
+        sent: messages that it has read.
         closed: how its socket was closed.
-        reads: set while it does.
+        reads: set while it reads.
     """
 
     def __init__(self, said: list[tuple[float, str | Refusal]], *, stays_s: float = 60) -> None:
@@ -76,7 +76,7 @@ def held(
     check: Callable[[Action], None] | None = None,
     **settings: Any,
 ) -> SurfaceSession:
-    """A client's session around something that happens."""
+    """Run a client's session around a script."""
     sessions: list[SurfaceSession] = []
 
     async def scene() -> None:
@@ -283,7 +283,7 @@ def test_no_json_ends_the_reader(text: str):
 
 
 class WatchedDecoder(Decoder):
-    """Notes the threads in which it decodes."""
+    """Decoder that records the threads in which it runs."""
 
     def __init__(self, rate_hz: int) -> None:
         super().__init__(rate_hz)
@@ -332,13 +332,13 @@ def test_speech_that_comes_faster_than_its_rate_is_refused_whatever_is_heard_of_
     peer = ScriptedPeer([(0.01, event("input_audio_buffer.append", audio=piece))] * 60)
 
     async def during(session: SurfaceSession) -> None:
-        # All that comes is heard at once: the line is never full.
+        # All audio is passed on at once: the line is never full.
         for _ in range(200):
             session.line.clear()
             await asyncio.sleep(0.005)
 
     held(peer, during, line_ms=4_000, audio_s_per_s=1)
-    # Two lines at once, and what comes back meanwhile, to a piece: 8.6 s of the 12.
+    # Two lines at once, and the room that is freed meanwhile, to a piece: 8.6 s of the 12.
     assert set(peer.codes()) == {"too_fast"} and 17 <= len(peer.codes()) <= 18
 
 
@@ -347,7 +347,7 @@ async def until_gone(session: SurfaceSession) -> None:
 
 
 def gone_after_s(peer: ScriptedPeer, **settings: Any) -> float:
-    """Return the time at which a client was given up that would have stayed for an hour."""
+    """Return the time at which a client was dropped that would have stayed for an hour."""
     times: list[float] = []
 
     async def during(session: SurfaceSession) -> None:

@@ -1,4 +1,4 @@
-"""A real causal model, tiny and random: what it reads again, and that nothing else changes."""
+"""A tiny random causal model: the tokens that it reads again, and answers that do not depend on them."""
 
 import dataclasses
 import functools
@@ -53,7 +53,7 @@ def lm(folder: Path) -> CausalLm:
 
 
 class Talk:
-    """One conversation as a bot holds it."""
+    """Conversation as a bot holds it."""
 
     def __init__(self, lm: CausalLm, session: str = "s", salt: str = "") -> None:
         self.lm = lm
@@ -63,7 +63,7 @@ class Talk:
         self.prefilled = Prefilled(0, 0, False)
 
     def ask(self, text: str | None = None) -> Answered:
-        """Say something, or have the last question answered once more."""
+        """Add a user message, or have the last question answered once more."""
         if text is not None:
             self.dialogue.append(Message("user", text))
         asked = self.remembered.ask(self.dialogue)
@@ -74,7 +74,7 @@ class Talk:
         return answered
 
     def hears(self, text: str) -> None:
-        """What was heard of the answer."""
+        """Add the part of the answer that was heard."""
         self.dialogue.append(Message("assistant", text))
 
     def turn(self, text: str) -> Answered:
@@ -83,7 +83,7 @@ class Talk:
         return answered
 
     def check(self) -> None:
-        """The logits of what was read piece by piece are those of one cold run over the same tokens."""
+        """Compare the logits of piecewise reading with those of one cold run over the same tokens."""
         ids = self.lm.token_ids(self.scope)
         context = self.lm._contexts[self.scope.root]
         assert context.cache.get_seq_length() == len(ids)
@@ -104,7 +104,7 @@ def test_what_was_read_is_not_read_again(lm: CausalLm) -> None:
         talk.check()
     assert [each.refused for each in read] == [False] * 5
     assert [each.cropped_tokens for each in read] == [0] * 5
-    # As much each time, however long the conversation is.
+    # The same number each time, however long the conversation is.
     assert len({each.input_tokens for each in read[1:]}) == 1
     assert all(
         before.cached_tokens < behind.cached_tokens for before, behind in zip(read, read[1:], strict=False)
@@ -152,7 +152,7 @@ def test_a_question_that_was_edited_is_read_behind_the_last_answer(lm: CausalLm)
     talk.ask("And now?")
     talk.dialogue[-1] = Message("user", "And then?")
     talk.ask()
-    # The structure between the two, and what is the same of the words.
+    # The structure between the two, and the common part of the words.
     assert talk.prefilled.cached_tokens == whole + len("E\nSuser\nAnd ")
     assert "And now?" not in lm._tokenizer.decode(lm.token_ids(talk.scope))
     talk.check()
@@ -176,7 +176,7 @@ def test_another_session_with_the_same_words_shares_nothing(lm: CausalLm) -> Non
         talk.dialogue = list(one.dialogue)
         talk.remembered = one.remembered
         talk.ask("What is my name?")
-        # It says that it knows the digest, and is not believed.
+        # The client claims the digest, and is not trusted.
         assert talk.prefilled.refused and talk.prefilled.cached_tokens == 0
     one.ask("And now?")
     assert one.prefilled.cached_tokens > 0
@@ -201,7 +201,7 @@ def test_a_condition_that_was_never_true_is_refused(lm: CausalLm) -> None:
 
 
 def test_tokens_of_an_older_answer_are_not_those_of_a_newer_one(lm: CausalLm) -> None:
-    """Somebody whose memory is of the first answer, after it was made anew for somebody else."""
+    """A client that remembers the first answer is refused after that was made anew for another client."""
     talk, stale = Talk(lm), Talk(lm)
     answered = talk.ask("Hello?")
     stale.dialogue = list(talk.dialogue)
@@ -249,7 +249,7 @@ def test_a_window_that_has_let_tokens_go_is_read_anew_where_it_would_be_cropped(
     assert talk.prefilled.refused and talk.prefilled.cached_tokens == 0
     talk.hears("Yes.")
     talk.dialogue[-1] = Message("assistant", talk.remembered.newest.text if talk.remembered.newest else "")
-    # What is appended needs no crop.
+    # Appending needs no crop.
     talk.ask("And now?")
     assert not talk.prefilled.refused and talk.prefilled.cached_tokens > 0
 
@@ -283,7 +283,7 @@ def test_contexts_that_nobody_uses_go_when_there_is_no_room(folder: Path) -> Non
     talks = [Talk(lm, str(number)) for number in range(3)]
     for talk in talks:
         talk.turn("Hello?")
-        # The one that is in use stays, however large it is.
+        # The context in use stays, however large it is.
         assert lm.kept_tokens == len(lm.token_ids(talk.scope)) > 0
     talks[2].turn("And now?")
     talks[0].turn("And now?")
@@ -350,7 +350,8 @@ def test_who_stops_it_keeps_what_went_through_the_model(lm: CausalLm) -> None:
         next(piece for piece in pieces if isinstance(piece, str))
     assert len(lm.token_ids(talk.scope)) > before
     talk.check()
-    # What was broken off was not remembered: it is asked from the answer before, and the question is read.
+    # An interrupted answer was not remembered: the request continues from the answer before, and reads the
+    # question.
     talk.ask()
     assert not talk.prefilled.refused
     assert talk.prefilled.cached_tokens > before and talk.prefilled.input_tokens == 0
@@ -378,7 +379,7 @@ def test_the_first_piece_is_told_before_it_is_read(lm: CausalLm) -> None:
         # One for each token before the one that ends the first characters.
         told = len(lm._tokens(first))
         assert len(forwards) < max(2, told)
-    # Its token was told and never read: the context does not have it.
+    # Its token was sent and never read: the context does not have it.
     assert context.cache.get_seq_length() == context.fed.tokens
     talk.check()
 
@@ -389,11 +390,11 @@ def test_what_was_read_while_it_was_said_is_not_read_at_the_end(lm: CausalLm) ->
     expected = [cold.turn(text).text for text in (said, said)]
     warm = Talk(model(lm.settings.model, temperature=0.0))
     for turn in range(2):
-        # Behind every word, and once what was understood turns out to be another word.
+        # After every word, and once after a word turns out to have been another.
         for heard in ("What", "What does", "What does a transport", "What does a transfer", said):
             warm.dialogue.append(Message("user", heard))
             read = _read_ahead(warm)
-            # New words, and what stands behind a question: the end of it and the beginning of the answer.
+            # New words, and the tokens after a question: the end of it and the beginning of the answer.
             assert heard == "What" or read.input_tokens <= len(" a transport") + BEHIND_QUESTION
             warm.dialogue.pop()
         answered = warm.ask(said)
@@ -431,7 +432,7 @@ def test_a_model_that_cannot_take_back_what_it_read_says_so(folder: Path, tmp_pa
 
 
 def _read_ahead(talk: Talk) -> Prefilled:
-    """A question that may not be whole yet."""
+    """Read a question that may not be complete yet."""
     asked = talk.remembered.ask(talk.dialogue)
     read: list[object] = []
     for each in talk.lm.answer(talk.scope, asked, is_stopped=lambda: bool(read)):
@@ -447,7 +448,7 @@ def _read_ahead(talk: Talk) -> Prefilled:
 def test_however_it_was_read_it_is_answered_as_if_all_were_read_at_once(
     folder: Path, data: st.DataObject
 ) -> None:
-    """Read ahead, corrected, answered anew, cut and taken back: what comes is what a cold run says."""
+    """Read ahead, corrected, answered anew, cut and taken back: the answer equals that of a cold run."""
     warm, cold = _two_models(folder)
     talk = Talk(warm, str(data.draw(st.uuids())))
     is_known = False
@@ -458,7 +459,7 @@ def test_however_it_was_read_it_is_answered_as_if_all_were_read_at_once(
         if step == "ahead":
             talk.dialogue.append(Message("user", data.draw(texts)))
             read = _read_ahead(talk)
-            # What it had read and nobody has taken back is in front of every question.
+            # Tokens that it had read and that were not taken back precede every question.
             assert not read.refused or not is_known
             assert read.cached_tokens > 0 or not is_known
             is_known = True
@@ -478,7 +479,7 @@ def test_however_it_was_read_it_is_answered_as_if_all_were_read_at_once(
             talk.hears(f"{answered.text[:keep]} [cut]" if step == "cut" else answered.text)
     answered = talk.ask("So?")
     ids = warm.token_ids(talk.scope)
-    # The same tokens in one run: the greedy choice behind the question is the answer's first token.
+    # The same tokens in one run: the greedy choice after the question is the answer's first token.
     question = next(end for digest, end in answered.chain if digest == answered.asked_digest)
     with torch.inference_mode():
         logits = cold._model(input_ids=torch.tensor([ids[:question]])).logits[0, -1]

@@ -1,4 +1,4 @@
-"""How a model is asked again."""
+"""The client-side record by which a model is asked again."""
 
 from models.llm import Message
 from models.llm.kv.dialogue import Answered, Asked, Remembered
@@ -45,7 +45,7 @@ def test_an_answer_is_cut_behind_the_last_token_that_was_heard_to_its_end():
 
 def test_a_token_that_ends_no_character_is_heard_with_the_next_one():
     made = Remembered()
-    # Of the second character there are two tokens, of the third the first half.
+    # The second character has two tokens, the third the first half of one.
     made.answered(made.ask(FIRST), Answered("asked", "whole", 20, "aé", (1, 1, 2, 2)))
     for heard, keep in (("a", 1), ("aé", 4), ("aé!", 3)):
         dialogue = (*FIRST, bot(heard), user("two?"))
@@ -71,7 +71,7 @@ def test_a_dialogue_that_was_edited_goes_back_to_where_it_was_the_same():
     made.answered(made.ask(second), Answered("asked 2", "whole 2", 40, "Yes", (3,)))
     edited = (*FIRST, bot("It is five euros"), user("three?"))
     assert made.ask(edited) == Asked(edited, "whole", append=(user("three?"),))
-    # And what was behind it is forgotten with its answer.
+    # Everything after it is forgotten with its answer.
     made.answered(made.ask(edited), Answered("asked 3", "whole 3", 40, "No", (2,)))
     assert made.ask(second).condition == "whole"
 

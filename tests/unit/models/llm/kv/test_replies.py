@@ -58,7 +58,7 @@ async def test_a_question_that_was_read_before_is_answered_as_if_it_had_not_been
     assert warm.prefilled is not None and not warm.prefilled.refused
     assert (warm.prefilled.cached_tokens, warm.prefilled.input_tokens) == (read.input_tokens, 0)
     assert warm.answered is not None and warm.answered.text == "".join(expected)
-    # Another question than the one that was read: what is the same in front of it is all that counts.
+    # Another question than the one that was read: only the common part before it counts.
     other = await warm.prefill([Message("user", "Goodbye!")])
     assert other.cached_tokens == len("Suser\n")
     assert other.input_tokens > 0
@@ -94,7 +94,7 @@ async def test_two_conversations_are_answered_one_after_the_other(folder: Path) 
         return "".join([piece async for piece in talk.reply([HELLO])])
 
     one, other = await asyncio.gather(*map(answer, talks))
-    # Greedy, and of the same weights.
+    # Greedy sampling, and the same weights.
     assert one == other
     assert all(talk.prefilled is not None and talk.prefilled.cached_tokens == 0 for talk in talks)
 

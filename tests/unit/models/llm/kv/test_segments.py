@@ -1,4 +1,4 @@
-"""What was fed, and the proof of it."""
+"""The record of fed segments, and its digest."""
 
 import dataclasses
 

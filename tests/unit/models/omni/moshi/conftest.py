@@ -1,4 +1,4 @@
-"""A Moshi of half a megabyte, loaded as the real one is."""
+"""A Moshi of half a megabyte, loaded like the real one."""
 
 from pathlib import Path
 
@@ -28,6 +28,6 @@ def host(folder: Path) -> MoshiHost:
 
 
 def settings(folder: Path, **others: object) -> MoshiSettings:
-    """On the CPU, with one thread: layers this narrow only lose by more."""
+    """Return settings for the CPU and one thread: layers this narrow are slower with more."""
     chosen = {"model": str(folder), "device": "cpu", "threads": 1, "sessions": None, **others}
     return MoshiSettings.model_validate(chosen)

@@ -1,4 +1,4 @@
-"""A stream of frames is the same as the whole."""
+"""The codec gives the same result for a stream of frames as for the whole."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from models.omni.moshi.host import Weights
 # More than three of the codec's attention windows (20 positions, two a frame).
 FRAMES = 36
 CODEBOOKS = 4
-# Of audio whose largest sample is about 0.5: rounding of float32 in some dozens of layers.
+# For audio whose largest sample is about 0.5: rounding of float32 in some dozens of layers.
 TOLERANCE = 1e-5
 
 
@@ -65,14 +65,14 @@ def test_a_stream_keeps_no_more_than_its_convolutions_reach_back(weights: Weight
         mouth.decode(ear.encode(frame))
     kept = [*ear._convolved.padding_cache, *mouth._before.values()]
     assert len(kept) > 20
-    # Not as a view of all that went through.
+    # Not as a view of all earlier frames.
     assert all(part.untyped_storage().nbytes() == part.numel() * part.element_size() for part in kept)
 
 
 def _size_bytes(value: object, seen: set[int]) -> int:
-    """Memory of the tensors in it, views with all that they keep."""
+    """Return the memory of the tensors in a value, views with all that they keep."""
     if isinstance(value, torch.nn.Module):
-        # Weights are everybody's.
+        # Weights are shared.
         return 0
     if isinstance(value, Tensor):
         storage = value.untyped_storage()

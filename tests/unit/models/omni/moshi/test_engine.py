@@ -1,4 +1,4 @@
-"""One conversation, and several that share the weights."""
+"""A conversation of Moshi, and several that share the weights."""
 
 import threading
 from collections.abc import Iterator
@@ -31,14 +31,14 @@ def engine(host: MoshiHost) -> Iterator[OmniEngine]:
 
 @pytest.fixture(scope="module")
 def silent_host(tmp_path_factory: pytest.TempPathFactory) -> MoshiHost:
-    """It draws no words, and its audio is silence."""
+    """Return a host that draws no words, and whose audio is silence."""
     folder = tmp_path_factory.mktemp("models") / "silent"
     return MoshiHost(settings(install_tiny_moshi(folder, TinyMoshi(gain=0.0, is_wordless=True))))
 
 
 @pytest.fixture(scope="module")
 def humming_host(tmp_path_factory: pytest.TempPathFactory) -> MoshiHost:
-    """It draws no words, and makes sounds."""
+    """Return a host that draws no words, and makes sounds."""
     folder = tmp_path_factory.mktemp("models") / "humming"
     talk = MoshiTalk(text_temperature=0)
     return MoshiHost(settings(install_tiny_moshi(folder, TinyMoshi(is_wordless=True)), talk=talk))
@@ -68,7 +68,7 @@ def conversation(host: MoshiHost, caller: int, *, units: int = UNITS) -> list[tu
     return found
 
 
-# What a unit is.
+# Contents of a unit
 
 
 def test_a_unit_is_a_frame_of_the_codec(engine: OmniEngine) -> None:
@@ -113,7 +113,7 @@ def test_settings_of_a_conversation_are_its_own(engine: OmniEngine) -> None:
     unit(engine, 0)
 
 
-# When it speaks.
+# Speech
 
 
 def test_silence_is_not_sent_and_the_stream_goes_on(silent_host: MoshiHost) -> None:
@@ -133,7 +133,7 @@ def test_sounds_without_words_are_said(humming_host: MoshiHost) -> None:
 
 def test_speech_that_has_faded_ends_its_turn_once(humming_host: MoshiHost) -> None:
     engine = humming_host.open_engine()
-    # As loud as full scale: nothing it makes is, so only what was begun is said.
+    # As loud as full scale: nothing it makes is, so only speech that has begun continues.
     engine.prepare(Preparation(settings={"speech_dbfs": 0.0, "hangover_units": 3}))
     assert isinstance(engine, MoshiEngine) and engine._talk is not None
     engine._talk.gate.on_unit(is_word=True, dbfs=-60.0)
@@ -153,7 +153,7 @@ def test_who_must_listen_yields_once_and_may_go_on_behind(humming_host: MoshiHos
     assert [result.end_of_turn for result in votes] == [False, False, True, False, False]
 
 
-# Others beside it.
+# Concurrent conversations
 
 
 def test_conversations_that_take_turns_say_what_they_say_alone(host: MoshiHost) -> None:
@@ -187,12 +187,12 @@ def test_no_more_conversations_than_there_may_be(folder: Path) -> None:
     second = host.open_engine()
     with pytest.raises(CapacityError):
         first.prepare(Preparation())
-    # Dropped without a word.
+    # Dropped without a cleanup.
     del second
     first.prepare(Preparation())
 
 
-# How it ends.
+# Ends of a conversation
 
 
 @pytest.mark.parametrize("at_code", [0, 2])
@@ -272,7 +272,7 @@ def test_what_the_library_raises_is_an_engines_error(engine: OmniEngine) -> None
             engine.prepare(Preparation())
     finally:
         hook.remove()
-    # It is as it was.
+    # The engine is in its first state.
     engine.prepare(Preparation())
     unit(engine, 0)
 

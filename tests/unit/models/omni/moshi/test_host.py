@@ -1,4 +1,4 @@
-"""What is loaded, and what is refused."""
+"""Loading of the model, and refused settings."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ from tests.unit.models.omni.moshi.conftest import settings
 
 @pytest.fixture
 def copied(folder: Path, tmp_path: Path) -> Path:
-    """Another of it, to be spoilt."""
+    """Copy the model, to damage the copy."""
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     return tmp_path

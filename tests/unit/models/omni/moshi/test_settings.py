@@ -1,4 +1,4 @@
-"""Where the weights are looked for, without loading them."""
+"""Places in which weights are searched, without loading them."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ def test_an_id_is_looked_up_in_the_hubs_cache(tmp_path: Path) -> None:
     (snapshot / "config.json").write_text("{}")
     (kept / "refs").mkdir()
     (kept / "refs" / "main").write_text("0123")
-    # The hub's package reads where its cache is when it is imported.
+    # The hub's package reads the place of its cache when it is imported.
     code = (
         "from models.omni.moshi.settings import MoshiSettings; "
         "print(MoshiSettings(model='somebody/moshi').path())"

@@ -1,4 +1,4 @@
-"""What counts as speech of a model that is never silent."""
+"""Detection of speech in the output of a model that is never silent."""
 
 import numpy as np
 import pytest

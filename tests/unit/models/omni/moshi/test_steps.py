@@ -1,4 +1,4 @@
-"""Steps with a memory are what the library computes of the whole without one."""
+"""Steps with a cache equal the library's computation of the whole without one."""
 
 import pytest
 import torch
@@ -11,10 +11,10 @@ from models.omni.moshi.steps import Step, Steps, draw
 GREEDY = MoshiTalk(text_temperature=0, audio_temperature=0)
 CODEBOOKS, CODES, TEXTS = 4, 64, 22
 PAD = 3
-# Of logits of some units: rounding of float32.
+# For logits of some units: rounding of float32.
 TOLERANCE = 2e-4
 UNITS = 30
-# In these the bot has to be silent.
+# In these units the bot has to be silent.
 SILENT = (0, 7, 8, 20)
 
 
@@ -35,7 +35,7 @@ def taken(step: Step | None) -> Step:
 
 @torch.inference_mode()
 def run(steps: Steps, caller: Tensor, silent: tuple[int, ...] = SILENT) -> list[Step]:
-    """Position 0 and one for each frame of the caller's, (codebooks, frames)."""
+    """Run position 0 and one for each frame of the caller's, (codebooks, frames)."""
     found = [taken(steps.begin())]
     for unit in range(caller.shape[1]):
         found.append(taken(steps.step(caller[:, unit], is_silent=unit in silent)))
@@ -48,7 +48,7 @@ def caller() -> Tensor:
 
 
 def inputs_of(weights: Weights, steps: list[Step], caller: Tensor) -> dict[str, Tensor]:
-    """The streams as the library takes them, laid out by its own delay pattern."""
+    """Return the streams as the library takes them, laid out by its own delay pattern."""
     texts = torch.tensor([[TEXTS, *(step.token for step in steps[:-1])]])
     bot = torch.stack([step.codes for step in steps[1:]], dim=-1)
 
@@ -91,7 +91,7 @@ def test_what_is_said_is_what_the_library_generates(weights: Weights) -> None:
     blank = torch.zeros(1, 1, weights.unit_samples)
     caller = weights.codec.encode(blank, num_quantizers=CODEBOOKS).audio_codes[0].expand(-1, UNITS)
     found = run(steps_of(weights), caller, silent=())
-    # It takes no frames of a caller's while it generates: it hears that one over and over.
+    # It takes no frames of a caller while it generates: it repeats the last one.
     library = weights.model.generate(
         do_sample=False,
         depth_decoder_do_sample=False,
@@ -135,7 +135,7 @@ def test_the_memory_of_the_past_is_bounded(weights: Weights, caller: Tensor) -> 
 def test_a_bot_that_must_be_silent_has_said_padding_and_silence(weights: Weights, caller: Tensor) -> None:
     found = run(steps_of(weights), caller, silent=(4, 5))
     assert [step.token for step in found[5:7]] == [PAD, PAD]
-    # Its first code was drawn a step before, the others belong to this one.
+    # Its first code was drawn a step before, the others belong to this step.
     assert torch.equal(found[5].codes[1:], weights.silence[1:])
     assert torch.equal(found[6].codes, weights.silence)
 

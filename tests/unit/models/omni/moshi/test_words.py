@@ -1,4 +1,4 @@
-"""Text of tokens that come one a unit."""
+"""Text of tokens that come one per unit."""
 
 from models.omni.moshi.words import Words
 
