@@ -87,6 +87,7 @@ lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python -m scripts.foreign_assignments
 	@$(BIN)/python -m scripts.check_prose
+	@$(BIN)/python -m scripts.check_class_names
 
 types: setup
 	@$(BIN)/mypy core audio turn_taking sequencer protocols runtime models session_store recording telemetry transports processors serving configs pipelines evals bot.py runner.py

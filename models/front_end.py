@@ -38,7 +38,7 @@ Played = tuple[bytes, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class EchoResult:
     """Result of echo control for a piece of a caller's audio.
 
     Attributes:
@@ -59,7 +59,7 @@ class Piece:
     cancelled: bytes = b""
 
 
-def controlled(control: EchoControl, pcm: bytes, at_us: int, *, wants_cancelled: bool) -> Piece:
+def controlled(control: EchoControl, pcm: bytes, at_us: int, *, wants_cancelled: bool) -> EchoResult:
     """Process a piece by echo control, as ``EchoControl.process``.
 
     Raises:
@@ -70,7 +70,7 @@ def controlled(control: EchoControl, pcm: bytes, at_us: int, *, wants_cancelled:
     cancelled = b""
     if wants_cancelled and frames:
         cancelled = float_to_pcm16(np.concatenate([frame.cancelled for frame in frames]))
-    return Piece(
+    return EchoResult(
         voice,
         [(frame.left_db, frame.far_db) for frame in frames],
         knowledge=frames[-1].knowledge if frames else None,
@@ -114,13 +114,13 @@ def asked_windows(pcm: bytes) -> EngineMessage:
     return EngineMessage(MessageType.MEASURE, payload=pcm)
 
 
-def answered_piece(answer: EngineMessage) -> Piece:
+def answered_piece(answer: EngineMessage) -> EchoResult:
     """Decode the answer to ``asked_piece``."""
     facts, data = answer.facts, answer.payload
     frames, windows = facts["frames"], facts["windows"]
     voice_at = 8 * (frames + windows)
     cancelled_at = voice_at + facts["voice_bytes"]
-    return Piece(
+    return EchoResult(
         data[voice_at:cancelled_at],
         _pairs(data, 0, frames),
         _pairs(data, 8 * frames, windows),
@@ -158,7 +158,7 @@ class FrontEndSettings(StrictModel):
     echo: EngineSpec | None = None
 
 
-def load_front_end(settings: FrontEndSettings) -> "FrontEnd":
+def load_front_end(settings: FrontEndSettings) -> "FrontEndEngines":
     """Load the engines of the child process.
 
     Raises:
@@ -171,10 +171,10 @@ def load_front_end(settings: FrontEndSettings) -> "FrontEnd":
         # The first stream of a process loads the native library, which must not happen while a question
         # waits.
         echo.open_stream().close()
-    return FrontEnd(vad, echo, least_db=settings.least_db)
+    return FrontEndEngines(vad, echo, least_db=settings.least_db)
 
 
-class FrontEnd:
+class FrontEndEngines:
     """Engines of the child, shared by all calls; implements ``runtime.engine_host.AskedEngine``.
 
     Args:

@@ -35,7 +35,15 @@ from processors.dialogue.durable_tools import DurableTools, SharedTools
 from processors.dialogue.engine_llm import messages_of
 from processors.dialogue.reply_guard import Failover, ReplyGuard
 from processors.dialogue.reply_watch import Circuit, GuardTuning
-from processors.dialogue.services import LLM_SERVICES, Documents, LlamaCpp, LlmRow, Pool, Transformers, Worker
+from processors.dialogue.services import (
+    LLM_SERVICES,
+    Documents,
+    LlamaCpp,
+    LlmRow,
+    PoolLlmRow,
+    Transformers,
+    WorkerLlmRow,
+)
 from processors.service_rows import ServiceRow, Shared
 from runtime.engine_thread import EngineThread
 from serving.gateway.usage import UsageLimits
@@ -70,7 +78,7 @@ class AnsweringPlan:
     @property
     def in_workers(self) -> bool:
         """True when workers of this deployment answer."""
-        return isinstance(self.row, Pool)
+        return isinstance(self.row, PoolLlmRow)
 
 
 def plan_answering(deployment: Deployment) -> AnsweringPlan:
@@ -90,7 +98,7 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
         behind = fallback.settings if fallback is not None else {}
         embedded, where = Choice(name=DOCUMENTS, settings={**behind, **own.settings}), "thinking.llm"
     row = cast(LlmRow, service_row(LLM_SERVICES, service, where="thinking.llm"))
-    if isinstance(row, Pool):
+    if isinstance(row, PoolLlmRow):
         _check_workers(deployment, row)
     tools = _plan_tools(thinking)
     if embedded is None:
@@ -105,7 +113,7 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
     return AnsweringPlan(row, settings, guarded=thinking.llm.name != DOCUMENTS, tools=tools)
 
 
-def _check_workers(deployment: Deployment, row: Pool) -> None:
+def _check_workers(deployment: Deployment, row: PoolLlmRow) -> None:
     """Check that the workers of a pool exist.
 
     Raises:
@@ -213,7 +221,7 @@ class Answering:
         causal: Causal | HostedLlm | None = None
         if isinstance(plan.row, Transformers):
             causal = await asyncio.to_thread(Causal, plan.row)
-        elif isinstance(plan.row, Worker | Pool):
+        elif isinstance(plan.row, WorkerLlmRow | PoolLlmRow):
             causal = await _hosted(plan.row, workers, guarded=plan.guarded)
         llamacpp = await _start_llamacpp(plan) if isinstance(plan.row, LlamaCpp) else None
         return cls(deployment, plan, documents, causal, llamacpp)
@@ -431,7 +439,9 @@ class Causal:
         self._thread.shutdown(wait=False)
 
 
-async def _hosted(row: Worker | Pool, workers: StreamWorkers | None, *, guarded: bool) -> HostedLlm:
+async def _hosted(
+    row: WorkerLlmRow | PoolLlmRow, workers: StreamWorkers | None, *, guarded: bool
+) -> HostedLlm:
     """Return the language model of a worker.
 
     When the worker is unreachable and a fallback answers meanwhile, each conversation tries it again.
@@ -441,7 +451,7 @@ async def _hosted(row: Worker | Pool, workers: StreamWorkers | None, *, guarded:
         EngineError: it is unreachable, and there is no fallback.
     """
     hosted: HostedLlm
-    if isinstance(row, Worker):
+    if isinstance(row, WorkerLlmRow):
         hosted = one = WorkerLlm(row.settings)
         wait = one.wait_until_loaded
     elif workers is not None:

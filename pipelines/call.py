@@ -31,7 +31,7 @@ OPENING = "When this conversation began the person on the line had said nothing,
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class SocketClient:
     """Requirements of a socket's client for its conversation; the defaults are those of a human caller.
 
     Attributes:
@@ -156,7 +156,7 @@ class Call:
     row: str
     live: LiveCall
     _: KW_ONLY
-    client: Client = field(default_factory=Client)
+    client: SocketClient = field(default_factory=SocketClient)
     rules: ClientRules = field(default_factory=ClientRules)
     recorded_as: str = ""
     rtvi: bool = True

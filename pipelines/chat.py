@@ -53,21 +53,21 @@ READ_EVENTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TurnCommitted:
     """Report that the caller's turn is durable."""
 
     turn: Event
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AnswerPiece:
     """Next piece of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnswerCommitted:
     """Report that the answer is complete and durable."""
 
     turn: Event
@@ -112,7 +112,7 @@ async def ask(
     instruction: str | None = None,
     memory: Memory | None = None,
     rules: ClientRules | None = None,
-) -> AsyncGenerator[Asked | Piece | Answered, None]:
+) -> AsyncGenerator[TurnCommitted | AnswerPiece | AnswerCommitted, None]:
     """Ask one typed turn and stream its answer. Close the generator when the reader goes away.
 
     On cancellation, the delivered text is queued for the session before anything else is ended. The pipeline
@@ -152,10 +152,10 @@ async def ask(
         )
         # A turn after all known events is new, and has no answer yet.
         replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
-        yield Asked(turn)
+        yield TurnCommitted(turn)
         if replies and not replies[-1].payload.get("truncated"):
-            yield Piece(str(replies[-1].payload.get("text", "")))
-            yield Answered(replies[-1])
+            yield AnswerPiece(str(replies[-1].payload.get("text", "")))
+            yield AnswerCommitted(replies[-1])
             return
         # From here on the model is asked: the turn stays counted, also when no answer comes.
         unasked.pop_all()
@@ -169,7 +169,7 @@ async def ask(
         try:
             while (piece := await _next_piece(conversation, collector, deadline_s)) is not None:
                 said.append(piece)
-                yield Piece(piece)
+                yield AnswerPiece(piece)
             if collector.failed is not None:
                 raise EngineError("the language model failed in the middle", engine="language model")
             whole = True
@@ -183,7 +183,7 @@ async def ask(
             raise EngineError("nothing answered", engine="language model")
         reply = _bot_turn(conversation, turn, replies, spoken, rules, truncated=False)
         [answer] = await conversation.in_time(conversation.append(reply))
-        yield Answered(answer)
+        yield AnswerCommitted(answer)
 
 
 def _bot_turn(

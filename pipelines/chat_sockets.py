@@ -30,7 +30,7 @@ from core.grants import ANONYMOUS
 from core.newest import Newest
 from core.tuning import tuned
 from pipelines.answering import Memory
-from pipelines.chat import Answered, Asked, Piece, ask, context_of
+from pipelines.chat import AnswerCommitted, AnswerPiece, TurnCommitted, ask, context_of
 from pipelines.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
 from pipelines.engines import Engines
 from pipelines.lifetime import EXPIRED, OVER_LIMIT
@@ -38,10 +38,10 @@ from pipelines.recordings import decoded_pcm, joined, understood, understood_by_
 from processors.speech.engine_tts import EngineTtsSettings
 from protocols.chat_ws import (
     AUDIO_RATE_HZ,
+    ChatParts,
     ChatRequest,
     Close,
     Generate,
-    Given,
     Prefill,
     Stop,
     StreamingMessage,
@@ -54,9 +54,9 @@ from protocols.chat_ws import (
 from protocols.surface import STOPPING, Message, Refusal
 from session_store.conversation import Conversation, Conversations
 from session_store.events import Draft, Event, Kind
-from session_store.history import Parting, Said, parting
+from session_store.history import DisplayedMessage, Parting, parting
 from transports.websocket.messages import ChatSocketTuning, MessageSocket
-from transports.websocket.session import Peer
+from transports.websocket.session import SocketPeer
 
 TRANSPORT = "chat"
 READ_EVENTS = 1_000
@@ -82,13 +82,13 @@ class _Question:
 
     Attributes:
         given: the request.
-        answer: generator of ``ask``, after ``Asked``.
+        answer: generator of ``ask``, after ``TurnCommitted``.
         cached_tokens: tokens of the question in the model's cache; None where the model does not report them.
         read_tokens: tokens of the question that were read anew; None likewise.
     """
 
-    given: Given
-    answer: AsyncGenerator[Asked | Piece | Answered, None]
+    given: ChatParts
+    answer: AsyncGenerator[TurnCommitted | AnswerPiece | AnswerCommitted, None]
     cached_tokens: int | None = None
     read_tokens: int | None = None
 
@@ -160,7 +160,9 @@ class _Talk:
                 engine="language model",
             ) from None
 
-    async def _begin(self, asked: Given, shown: list[Said], last: Said) -> _Question:
+    async def _begin(
+        self, asked: ChatParts, shown: list[DisplayedMessage], last: DisplayedMessage
+    ) -> _Question:
         conversation = self._conversation
         async with conversation.turn:
             if not self._engines.answering.usage.has_request(self._rules.counted):
@@ -184,7 +186,7 @@ class _Talk:
             )
             try:
                 said = await anext(answer)
-                assert isinstance(said, Asked)
+                assert isinstance(said, TurnCommitted)
                 question = _Question(asked, answer)
                 await self._read(question, said.turn)
             except BaseException:
@@ -192,7 +194,7 @@ class _Talk:
                 raise
         return question
 
-    async def _understood(self, asked: Given) -> list[Said]:
+    async def _understood(self, asked: ChatParts) -> list[DisplayedMessage]:
         """Return the dialogue in words.
 
         Raises:
@@ -200,7 +202,7 @@ class _Talk:
             EngineError: a recording was not transcribed in time.
         """
         left_bytes = int(self._settings.most_audio_s * AUDIO_RATE_HZ) * FLOAT_BYTES
-        said: list[Said] = []
+        said: list[DisplayedMessage] = []
         for part in asked.parts:
             texts: list[str] = []
             for piece in part.pieces:
@@ -216,7 +218,7 @@ class _Talk:
                         param=where,
                     )
                 texts.append(await self._words(where, data))
-            said.append(Said(part.role, joined(texts)))
+            said.append(DisplayedMessage(part.role, joined(texts)))
         if not said[-1].text:
             where = asked.parts[-1].where
             raise Refusal(f"{where}: nothing was said, or understood", code="invalid_payload", param=where)
@@ -241,7 +243,7 @@ class _Talk:
             return await understood_by_service(self._engines.build_stt, pcm, within_s=within_s)
         return await understood(ears, pcm, within_s=within_s)
 
-    async def _parting(self, asked: Given, shown: list[Said]) -> Parting:
+    async def _parting(self, asked: ChatParts, shown: list[DisplayedMessage]) -> Parting:
         if not asked.is_whole:
             return Parting(tuple(shown), ())
         await self._conversation.in_time(self._conversation.flushed())
@@ -327,7 +329,7 @@ class _Talk:
         try:
             async with self._conversation.turn, aclosing(question.answer) as answer:
                 async for event in answer:
-                    if isinstance(event, Piece):
+                    if isinstance(event, AnswerPiece):
                         made.text += event.text
                         if question.given.streaming:
                             await self._socket.send({"type": "chunk", "text_delta": event.text})
@@ -429,7 +431,7 @@ class _Talk:
 async def hold_chat(
     engines: Engines,
     conversations: Conversations,
-    peer: Peer,
+    peer: SocketPeer,
     *,
     protocol: Literal["chat", "streaming"],
     session_id: str | None,

@@ -13,7 +13,7 @@ from typing import Any
 from core.call_events import ToolsRenewed
 from models.tools import EffectUnknownError, Tool
 from pipelines.answering import Answering
-from pipelines.call import Call, Client
+from pipelines.call import Call, SocketClient
 from processors.dialogue.durable_tools import DurableTools
 from protocols.surface import ClientTool, Refusal, json_object
 
@@ -32,7 +32,7 @@ class RunByClient:
     idempotent = False
     timeout_s = ANSWER_S
 
-    def __init__(self, tool: ClientTool, client: Client) -> None:
+    def __init__(self, tool: ClientTool, client: SocketClient) -> None:
         self._tool = tool
         self._client = client
 
@@ -63,7 +63,7 @@ class RunByClient:
             return {"output": output}
 
 
-def client_tools(client: Client) -> Sequence[Tool]:
+def client_tools(client: SocketClient) -> Sequence[Tool]:
     """Return the tools that a client has declared."""
     return [RunByClient(tool, client) for tool in client.wish().tools or ()]
 

@@ -46,7 +46,7 @@ def wants_echo_control(mode: EchoMode, transport: Capabilities, *, peer_cancels:
 
 
 @dataclass(frozen=True, slots=True)
-class FrontEnd:
+class CallFrontEnd:
     """Echo control and voice activity of one call, and the tests for the bot's own voice.
 
     Attributes:
@@ -70,7 +70,7 @@ async def open_front_end(
     hosted: HostedFrontEnd | None,
     *,
     on_cancelled: Callable[[bytes], None] | None = None,
-) -> FrontEnd:
+) -> CallFrontEnd:
     """Return the front end of a call: the parts between its microphone and its recogniser.
 
     Args:
@@ -84,7 +84,7 @@ async def open_front_end(
     if engine is None or not wants_echo_control(
         hearing.echo_mode, call.capabilities, peer_cancels=call.peer_cancels_echo
     ):
-        return FrontEnd(hosted)
+        return CallFrontEnd(hosted)
     settings = _expecting(transport)
     control: EchoControl | HostedFrontEnd
     if hosted is not None and await _open_echo(hosted, settings):
@@ -96,7 +96,7 @@ async def open_front_end(
             control = await loop.run_in_executor(executor, EchoControl, engine, settings)
         except EngineError as error:
             logger.warning(f"this call has no echo control: {error}")
-            return FrontEnd(None)
+            return CallFrontEnd(None)
     voice, words, clock = SelfVoice(), OwnWords(), call.conversation.clock
     call.events.subscribe(WordsSpoken, lambda event: words.said(event.text, clock.now_us() // 1000))
     # On the loop's clock, not the session's wall clock: audio is placed to the sample, and a device's thread
@@ -104,7 +104,9 @@ async def open_front_end(
     processor = EchoProcessor(control, executor=executor, self_voice=voice, on_cancelled=on_cancelled)
     playout = call.live.playout
     call.live.follow_packets(lambda pcm, at_us: processor.played(pcm, playout.rate_hz, at_us))
-    return FrontEnd(hosted, (processor,), voice, lambda text: words.explains(text, clock.now_us() // 1000))
+    return CallFrontEnd(
+        hosted, (processor,), voice, lambda text: words.explains(text, clock.now_us() // 1000)
+    )
 
 
 async def _open_echo(hosted: HostedFrontEnd, settings: EchoControlSettings) -> bool:

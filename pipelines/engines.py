@@ -20,7 +20,7 @@ from configs.deployment import Deployment
 from core.errors import AgentError
 from core.media import float_to_pcm16, pcm16_to_float
 from models.commands import COMMANDS
-from models.front_end import FrontEnd
+from models.front_end import FrontEndEngines
 from models.omni import OmniHost, Preparation
 from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from models.stt import STT, Transcript
@@ -61,7 +61,7 @@ from runtime.event_stream import CallEvents
 from runtime.shutdown import Shutdown
 from runtime.utterances import UtteranceEngine
 from sequencer.calibration import LearntLatencies
-from serving.gateway.admission import Hearing as EarsReport
+from serving.gateway.admission import RecogniserLoad as EarsReport
 from serving.pool.omni import PoolOmniSettings
 from serving.pool.pool import Pool
 from serving.pool.streams import PoolSttSettings
@@ -316,7 +316,7 @@ class Engines:
         if pool is None or settings is None:
             return None
         # A caller with echo control requests both at once, ahead of voice activity's other callers.
-        front_end = FrontEnd(self.vad, self.echo, least_db=settings.least_db)
+        front_end = FrontEndEngines(self.vad, self.echo, least_db=settings.least_db)
         return HostedFrontEnd(pool, LocalFrontEnd(front_end, self.executors.echo))
 
     def exchange(self, **parts: Any) -> None:

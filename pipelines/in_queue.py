@@ -17,25 +17,25 @@ from core.call_events import Wait, WaitBegan, WaitEnded
 from pipelines.pipeline_input import PipelineInput
 from runtime.event_stream import CallEvents
 from serving.pool.pool import NotPlaced
-from serving.scheduler.wants import Place
+from serving.scheduler.wants import QueuePlace
 
 # Least interval between reports of the position: to a client, and to the caller by the voice.
 QUEUE_TOLD_S, QUEUE_SAID_S = 0.5, 10.0
 
 
-class InQueue:
+class QueueAnnouncer:
     """Announcer of a waiting caller's position: shown by a client, spoken by the voice."""
 
     def __init__(self, phrase: str, again_s: float, events: CallEvents) -> None:
         self._phrase, self._again_s = phrase, again_s
         self._events = events
         self._news = asyncio.Event()
-        self._place: Place | None = None
+        self._place: QueuePlace | None = None
         self._waits = False
 
-    def take(self, news: Place | NotPlaced | None) -> None:
+    def take(self, news: QueuePlace | NotPlaced | None) -> None:
         """Set the newest position; None when the caller has a worker."""
-        place = news if isinstance(news, Place) else None
+        place = news if isinstance(news, QueuePlace) else None
         self._place = place
         if self._waits is not (place is not None):
             self._waits = place is not None

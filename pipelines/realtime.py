@@ -35,7 +35,7 @@ from pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, 
 from pipelines.stages.service_ends import ServiceAllowance, ServiceEnding, take_typed
 from pipelines.stages.shared import closed_on_failure, perception_of, voice_detector
 from processors.duplex.caller_turns import CallerTurns
-from processors.duplex.services import RealtimeRow, Typing
+from processors.duplex.services import RealtimeRow, TypedInput
 from processors.front_end.hosted import HostedFrontEnd
 from processors.playout.assistant import HeardAssistantAggregator
 from processors.turns.turn_events import publish_service_turns
@@ -108,7 +108,7 @@ async def _build(
         # Its frames come again from the replies.
         unseen=[service],
     )
-    takes_text = row.typing is not Typing.NONE
+    takes_text = row.typing is not TypedInput.NONE
     worker = build(
         engines,
         transport,

@@ -12,7 +12,7 @@ from loguru import logger
 from configs.deployment import Deployment
 from core.grants import ANONYMOUS, ClientIdentity
 from pipelines.answering import Answering
-from pipelines.chat import CLOSE_S, Answered, Asked, Piece, ask
+from pipelines.chat import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
 from serving.gateway.session_api import TurnEvent
 from session_store.compaction import Compactor
 from session_store.conversation import LEAST_BUDGET_TOKENS, Conversations, ConversationSettings
@@ -119,12 +119,12 @@ class TypedTurns:
         ):
             async for event in answer:
                 match event:
-                    case Asked(said):
+                    case TurnCommitted(said):
                         told: dict[str, object] = {"session": session_id, "seq": said.seq, "text": text}
                         await events.put(TurnEvent("turn", told))
-                    case Piece(more):
+                    case AnswerPiece(more):
                         await events.put(TurnEvent("delta", {"text": more}))
-                    case Answered(reply):
+                    case AnswerCommitted(reply):
                         await events.put(TurnEvent("done", {"seq": reply.seq, **dict(reply.payload)}))
 
     async def close(self) -> None:

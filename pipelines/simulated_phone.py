@@ -22,7 +22,7 @@ from models.tts import SpeechPiece, TextToSpeech
 from pipelines.call import Call
 from protocols.twilio_media import RATE_HZ
 from recording.stereo import StereoRecording
-from transports.twilio.simulated_caller import Heard, SimulatedCall
+from transports.twilio.simulated_caller import SimulatedCall, SimulatedCallResult
 
 QUESTION = "What are your opening hours on Saturday?"
 LOOPBACK = "127.0.0.1"
@@ -82,7 +82,7 @@ def _other_voice() -> TextToSpeech | None:
 
 async def call_here(
     server: uvicorn.Server, listener: socket.socket, speech: bytes, recording: StereoRecording | None
-) -> Heard:
+) -> SimulatedCallResult:
     """Serve for the length of one call; return the caller's result.
 
     Raises:
@@ -102,7 +102,7 @@ async def call_here(
         await asyncio.gather(serving, return_exceptions=True)
 
 
-def record_of(call: Call | None, heard: Heard, **facts: Any) -> dict[str, Any]:
+def record_of(call: Call | None, heard: SimulatedCallResult, **facts: Any) -> dict[str, Any]:
     """Return the call as JSON, in the format of ``--transport file``.
 
     Args:

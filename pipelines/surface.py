@@ -37,7 +37,7 @@ from core.call_events import (
 from core.client_rules import ClientRules, prompt_of
 from core.errors import AgentError, EngineError
 from models.tools import EffectUnknownError
-from pipelines.call import OPENING, Call, Client, LiveCall, told_to
+from pipelines.call import OPENING, Call, LiveCall, SocketClient, told_to
 from pipelines.cascade import run_conversation
 from pipelines.duplex import run_duplex
 from pipelines.engine_plan import INPUT_RATE_HZ
@@ -51,6 +51,7 @@ from protocols.surface import (
     Action,
     Began,
     CallerStopped,
+    EarlierReply,
     EndTurn,
     Greet,
     HeardUntil,
@@ -63,7 +64,6 @@ from protocols.surface import (
     Respond,
     Resume,
     Resumed,
-    Said,
     ToolAnswer,
     ToolAsked,
     Trimmed,
@@ -156,7 +156,7 @@ class _Actor:
         match action:
             case Typed(text):
                 await self._report(InputTransportMessageFrame(message=_send_text(text)))
-            case Said(text):
+            case EarlierReply(text):
                 self._renew_tools()
                 call.events.publish(ReplyBrought(call.events.now_ms(), text))
             case Greet():
@@ -323,7 +323,7 @@ async def hold_surface(
         reply_named=reply_named,
     )
     asked = _AskedTools(transport)
-    client = Client(
+    client = SocketClient(
         greets=dialect.greets,
         prompts=dialect.prompts,
         tells_units=dialect.wants_units,
@@ -432,7 +432,7 @@ def permitted(action: Action, rules: ClientRules) -> Action:
         Refusal: nothing is left of the action.
     """
     match action:
-        case Said():
+        case EarlierReply():
             rules.add_text()
         case Wish(tools=(_, *_)):
             # The description of a tool is text of the client like any other.

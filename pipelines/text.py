@@ -19,7 +19,7 @@ from configs.deployment import Deployment
 from core.client_rules import OPERATOR, ClientRules
 from core.errors import CapacityError, ConfigError, EngineError, StoreUnavailableError
 from pipelines.answering import Answering, plan_answering
-from pipelines.chat import Piece, ask
+from pipelines.chat import AnswerPiece, ask
 from pipelines.sessions import open_conversations
 from serving.pool.pool import Pool
 from session_store.conversation import Conversation
@@ -99,7 +99,7 @@ async def _print_answer(
         )
         async with aclosing(asked) as events:
             async for event in events:
-                if isinstance(event, Piece):
+                if isinstance(event, AnswerPiece):
                     in_line = True
                     _write(out, event.text)
     except (EngineError, CapacityError, StoreUnavailableError) as error:

@@ -2,8 +2,8 @@
 
 Field names are those of that server's code and pages. They send more than is read here, so unknown fields are
 ignored. A field that would change the answer and is not supported raises a ``Refusal`` that names the item.
-It is listed in ``Given.unused`` instead where a page sends it in every request. Pure: base64 is not decoded
-here, so that the decoding can happen off the event loop.
+It is listed in ``ChatParts.unused`` instead where a page sends it in every request. Pure: base64 is not
+decoded here, so that the decoding can happen off the event loop.
 """
 
 from collections.abc import Sequence
@@ -109,7 +109,7 @@ class ChatRequest(_Given):
     omni_mode: bool | None = False
     enable_thinking: bool | None = False
     history: Literal["whole", "new"] | None = Field(
-        None, description="whether ``messages`` are all of the conversation; see ``Given.is_whole``"
+        None, description="whether ``messages`` are all of the conversation; see ``ChatParts.is_whole``"
     )
 
     @property
@@ -182,7 +182,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ChatParts:
     """Request, divided into its parts.
 
     Attributes:
@@ -224,7 +224,7 @@ def streaming_message(text: str) -> StreamingMessage:
     return _checked(_STREAMING, json_object(text))
 
 
-def given(request: ChatRequest) -> Given:
+def given(request: ChatRequest) -> ChatParts:
     """Divide a request into its parts.
 
     Raises:
@@ -249,7 +249,9 @@ def given(request: ChatRequest) -> Given:
         unused.append("enable_thinking: as the deployment has it")
     whole = len(request.messages) > 1 if request.history is None else request.history == "whole"
     instruction = "\n\n".join(text.strip() for text in told if text.strip())
-    return Given(instruction or None, tuple(parts), whole, request.speaks, request.streaming, tuple(unused))
+    return ChatParts(
+        instruction or None, tuple(parts), whole, request.speaks, request.streaming, tuple(unused)
+    )
 
 
 def _system(message: ChatMessage, where: str, unused: list[str]) -> list[str]:

@@ -29,24 +29,24 @@ from protocols.surface import (
     Begin,
     CallerStarted,
     CallerStopped,
-    CallerVoice,
+    CallerVoiceChanged,
     Codec,
     EndAfter,
     Format,
     Happening,
     InQueue,
-    Leave,
+    LeaveSession,
     Message,
-    Over,
+    RecognisedWords,
     Refusal,
     ReplyAudio,
     ReplyBegan,
     ReplyOver,
     ReplyWords,
     Send,
+    SessionEnded,
     Speech,
     Wish,
-    Words,
     parsed,
     samples_of,
     written,
@@ -87,7 +87,7 @@ class VadConfig(_Given):
     speech_pad_ms: int | None = Field(None, ge=0, le=60_000)
 
 
-class GenerationConfig(_Given):
+class HalfDuplexGeneration(_Given):
     """Generation settings. They are validated and have no effect."""
 
     max_new_tokens: int | None = Field(None, ge=1, le=1_000_000)
@@ -95,7 +95,7 @@ class GenerationConfig(_Given):
     temperature: float | None = Field(None, ge=0, le=100)
 
 
-class TtsConfig(_Given):
+class HalfDuplexSpeech(_Given):
     """Speech output. When it is disabled, the words are sent as they would have been spoken."""
 
     enabled: bool | None = True
@@ -111,8 +111,8 @@ class HalfDuplexConfig(_Given):
     """Field ``config`` of ``prepare``."""
 
     vad: VadConfig | None = None
-    generation: GenerationConfig | None = None
-    tts: TtsConfig | None = None
+    generation: HalfDuplexGeneration | None = None
+    tts: HalfDuplexSpeech | None = None
     session: SessionConfig | None = None
 
 
@@ -168,7 +168,7 @@ class HalfDuplex:
             case "audio_chunk":
                 return self._hear(message)
             case "stop":
-                return [Leave(1000, "stopped")]
+                return [LeaveSession(1000, "stopped")]
             case other:
                 raise Refusal(f"unknown message type {other[:64]!r}", code="unknown_event", param="type")
 
@@ -232,7 +232,7 @@ class HalfDuplex:
                 return self._begun(session_id)
             case InQueue():
                 return self._queue(happening)
-            case CallerVoice(is_on, late_ms):
+            case CallerVoiceChanged(is_on, late_ms):
                 self._note_voice(is_on, at_ms - late_ms)
                 return [] if self._is_speaking else [{"type": "vad_state", "speaking": is_on}]
             case CallerStarted():
@@ -240,7 +240,7 @@ class HalfDuplex:
             case CallerStopped():
                 self._turn_is_over = True
                 return self._understood(at_ms)
-            case Words(text, is_final) if is_final and text.strip():
+            case RecognisedWords(text, is_final) if is_final and text.strip():
                 self._has_words = True
                 return self._understood(at_ms)
             case ReplyBegan():
@@ -252,7 +252,7 @@ class HalfDuplex:
                 return [] if self._speaks else [self._chunk()]
             case ReplyOver():
                 return self._end()
-            case Over(reason, message):
+            case SessionEnded(reason, message):
                 return self._over(reason, message, at_ms)
         return []
 

@@ -39,10 +39,9 @@ from protocols.surface import (
     Happening,
     Hush,
     InQueue,
-    Leave,
+    LeaveSession,
     Message,
     MustListen,
-    Over,
     Pause,
     Paused,
     Pictures,
@@ -53,6 +52,7 @@ from protocols.surface import (
     Resume,
     Resumed,
     Send,
+    SessionEnded,
     Speech,
     UnitOver,
     Wish,
@@ -283,7 +283,7 @@ class MiniCpmDuplex:
 
     def _stop(self, message: Message) -> list[Action]:
         self._is_stopped = True
-        return [Leave(1000, "stopped")]
+        return [LeaveSession(1000, "stopped")]
 
     def _interrupt(self, message: Message) -> list[Action]:
         return [Hush(), Send({"type": "interrupted"})]
@@ -326,7 +326,7 @@ class MiniCpmDuplex:
                 return [{"type": "paused", "timeout": pause_ms / 1000}]
             case Resumed():
                 return [{"type": "resumed"}]
-            case Over(reason, message):
+            case SessionEnded(reason, message):
                 return self._over(reason, message)
             case _:
                 return []

@@ -30,14 +30,14 @@ from protocols.surface import (
     Faltered,
     Happening,
     InQueue,
-    Leave,
+    LeaveSession,
     Message,
-    Over,
     Ready,
     Refusal,
     ReplyAudio,
     ReplyOver,
     Send,
+    SessionEnded,
     UnitOver,
     Wish,
     decoded,
@@ -117,7 +117,7 @@ class MiniCpmRealtime:
         return actions
 
     def _close(self, event: Message) -> list[Action]:
-        return [Leave(1000, "stopped")]
+        return [LeaveSession(1000, "stopped")]
 
     # Messages to the client.
 
@@ -151,7 +151,7 @@ class MiniCpmRealtime:
             case Faltered(message):
                 self._book = None
                 return [_error("inference_error", message, kind="server_error")]
-            case Over(reason, message):
+            case SessionEnded(reason, message):
                 return self._over(reason, message)
             case _:
                 return []

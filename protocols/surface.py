@@ -98,7 +98,7 @@ class Typed:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class EarlierReply:
     """Earlier speech of the bot, which the client supplies as history."""
 
     text: str
@@ -227,7 +227,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class LeaveSession:
     """Regular end of the conversation.
 
     Attributes:
@@ -243,7 +243,7 @@ Action = (
     Speech
     | Pictures
     | Typed
-    | Said
+    | EarlierReply
     | Greet
     | Respond
     | EndTurn
@@ -257,7 +257,7 @@ Action = (
     | EndAfter
     | Begin
     | Send
-    | Leave
+    | LeaveSession
 )
 
 
@@ -332,7 +332,7 @@ class CallerStopped:
 
 
 @dataclass(frozen=True, slots=True)
-class CallerVoice:
+class CallerVoiceChanged:
     """Voice activity of the caller has begun or ended; a turn may have several stretches.
 
     Attributes:
@@ -345,7 +345,7 @@ class CallerVoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class RecognisedWords:
     """Words of the caller, as recognised."""
 
     text: str
@@ -446,7 +446,7 @@ class Trimmed:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class SessionEnded:
     """The conversation is over.
 
     Attributes:
@@ -464,8 +464,8 @@ Happening = (
     | Ready
     | CallerStarted
     | CallerStopped
-    | CallerVoice
-    | Words
+    | CallerVoiceChanged
+    | RecognisedWords
     | ReplyBegan
     | ReplyAudio
     | ReplyWords
@@ -476,7 +476,7 @@ Happening = (
     | Paused
     | Resumed
     | Trimmed
-    | Over
+    | SessionEnded
 )
 
 
@@ -565,7 +565,7 @@ class Dialect(Protocol):
         ...
 
     def goodbye(self, reason: str) -> tuple[int, str]:
-        """Return code and reason of the close frame for a conversation that has ended (``Over.reason``)."""
+        """Return code and reason of the close frame for an ended conversation (``SessionEnded.reason``)."""
         ...
 
 

@@ -25,16 +25,16 @@ from protocols.surface import (
     Happening,
     InQueue,
     Message,
-    Over,
+    RecognisedWords,
     Refusal,
     ReplyAudio,
     ReplyBegan,
     ReplyOver,
     ReplyWords,
     Send,
+    SessionEnded,
     Speech,
     Wish,
-    Words,
     decoded,
     parsed,
     text_of,
@@ -140,7 +140,7 @@ class Unmute:
                 self._show("user", " ".join(self._heard))
                 self._heard.clear()
                 return [_event("input_audio_buffer.speech_stopped"), self._outputs()]
-            case Words(text, True):
+            case RecognisedWords(text, True):
                 return self._words(text)
             case ReplyBegan():
                 return self._begin()
@@ -150,7 +150,7 @@ class Unmute:
                 return self._said(text)
             case ReplyOver(_, was_cut):
                 return self._end(was_cut=was_cut)
-            case Over(reason, message) if reason != "stopped":
+            case SessionEnded(reason, message) if reason != "stopped":
                 return [_error("fatal", reason, message or f"the conversation is over: {reason}")]
             case _:
                 return []

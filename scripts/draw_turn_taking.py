@@ -20,9 +20,11 @@ DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "turn_taking.md"
 def drawn(document: str) -> str:
     """Return the document with the current diagrams of the tables."""
     barge = mermaid(
-        barge_in_table.TRANSITIONS, first=barge_in_table.State.LISTENING, silent=barge_in_table.Act.NOTHING
+        barge_in_table.TRANSITIONS,
+        first=barge_in_table.BargeInState.LISTENING,
+        silent=barge_in_table.BargeInAct.NOTHING,
     )
-    silence = mermaid(idle.TRANSITIONS, first=idle.State.WAITING, silent=idle.Act.NOTHING)
+    silence = mermaid(idle.TRANSITIONS, first=idle.IdleState.WAITING, silent=idle.IdleAct.NOTHING)
     return in_document(in_document(document, "barge-in", barge), "idle", silence)
 
 

@@ -32,7 +32,7 @@ from pydantic import Field
 
 from core.strict_model import StrictModel
 from sequencer.calibration import CalibrationSettings
-from sequencer.operations import Advance, Heartbeat, Join, Learn, Leave, Operation, Report
+from sequencer.operations import Advance, Heartbeat, Join, Learn, Operation, Report, StreamEnded
 from sequencer.watermark import StreamState, UnknownStreamError, Watermarks
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ def _place(entry: _Entry[T]) -> _Place:
 
 
 @dataclass(slots=True)
-class Counts:
+class MergeCounts:
     """Counts of what became of the reports.
 
     Attributes:
@@ -183,7 +183,7 @@ class Sequencer(Generic[T]):
         self._accepted = 0
         self._frontier: _Place | None = None
         self._seq = 0
-        self._counts = Counts()
+        self._counts = MergeCounts()
 
     @property
     def waiting(self) -> int:
@@ -191,7 +191,7 @@ class Sequencer(Generic[T]):
         return len(self._waiting)
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> MergeCounts:
         """Counts of what became of the reports so far."""
         return replace(self._counts, committed=self._seq)
 
@@ -240,7 +240,7 @@ class Sequencer(Generic[T]):
                 self.learn(stream, observed_us)
             case Join(stream, latency_us, at_us, prior_us):
                 self.join(stream, latency_us=latency_us, at_us=at_us, prior_us=prior_us)
-            case Leave(stream):
+            case StreamEnded(stream):
                 self.leave(stream)
         return []
 

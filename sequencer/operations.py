@@ -7,9 +7,10 @@ it through a file or a table. The settings must be stored with them: other deadl
 ``Journal`` selects the operations that have to be stored to get exactly the same output. All of them are
 enough; these are necessary:
 
-* every ``Join``, ``Leave``, ``Learn`` and ``Report``, at its place in the order;
+* every ``Join``, ``StreamEnded``, ``Learn`` and ``Report``, at its place in the order;
 * of the ``Advance``s those with output: an ``Advance`` without output changed nothing;
-* of the ``Heartbeat``s of a stream the newest before such an ``Advance``, before a ``Leave`` and before that
+* of the ``Heartbeat``s of a stream the newest before such an ``Advance``, before a ``StreamEnded`` and before
+that
   stream's ``Join`` or ``Learn``: the ones between only moved a watermark that was not read.
 
 An idle call sends hundreds of heartbeats and advances a second and stores none of them.
@@ -38,7 +39,7 @@ class Join(NamedTuple):
     prior_us: int | None = None
 
 
-class Leave(NamedTuple):
+class StreamEnded(NamedTuple):
     """A stream has ended."""
 
     stream: str
@@ -92,11 +93,11 @@ class Advance(NamedTuple):
     now_us: int
 
 
-Operation = Join | Leave | Heartbeat | Learn | Report[T] | Advance
+Operation = Join | StreamEnded | Heartbeat | Learn | Report[T] | Advance
 
 _KINDS: dict[str, type] = {
     "join": Join,
-    "leave": Leave,
+    "leave": StreamEnded,
     "heartbeat": Heartbeat,
     "learn": Learn,
     "report": Report,
@@ -163,7 +164,7 @@ class Journal(Generic[T]):
                 return [*self._flush(set(self._heartbeats)), operation] if yielded else []
             case Report():
                 return [operation]
-            case Leave():
+            case StreamEnded():
                 # Flush all streams: a leave may make the sequencer forget another stream that left before.
                 return [*self._flush(set(self._heartbeats)), operation]
             case Join(stream=stream) | Learn(stream=stream):

@@ -85,7 +85,7 @@ class CompactionTuning(CompactionSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SummaryLine:
     """Message to be summarised, including the remarks about cut-offs."""
 
     who: Literal["person", "assistant", "tool"]
@@ -103,7 +103,7 @@ class SummaryRequest:
         max_tokens: maximum length of the summary.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[SummaryLine, ...]
     previous: str
     state: SessionState
     max_tokens: int
@@ -317,10 +317,10 @@ def transcript(request: SummaryRequest) -> str:
     return "\n".join([*parts, f"Transcript:\n{said}"])
 
 
-def _lines(entry: Entry) -> Iterable[Line]:
+def _lines(entry: Entry) -> Iterable[SummaryLine]:
     if entry.role == "tools":
-        return [Line("tool", f"{use.name}({use.arguments}) -> {use.result}") for use in entry.uses]
-    return [Line("person" if entry.role == "user" else "assistant", entry.text)]
+        return [SummaryLine("tool", f"{use.name}({use.arguments}) -> {use.result}") for use in entry.uses]
+    return [SummaryLine("person" if entry.role == "user" else "assistant", entry.text)]
 
 
 # Scores of lines. A question keeps its answer, and numbers and names are what people refer to later. A line
@@ -376,7 +376,7 @@ def _old_lines(summary: str) -> list[str]:
     return [line for line in lines if line.strip()]
 
 
-def _exchanges(lines: Sequence[Line]) -> list[tuple[float, str]]:
+def _exchanges(lines: Sequence[SummaryLine]) -> list[tuple[float, str]]:
     """Return sentences in reported form; a question and the beginning of its answer form one line."""
     told: list[tuple[float, str]] = []
     at = 0

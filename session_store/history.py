@@ -17,7 +17,7 @@ Role = Literal["user", "assistant"]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DisplayedMessage:
     """Message that a client shows."""
 
     role: Role
@@ -33,7 +33,7 @@ class Parting:
         gone: events of the session that no longer count, in order.
     """
 
-    new: tuple[Said, ...]
+    new: tuple[DisplayedMessage, ...]
     gone: tuple[Event, ...]
 
     @property
@@ -47,7 +47,7 @@ class Parting:
         return tuple(keys)
 
 
-def parting(events: Iterable[Event], shown: Sequence[Said], *, transport: str) -> Parting:
+def parting(events: Iterable[Event], shown: Sequence[DisplayedMessage], *, transport: str) -> Parting:
     """Return the difference between a client's list and the session.
 
     Args:
@@ -67,6 +67,6 @@ def parting(events: Iterable[Event], shown: Sequence[Said], *, transport: str) -
     return Parting(tuple(shown[at:]), tuple(gone))
 
 
-def _says(turn: Event, said: Said) -> bool:
+def _says(turn: Event, said: DisplayedMessage) -> bool:
     role = "user" if turn.kind is Kind.USER_TURN else "assistant"
     return role == said.role and text_in(turn.payload, "text").split() == said.text.split()

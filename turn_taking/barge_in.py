@@ -2,8 +2,8 @@
 
 Inputs: when a voice may have begun, began and ended; the words recognised in it; what the bot is saying and
 how much of it was heard; whether the voice is the bot's own echo. Output of each call: at most one decision,
-one of ``Duck`` (speak lower), ``Restore`` (return to full volume), ``Cut`` (flush the reply) and ``Resume``
-(say the rest of a reply that was cut for nothing, from the first word that was not heard).
+one of ``Duck`` (speak lower), ``Restore`` (return to full volume), ``Cut`` (flush the reply) and
+``ResumeReply`` (say the rest of a reply that was cut for nothing, from the first word that was not heard).
 
 A voice ducks the reply at once: this costs nothing and shows the caller that they are heard. The reply is cut
 when an early look at the sound of the voice is certain (``looks``), when the voice lasts, when words of
@@ -32,20 +32,20 @@ from turn_taking.barge_in_settings import BargeInSettings, BargeInTuning
 from turn_taking.barge_in_table import (
     IGNORED,
     TRANSITIONS,
-    Act,
+    BargeInAct,
+    BargeInEvent,
+    BargeInState,
     Cut,
+    CutReason,
     Decision,
     Duck,
-    Event,
-    Reason,
     Restore,
-    Resume,
-    State,
+    ResumeReply,
 )
 from turn_taking.barge_in_voice import VoiceEvent, VoiceFinding, VoiceState, VoiceTracker
 from turn_taking.barge_in_words import SpotVerdict, WordArbiter
 from turn_taking.looks import LookVerdict
-from turn_taking.utterances import ENGLISH, Kind, Utterance, Vocabulary
+from turn_taking.utterances import ENGLISH, Utterance, UtteranceKind, UtteranceVocabulary
 
 
 class BargeIn:
@@ -61,12 +61,12 @@ class BargeIn:
         self,
         settings: BargeInSettings | None = None,
         *,
-        vocabulary: Vocabulary = ENGLISH,
+        vocabulary: UtteranceVocabulary = ENGLISH,
         on_floor: Callable[[bool], None] = lambda _holds: None,
     ) -> None:
         self._settings = tuned(BargeInTuning, settings)
         self._looks = self._settings.look_bounds if self._settings.looks else None
-        self._state = State.LISTENING
+        self._state = BargeInState.LISTENING
         self._on_floor = on_floor
         self._voice = VoiceTracker(self._settings)
         self._replies = ReplyTracker(self._settings)
@@ -78,7 +78,7 @@ class BargeIn:
         return self._settings
 
     @property
-    def state(self) -> State:
+    def state(self) -> BargeInState:
         """The current state of the machine."""
         return self._state
 
@@ -116,15 +116,18 @@ class BargeIn:
     @property
     def is_ducked(self) -> bool:
         """True while the bot speaks at a lower volume."""
-        return self._state in (State.ARMED, State.WEIGHED)
+        return self._state in (BargeInState.ARMED, BargeInState.WEIGHED)
 
     @property
     def caller_has_floor(self) -> bool:
         """True while the caller speaks and the bot does not: the caller's turn has begun."""
-        return self._voice.state is VoiceState.ON and self._state in (State.LISTENING, State.CUT)
+        return self._voice.state is VoiceState.ON and self._state in (
+            BargeInState.LISTENING,
+            BargeInState.CUT,
+        )
 
     @property
-    def last_kind(self) -> Kind | None:
+    def last_kind(self) -> UtteranceKind | None:
         """The kind of the last final words; None before any, and for the bot's own words."""
         return self._words.last.kind
 
@@ -137,7 +140,7 @@ class BargeIn:
             return None
         if replies.is_current(reply_id):
             return self._protect(at_ms, protected)
-        if replies.is_heard and self._state is not State.CUT:
+        if replies.is_heard and self._state is not BargeInState.CUT:
             replies.follow(reply_id, protected=protected)
             return None
         # After a cut nothing of the reply is heard any more: the next reply is the answer to the caller.
@@ -153,12 +156,16 @@ class BargeIn:
     def on_bot_stopped(self, at_ms: int, reply_id: str) -> Decision | None:
         """Register that a reply was heard to its end, or will not come. Other replies are ignored."""
         replies = self._replies
-        if replies.drop_following(reply_id) or not replies.is_current(reply_id) or self._state is State.CUT:
+        if (
+            replies.drop_following(reply_id)
+            or not replies.is_current(reply_id)
+            or self._state is BargeInState.CUT
+        ):
             return None
         following = replies.take_following()
         if following is not None:
             return self._begin(at_ms, following.reply_id, following.protected, is_heard=False)
-        return self._move(Event.OVER, at_ms)
+        return self._move(BargeInEvent.OVER, at_ms)
 
     def on_protected(self, at_ms: int, protected: bool) -> Decision | None:
         """Protect the current reply from interruption from here on, or release it."""
@@ -195,7 +202,7 @@ class BargeIn:
     def on_maybe_voice(self, at_ms: int) -> Decision | None:
         """Handle a sound that may be a voice; the detector is still confirming it."""
         # A click after words that wait must not decide about them.
-        is_open = self._state in (State.REPLYING, State.WEIGHED) and not self.holds_words
+        is_open = self._state in (BargeInState.REPLYING, BargeInState.WEIGHED) and not self.holds_words
         if not self._settings.maybe_ms or not is_open or not self._voice.suspect(at_ms):
             return None
         return self._arm(at_ms, at_ms)
@@ -212,13 +219,13 @@ class BargeIn:
         """Handle the end of a voice that fell silent ``silence_ms`` before ``at_ms``."""
         if not self._voice.end(at_ms, silence_ms=silence_ms):
             return None
-        if self._state is not State.ARMED:
-            return self._move(Event.QUIET, at_ms)
+        if self._state is not BargeInState.ARMED:
+            return self._move(BargeInEvent.QUIET, at_ms)
         if self._voice.is_ducked_too_long(at_ms):
             return self._dismiss(at_ms)
-        if not self._words.has_words and self._kind(at_ms) is Kind.NOISE:
+        if not self._words.has_words and self._kind(at_ms) is UtteranceKind.NOISE:
             return self._dismiss(at_ms)
-        return self._move(Event.QUIET, at_ms)
+        return self._move(BargeInEvent.QUIET, at_ms)
 
     def on_level(self, at_ms: int, level_db: float) -> Decision | None:
         """Record the level of the present voice relative to the caller's usual one, at its loudest so far.
@@ -241,12 +248,12 @@ class BargeIn:
                 is already decided, comes too late and changes nothing.
         """
         chosen, heard = self._looks, self._voice
-        is_open = self._state is State.ARMED and heard.state is VoiceState.ON and voice == heard.number
+        is_open = self._state is BargeInState.ARMED and heard.state is VoiceState.ON and voice == heard.number
         if chosen is None or not is_open or heard.is_warming_up(at_ms) or heard.is_far:
             return None
         verdict = chosen.verdict(look, log_odds)
         if verdict is LookVerdict.TAKE:
-            return self._mean(at_ms, Reason.SOUND)
+            return self._mean(at_ms, CutReason.SOUND)
         # A caller who was asked, or who continues a turn, is not dismissed by a guess.
         if verdict is LookVerdict.LEAVE and not (heard.is_early or self._replies.is_question_open(at_ms)):
             heard.leave()
@@ -288,9 +295,9 @@ class BargeIn:
         words.note_partial(text, confidences, asked=asked)
         heard = self._utterance(at_ms, is_over=False)
         kind = words.kind(heard, asked=asked)
-        if kind is Kind.STOP:
+        if kind is UtteranceKind.STOP:
             return self._stop(at_ms)
-        return self._mean(at_ms, Reason.WORDS) if words.confirms(kind, heard) else None
+        return self._mean(at_ms, CutReason.WORDS) if words.confirms(kind, heard) else None
 
     def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> Decision | None:
         """Handle the final words of the voice that ended last; they may be empty."""
@@ -314,10 +321,10 @@ class BargeIn:
         return self._take_kind(at_ms, kind, text, confidences)
 
     def _take_kind(
-        self, at_ms: int, kind: Kind | None, text: str, confidences: tuple[float, ...]
+        self, at_ms: int, kind: UtteranceKind | None, text: str, confidences: tuple[float, ...]
     ) -> Decision | None:
         """Act on final words of a kind; None when they wait for the spotter."""
-        if kind is Kind.STOP:
+        if kind is UtteranceKind.STOP:
             return self._stop(at_ms)
         if kind is not None and kind.claims_floor:
             self._words.drop_held()
@@ -327,7 +334,9 @@ class BargeIn:
         self._words.keep(text, confidences)
         if kind is None:
             return None
-        is_nothing = self._state is State.WEIGHED or (self._state is State.CUT and kind.leaves_floor)
+        is_nothing = self._state is BargeInState.WEIGHED or (
+            self._state is BargeInState.CUT and kind.leaves_floor
+        )
         return self._dismiss(at_ms) if is_nothing else None
 
     def on_turn_ended(self) -> None:
@@ -342,8 +351,8 @@ class BargeIn:
         certain are not believed.
         """
         findings, number = self._voice.findings, self._voice.number
-        over_reply = self._state in (State.WEIGHED, State.ARMED, State.PROTECTED)
-        is_left = self._state is State.REPLYING and findings.holds(VoiceFinding.LEFT, number)
+        over_reply = self._state in (BargeInState.WEIGHED, BargeInState.ARMED, BargeInState.PROTECTED)
+        is_left = self._state is BargeInState.REPLYING and findings.holds(VoiceFinding.LEFT, number)
         if over_reply or is_left:
             findings.note(VoiceFinding.SPOTTING, number)
         else:
@@ -372,7 +381,9 @@ class BargeIn:
             number == self._voice.number and self._voice.is_echo
         )
         # Another person's "no" is no answer to the bot.
-        is_far = findings.holds(VoiceFinding.FAR, number) and words.kind(Utterance(text)) is not Kind.STOP
+        is_far = (
+            findings.holds(VoiceFinding.FAR, number) and words.kind(Utterance(text)) is not UtteranceKind.STOP
+        )
         if is_own or is_far:
             # Its words were not the caller's either.
             return self._settle_held(at_ms, meant=False)
@@ -406,17 +417,17 @@ class BargeIn:
     def _state_due_ms(self) -> int | None:
         chosen, voice, replies = self._settings, self._voice, self._replies
         match self._state:
-            case State.ARMED:
+            case BargeInState.ARMED:
                 return voice.confirm_at_ms(self._patience_ms())
-            case State.WEIGHED:
+            case BargeInState.WEIGHED:
                 return voice.noticed_ms + chosen.words_wait_ms
-            case State.CUT:
+            case BargeInState.CUT:
                 return min(self._settled_at_ms(), replies.cut_ms + chosen.undecided_ms)
-            case State.PROTECTED:
+            case BargeInState.PROTECTED:
                 return replies.protected_ms + chosen.protected_longest_ms
-            case State.REPLYING if voice.state is VoiceState.LEFT and self._looks is not None:
+            case BargeInState.REPLYING if voice.state is VoiceState.LEFT and self._looks is not None:
                 return voice.left_until_ms(self._looks.left_confirm_ms)
-            case State.REPLYING | State.LISTENING:
+            case BargeInState.REPLYING | BargeInState.LISTENING:
                 return replies.due_ms()
 
     def on_deadline(self, at_ms: int) -> Decision | None:
@@ -431,23 +442,23 @@ class BargeIn:
         """Leave the state because nothing has happened in it for too long."""
         voice = self._voice
         match self._state:
-            case State.ARMED:
+            case BargeInState.ARMED:
                 return self._judge_voice(at_ms)
-            case State.WEIGHED:
+            case BargeInState.WEIGHED:
                 voice.findings.drop(VoiceFinding.SPOTTING)
                 if self._kind(at_ms).claims_floor:
-                    return self._mean(at_ms, Reason.WORDS)
+                    return self._mean(at_ms, CutReason.WORDS)
                 return self._dismiss(at_ms)
-            case State.CUT if voice.state is VoiceState.ON:
-                return self._mean(at_ms, Reason.DURATION)
-            case State.CUT:
+            case BargeInState.CUT if voice.state is VoiceState.ON:
+                return self._mean(at_ms, CutReason.DURATION)
+            case BargeInState.CUT:
                 return self._dismiss(at_ms)
-            case State.PROTECTED:
+            case BargeInState.PROTECTED:
                 return self._protect(at_ms, protected=False)
-            case State.REPLYING if voice.state is VoiceState.LEFT:
+            case BargeInState.REPLYING if voice.state is VoiceState.LEFT:
                 return self._judge_left_voice(at_ms)
-            case State.REPLYING | State.LISTENING:
-                return self._move(Event.OVER, at_ms)
+            case BargeInState.REPLYING | BargeInState.LISTENING:
+                return self._move(BargeInEvent.OVER, at_ms)
 
     def _patience_ms(self) -> int:
         """Return the length up to which the present voice is too short to be meant."""
@@ -479,7 +490,7 @@ class BargeIn:
         """Decide on a voice that has lasted."""
         voice = self._voice
         if voice.state is VoiceState.ON and not voice.is_far:
-            return self._mean(at_ms, Reason.DURATION)
+            return self._mean(at_ms, CutReason.DURATION)
         voice.take(VoiceEvent.TOO_FAR)
         return self._dismiss(at_ms)
 
@@ -487,7 +498,7 @@ class BargeIn:
         """Decide on a voice that lasts although it was taken for a listener's."""
         self._voice.findings.drop(VoiceFinding.LEFT)
         if not self._voice.is_far:
-            return self._mean(at_ms, Reason.DURATION)
+            return self._mean(at_ms, CutReason.DURATION)
         self._voice.take(VoiceEvent.OUTLASTED)
         return None
 
@@ -495,46 +506,46 @@ class BargeIn:
         self, at_ms: int, onset_ms: int, *, is_same_voice: bool = False, is_same_echo: bool = False
     ) -> Decision | None:
         """Count a voice from ``onset_ms`` on."""
-        words, is_armed = self._words, self._state is State.ARMED
+        words, is_armed = self._words, self._state is BargeInState.ARMED
         words.begin_voice(echo_words=words.echo_words if is_same_echo else 0)
         self._voice.arm(
             onset_ms,
             is_early=self._replies.is_early(onset_ms),
-            joins=self._state in (State.ARMED, State.WEIGHED, State.CUT),
+            joins=self._state in (BargeInState.ARMED, BargeInState.WEIGHED, BargeInState.CUT),
             keeps_level=is_armed or is_same_voice,
             keeps_looks=is_armed or is_same_echo,
         )
-        return self._move(Event.VOICE, at_ms)
+        return self._move(BargeInEvent.VOICE, at_ms)
 
     def _begin(self, at_ms: int, reply_id: str, protected: bool, *, is_heard: bool) -> Decision | None:
         if self._replies.begin(reply_id, at_ms, is_heard=is_heard):
-            self._move(Event.REPLY, at_ms)
+            self._move(BargeInEvent.REPLY, at_ms)
         return self._protect(at_ms, protected)
 
     def _protect(self, at_ms: int, protected: bool) -> Decision | None:
         if protected:
-            if self._state is not State.PROTECTED:
+            if self._state is not BargeInState.PROTECTED:
                 self._replies.protect(at_ms)
-            return self._move(Event.PROTECT, at_ms)
-        if self._state is State.PROTECTED:
-            self._move(Event.RELEASE, at_ms)
-        if self._state is State.REPLYING and self._voice.state is VoiceState.ON:
+            return self._move(BargeInEvent.PROTECT, at_ms)
+        if self._state is BargeInState.PROTECTED:
+            self._move(BargeInEvent.RELEASE, at_ms)
+        if self._state is BargeInState.REPLYING and self._voice.state is VoiceState.ON:
             # A caller who speaks while the bot begins is ducked for as well. From here on the voice counts.
             onset_ms = at_ms if self._replies.is_heard else self._voice.onset_ms
             return self._arm(at_ms, onset_ms, is_same_voice=True)
         return None
 
-    def _mean(self, at_ms: int, reason: Reason) -> Decision | None:
+    def _mean(self, at_ms: int, reason: CutReason) -> Decision | None:
         self._voice.take(VoiceEvent.MEANT)
-        if self._state is State.CUT:
+        if self._state is BargeInState.CUT:
             self._replies.note_meant()
-        return self._move(Event.MEANT, at_ms, reason)
+        return self._move(BargeInEvent.MEANT, at_ms, reason)
 
     def _mean_all(self, at_ms: int) -> Decision | None:
         """Treat the voice as meant, and any cut that it has caused: no further words of it will arrive."""
-        decision = self._mean(at_ms, Reason.WORDS)
-        if self._state is State.CUT:
-            self._mean(at_ms, Reason.WORDS)
+        decision = self._mean(at_ms, CutReason.WORDS)
+        if self._state is BargeInState.CUT:
+            self._mean(at_ms, CutReason.WORDS)
         return decision
 
     def _give_floor(self, at_ms: int, voice: int) -> Decision | None:
@@ -544,7 +555,7 @@ class BargeIn:
         """
         if self._words.believe_held(voice):
             return self._mean_all(at_ms)
-        return None if self._state is State.CUT else self._mean(at_ms, Reason.WORDS)
+        return None if self._state is BargeInState.CUT else self._mean(at_ms, CutReason.WORDS)
 
     def _settle_held(self, at_ms: int, *, meant: bool) -> Decision | None:
         """Decide on the words that waited: they are believed, or were a guess."""
@@ -552,39 +563,41 @@ class BargeIn:
             return None
         if self._words.settle_held(meant=meant):
             return self._mean_all(at_ms)
-        is_over = self._state is State.WEIGHED and not self._voice.goes_on
+        is_over = self._state is BargeInState.WEIGHED and not self._voice.goes_on
         return self._dismiss(at_ms) if is_over else None
 
     def _stop(self, at_ms: int) -> Decision | None:
-        if self._state is State.PROTECTED and not self._settings.protected_yields_to_stop:
+        if self._state is BargeInState.PROTECTED and not self._settings.protected_yields_to_stop:
             return None
         self._replies.note_meant()
-        return self._move(Event.STOP, at_ms, Reason.STOP_WORD)
+        return self._move(BargeInEvent.STOP, at_ms, CutReason.STOP_WORD)
 
     def _stop_in_spite_of_echo(self, at_ms: int, heard: Utterance) -> Decision | None:
         """Stop on a word that the bot is not saying: it is the caller's, whatever the levels indicate."""
         replies = self._replies
-        is_stop = replies.is_known and self._words.kind(heard) is Kind.STOP
+        is_stop = replies.is_known and self._words.kind(heard) is UtteranceKind.STOP
         return self._stop(at_ms) if is_stop and not replies.says(heard.text) else None
 
     def _dismiss(self, at_ms: int) -> Decision | None:
         self._voice.dismiss(at_ms)
-        if self._state is State.CUT:
+        if self._state is BargeInState.CUT:
             self._replies.note_false()
             if self._replies.is_nothing_left:
-                return self._move(Event.OVER, at_ms)
-        return self._move(Event.DISMISSED, at_ms)
+                return self._move(BargeInEvent.OVER, at_ms)
+        return self._move(BargeInEvent.DISMISSED, at_ms)
 
     def _utterance(self, at_ms: int, *, is_over: bool) -> Utterance:
         return self._words.utterance(self._voice.voiced_ms(at_ms), self._voice.level_db, is_over=is_over)
 
-    def _kind(self, at_ms: int) -> Kind:
+    def _kind(self, at_ms: int) -> UtteranceKind:
         heard = self._utterance(at_ms, is_over=not self._voice.goes_on)
         return self._words.kind(heard, asked=self._replies.is_question_open(at_ms))
 
     # Translation of events into decisions.
 
-    def _move(self, event: Event, at_ms: int, reason: Reason = Reason.DURATION) -> Decision | None:
+    def _move(
+        self, event: BargeInEvent, at_ms: int, reason: CutReason = CutReason.DURATION
+    ) -> Decision | None:
         """Handle an event according to the table.
 
         Raises:
@@ -597,25 +610,25 @@ class BargeIn:
             raise IllegalTransition(self._state, event)
         self._state, act = row
         decision = self._carry_out(act, at_ms, reason)
-        if self._state is State.LISTENING:
+        if self._state is BargeInState.LISTENING:
             self._replies.end()
-        if self._state is not State.ARMED:
+        if self._state is not BargeInState.ARMED:
             # A sound that may be a voice is only followed where a decision depends on it.
             self._voice.take(VoiceEvent.FORGOTTEN)
-        self._on_floor(self._state is not State.LISTENING)
+        self._on_floor(self._state is not BargeInState.LISTENING)
         return decision
 
-    def _carry_out(self, act: Act, at_ms: int, reason: Reason) -> Decision | None:
+    def _carry_out(self, act: BargeInAct, at_ms: int, reason: CutReason) -> Decision | None:
         match act:
-            case Act.DUCK:
+            case BargeInAct.DUCK:
                 self._voice.duck(at_ms)
                 return Duck(at_ms, self._settings.duck_db)
-            case Act.RESTORE:
+            case BargeInAct.RESTORE:
                 return Restore(at_ms)
-            case Act.CUT:
+            case BargeInAct.CUT:
                 voiced_ms = self._utterance(at_ms, is_over=False).voiced_ms
                 return Cut(at_ms, self._replies.cut(at_ms), reason, voiced_ms)
-            case Act.RESUME:
-                return Resume(at_ms, *self._replies.resume(at_ms))
-            case Act.NOTHING:
+            case BargeInAct.RESUME:
+                return ResumeReply(at_ms, *self._replies.resume(at_ms))
+            case BargeInAct.NOTHING:
                 return None

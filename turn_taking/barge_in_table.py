@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class State(Enum):
+class BargeInState(Enum):
     """State of an interruption."""
 
     LISTENING = "listening"
@@ -19,7 +19,7 @@ class State(Enum):
     CUT = "cut"
 
 
-class Event(Enum):
+class BargeInEvent(Enum):
     """Event that may change the state."""
 
     REPLY = "a reply is on its way or heard"
@@ -33,7 +33,7 @@ class Event(Enum):
     STOP = "a stop word"
 
 
-class Act(Enum):
+class BargeInAct(Enum):
     """Act that accompanies a change of state."""
 
     NOTHING = "nothing"
@@ -43,9 +43,9 @@ class Act(Enum):
     RESUME = "resume"
 
 
-_S, _E, _A = State, Event, Act
+_S, _E, _A = BargeInState, BargeInEvent, BargeInAct
 
-TRANSITIONS: Mapping[tuple[State, Event], tuple[State, Act]] = {
+TRANSITIONS: Mapping[tuple[BargeInState, BargeInEvent], tuple[BargeInState, BargeInAct]] = {
     (_S.LISTENING, _E.REPLY): (_S.REPLYING, _A.NOTHING),
     (_S.REPLYING, _E.OVER): (_S.LISTENING, _A.NOTHING),
     (_S.REPLYING, _E.PROTECT): (_S.PROTECTED, _A.NOTHING),
@@ -76,7 +76,7 @@ TRANSITIONS: Mapping[tuple[State, Event], tuple[State, Act]] = {
 }
 
 # Events that may come in a state and change nothing there.
-IGNORED: Mapping[State, frozenset[Event]] = {
+IGNORED: Mapping[BargeInState, frozenset[BargeInEvent]] = {
     _S.LISTENING: frozenset(
         {_E.OVER, _E.PROTECT, _E.RELEASE, _E.VOICE, _E.QUIET, _E.DISMISSED, _E.MEANT, _E.STOP}
     ),
@@ -88,7 +88,7 @@ IGNORED: Mapping[State, frozenset[Event]] = {
 }
 
 
-class Reason(Enum):
+class CutReason(Enum):
     """Reason for which a reply was cut."""
 
     DURATION = "duration"
@@ -130,12 +130,12 @@ class Cut:
 
     at_ms: int
     reply_id: str | None
-    reason: Reason
+    reason: CutReason
     voice_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ResumeReply:
     """Say the rest of a reply that was cut for nothing; pass the name of the rest to ``on_reply`` at once.
 
     Attributes:
@@ -149,4 +149,4 @@ class Resume:
     from_word: int
 
 
-Decision = Duck | Restore | Cut | Resume
+Decision = Duck | Restore | Cut | ResumeReply

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from turn_taking.barge_in_settings import BargeInTuning
-from turn_taking.barge_in_table import State
+from turn_taking.barge_in_table import BargeInState
 from turn_taking.barge_in_voice import VoiceFinding, VoiceFindings
-from turn_taking.utterances import Classifier, Kind, Utterance, Vocabulary
+from turn_taking.utterances import Classifier, Utterance, UtteranceKind, UtteranceVocabulary
 
 
 class SpotVerdict(Enum):
@@ -41,7 +41,7 @@ class JudgedWords:
 
     voice: int = 0
     text: str = ""
-    kind: Kind | None = None
+    kind: UtteranceKind | None = None
     is_guess: bool = False
 
 
@@ -54,7 +54,7 @@ class HeldWords:
         until_ms: when they are believed although no result has arrived.
     """
 
-    kinds: Mapping[int, Kind]
+    kinds: Mapping[int, UtteranceKind]
     until_ms: int
 
     @property
@@ -83,7 +83,9 @@ class WordArbiter:
         may_listen: True when the words so far begin as a listener's.
     """
 
-    def __init__(self, settings: BargeInTuning, findings: VoiceFindings, *, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, settings: BargeInTuning, findings: VoiceFindings, *, vocabulary: UtteranceVocabulary
+    ) -> None:
         self._settings = settings
         self._findings = findings
         self._classifier = Classifier(settings.utterances, vocabulary=vocabulary)
@@ -125,7 +127,7 @@ class WordArbiter:
         """Return the words so far with a voice of these lengths and this level."""
         return Utterance(self._text, self._confidences, stretches_ms, is_over, level_db)
 
-    def kind(self, heard: Utterance, *, asked: bool = False) -> Kind:
+    def kind(self, heard: Utterance, *, asked: bool = False) -> UtteranceKind:
         """Return the kind of an utterance."""
         return self._classifier.kind(heard, question_open=asked)
 
@@ -152,10 +154,10 @@ class WordArbiter:
         if not asked and self._classifier.may_be_backchannel(text):
             self.may_listen = True
 
-    def confirms(self, kind: Kind, heard: Utterance) -> bool:
+    def confirms(self, kind: UtteranceKind, heard: Utterance) -> bool:
         """Return whether words of this kind are meant before they are final."""
         enough = self._classifier.content_words(heard) >= self._settings.confirm_words
-        return kind is Kind.ANSWER or (kind is Kind.SUBSTANTIVE and enough)
+        return kind is UtteranceKind.ANSWER or (kind is UtteranceKind.SUBSTANTIVE and enough)
 
     # Final words.
 
@@ -164,8 +166,15 @@ class WordArbiter:
         self.last = replace(self.last, kind=None, is_guess=True)
 
     def take_final(
-        self, heard: Utterance, voice: int, *, asked: bool, state: State, is_far: bool, held_until_ms: int
-    ) -> Kind | None:
+        self,
+        heard: Utterance,
+        voice: int,
+        *,
+        asked: bool,
+        state: BargeInState,
+        is_far: bool,
+        held_until_ms: int,
+    ) -> UtteranceKind | None:
         """Classify the final words of a voice; return None when they wait for the spotter.
 
         Args:
@@ -177,32 +186,32 @@ class WordArbiter:
             held_until_ms: when words that wait are believed.
         """
         kind = self.kind(heard, asked=asked)
-        if asked and heard.text and kind is not Kind.NOISE and not kind.claims_floor:
+        if asked and heard.text and kind is not UtteranceKind.NOISE and not kind.claims_floor:
             # A caller who was asked and makes a sound is about to answer, whatever the transcript of it.
-            kind = Kind.ANSWER
+            kind = UtteranceKind.ANSWER
         is_guess = self._is_guess(kind, heard) and not asked
         counts_as_guess = is_guess or not kind.claims_floor
         if heard.text and self._findings.holds(VoiceFinding.WANTS_FLOOR, voice) and not kind.claims_floor:
             # The voice sounded as if it wants the floor, whatever the transcript of it.
-            kind, is_guess = Kind.SUBSTANTIVE, False
-        is_over_reply = state in (State.ARMED, State.WEIGHED) and not is_far
+            kind, is_guess = UtteranceKind.SUBSTANTIVE, False
+        is_over_reply = state in (BargeInState.ARMED, BargeInState.WEIGHED) and not is_far
         may_be_more = is_over_reply and self._may_be_more(kind, heard)
         if self._surely_listens(kind, heard):
             self._findings.note(VoiceFinding.LISTENS, voice)
-        waits = (is_guess or may_be_more) and state is not State.CUT
+        waits = (is_guess or may_be_more) and state is not BargeInState.CUT
         if waits and self._findings.holds(VoiceFinding.SPOTTING, voice):
             self.last = JudgedWords(voice, heard.text, kind, counts_as_guess)
             kinds = self.held.kinds if self.held is not None else {}
             self.held = HeldWords({**kinds, voice: kind}, held_until_ms)
             return None
         if waits and is_guess and self._findings.holds(VoiceFinding.NO_COMMAND, voice):
-            kind = Kind.BACKCHANNEL
+            kind = UtteranceKind.BACKCHANNEL
         self.last = JudgedWords(voice, heard.text, kind, counts_as_guess)
         return kind
 
-    def _is_guess(self, kind: Kind, heard: Utterance) -> bool:
+    def _is_guess(self, kind: UtteranceKind, heard: Utterance) -> bool:
         """Return whether words that claim the floor may be a guess at a hum or a listener's word."""
-        if kind not in (Kind.SUBSTANTIVE, Kind.HESITATION):
+        if kind not in (UtteranceKind.SUBSTANTIVE, UtteranceKind.HESITATION):
             return False
         # A longer voice is cut by its length.
         longest_ms = self._settings.confirm_ms + self._settings.end_lag_ms
@@ -211,13 +220,13 @@ class WordArbiter:
         is_sure = min(heard.confidences) >= self._settings.sure_confidence
         return not (is_sure and len(heard.text.split()) > 1)
 
-    def _may_be_more(self, kind: Kind, heard: Utterance) -> bool:
+    def _may_be_more(self, kind: UtteranceKind, heard: Utterance) -> bool:
         """Return whether words over a reply that claim nothing may be a guess at something that does."""
         if kind.claims_floor or not heard.text or not heard.confidences:
             return False
         return not self._surely_listens(kind, heard)
 
-    def _surely_listens(self, kind: Kind, heard: Utterance) -> bool:
+    def _surely_listens(self, kind: UtteranceKind, heard: Utterance) -> bool:
         """Return whether a listener's word was certainly recognised.
 
         A word that recognisers write for any vowel does not count.
@@ -266,7 +275,7 @@ class WordArbiter:
             voice: number of the voice.
             log_odds: log odds that it wants the floor, by its sound; None when they are unknown.
         """
-        is_stop = self.kind(Utterance(text)) is Kind.STOP
+        is_stop = self.kind(Utterance(text)) is UtteranceKind.STOP
         if self._is_command(text, log_odds) or self._agree(voice, text):
             self.spotted_command = True
             self._verdict = True if self.held is not None else self._verdict
@@ -296,7 +305,7 @@ class WordArbiter:
         heard = Utterance(command)
         if not command or self._is_no_command(log_odds):
             return False
-        if self._wants_floor(log_odds) or self.kind(heard) is Kind.STOP:
+        if self._wants_floor(log_odds) or self.kind(heard) is UtteranceKind.STOP:
             return True
         return self._classifier.is_claim(heard, least_words=self._settings.confirm_words)
 

@@ -1,7 +1,8 @@
 """Small tier of a full-duplex agent: decide in each tick which side talks.
 
 Inputs: the caller's voice as voice activity reports it, how complete the turn sounds, recognised words, and
-what the bot is saying. Output, once a tick: the acts that follow (``Open``, ``Ask``, ``Close``, ``Forget``,
+what the bot is saying. Output, once a tick: the acts that follow (``Open``, ``Ask``, ``CloseTurn``,
+``Forget``,
 ``Guess``, ``Hum``, ``Volume``, ``Yield``, ``GoOn``). The class combines the four policies of a cascade on one
 clock: the end of turn (``policies``), interruptions (``barge_in``), backchannels (``backchannel``) and
 speculative requests (``speculation``). A cascade spreads these over its processors. Here they are in one
@@ -19,7 +20,7 @@ from core.strict_model import StrictModel
 from turn_taking.backchannel import BackchannelPolicy, BackchannelSettings
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_settings import BargeInTuning
-from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
+from turn_taking.barge_in_table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
 from turn_taking.endpointing import EndpointTuning
 from turn_taking.policies import endpoint_policy
 from turn_taking.speculation import Guesser, SpeculationSettings
@@ -80,7 +81,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseTurn:
     """Close a turn that had no word that was meant.
 
     Attributes:
@@ -132,7 +133,7 @@ class GoOn:
     from_word: int
 
 
-Act = Open | Ask | Close | Forget | Guess | Hum | Volume | Yield | GoOn
+Act = Open | Ask | CloseTurn | Forget | Guess | Hum | Volume | Yield | GoOn
 
 
 class DuplexPolicy:
@@ -182,7 +183,7 @@ class DuplexPolicy:
     @property
     def weighs_cut(self) -> bool:
         """True while it is undecided whether the caller meant to interrupt: the rest may be resumed."""
-        return self._barge_in.state is State.CUT
+        return self._barge_in.state is BargeInState.CUT
 
     @property
     def may_speak(self) -> bool:
@@ -215,7 +216,7 @@ class DuplexPolicy:
         if self._guesser.on_voice():
             self._acts.append(Guess(None))
         self._follow(self._barge_in.on_voice_started(at_ms, voiced_ms=voiced_ms), at_ms)
-        if self._barge_in.state in (State.LISTENING, State.CUT):
+        if self._barge_in.state in (BargeInState.LISTENING, BargeInState.CUT):
             self._open_turn()
 
     def on_level(self, at_ms: int, level_db: float) -> None:
@@ -382,7 +383,7 @@ class DuplexPolicy:
             self._acts.append(Ask(text, silence_ms, completeness))
         else:
             # While the rest may still be resumed, the silence needs no explanation.
-            self._acts += [Guess(None), Close(cut and self._barge_in.state is State.LISTENING)]
+            self._acts += [Guess(None), CloseTurn(cut and self._barge_in.state is BargeInState.LISTENING)]
 
     def _guess(self, text: str | None) -> None:
         if text is not None:
@@ -407,7 +408,7 @@ class DuplexPolicy:
             self._was_cut = True
             if not self._was_early:
                 self._endpoint.on_cut()
-        elif isinstance(decision, Resume):
+        elif isinstance(decision, ResumeReply):
             if not self._has_words:
                 self._in_turn = self._was_cut = False
                 self._endpoint.reset()

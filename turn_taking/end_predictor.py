@@ -21,7 +21,7 @@ from pathlib import Path
 
 from turn_taking.evidence_syntax import syntax_signs
 from turn_taking.evidence_voice import VoiceSigns
-from turn_taking.evidence_words import Asked, word_cue, words_of
+from turn_taking.evidence_words import QuestionKind, word_cue, words_of
 
 WEIGHTS = Path(__file__).with_name("end_weights.json")
 # Silence in the model's input from which a look is a late one.
@@ -53,7 +53,7 @@ class PauseSigns:
     """
 
     text: str = ""
-    asked: Asked = Asked.NOTHING
+    asked: QuestionKind = QuestionKind.NOTHING
     last_word_confidence: float = 1.0
     completeness: float | None = None
     filler_log_odds: float | None = None

@@ -21,8 +21,8 @@ from pydantic import Field, model_validator
 
 from core.strict_model import StrictModel
 from core.tuning import tuned
-from turn_taking.evidence_voice import CallerVoice, VoiceEnd, VoiceSigns
-from turn_taking.evidence_words import TRAILING_WORDS, Asked, asked_for, ends_hanging, last_word, tells
+from turn_taking.evidence_voice import CallerVoiceAverage, VoiceEnd, VoiceSigns
+from turn_taking.evidence_words import TRAILING_WORDS, QuestionKind, asked_for, ends_hanging, last_word, tells
 from turn_taking.pauses import SHORTEST_MS, CallerHabits
 
 # With ``learn``, the general share of holds counts as so many pauses added to the caller's own.
@@ -261,10 +261,10 @@ class TurnSilence(ABC):
         # outlives the turn.
         self._ended_ms: tuple[int, int] | None = None
         self._ended_on: Grounds | None = None
-        self._asked = Asked.NOTHING
+        self._asked = QuestionKind.NOTHING
         # End of the voice at this pause; the facts about the caller's own voice outlive the turn.
         self._voice_end: VoiceEnd | None = None
-        self._own_voice = CallerVoice()
+        self._own_voice = CallerVoiceAverage()
         self.reset()
 
     @abstractmethod
@@ -467,7 +467,7 @@ class Endpointer(TurnSilence):
     def _unlearnt_ms(self) -> int:
         chosen, wait_ms = self._settings, self._by_completeness_ms()
         waits_for_more = chosen.told_silence_ms is not None and not self._has_cut
-        if waits_for_more and self._asked is Asked.NOTHING and tells(self._text):
+        if waits_for_more and self._asked is QuestionKind.NOTHING and tells(self._text):
             assert chosen.told_silence_ms is not None
             wait_ms = max(wait_ms, chosen.told_silence_ms)
         return wait_ms

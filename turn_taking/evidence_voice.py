@@ -1,10 +1,10 @@
 """Describe how a voice ends, as one piece of evidence: drawn out, level or soft, relative to the same caller.
 
 Input: the last seconds of the caller's audio at a pause. ``voice_end`` measures them (``evidence_tempo``,
-``evidence_pitch``, ``evidence_loudness``), and ``CallerVoice`` compares the measurement with the caller's
-usual speech. ``end_predictor`` weighs the signs.
+``evidence_pitch``, ``evidence_loudness``), and ``CallerVoiceAverage`` compares the measurement with the
+caller's usual speech. ``end_predictor`` weighs the signs.
 
-The module is pure; each call has one ``CallerVoice``.
+The module is pure; each call has one ``CallerVoiceAverage``.
 """
 
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def voice_end(audio: np.ndarray, rate_hz: int) -> VoiceEnd:
     )
 
 
-class CallerVoice:
+class CallerVoiceAverage:
     """Running average of one caller's speech.
 
     Args:

@@ -89,7 +89,7 @@ class WordCue(Enum):
     PLAIN = "plain"
 
 
-class Asked(Enum):
+class QuestionKind(Enum):
     """Kind of answer that the bot's last words asked for.
 
     A question for a yes or a no is a ``CHOICE``, any other a ``QUESTION``.
@@ -121,21 +121,21 @@ def ends_hanging(text: str) -> bool:
     return word in FILLERS or word in HANGING_WORDS
 
 
-def asked_for(text: str) -> Asked:
+def asked_for(text: str) -> QuestionKind:
     """Return the kind of answer that the last sentence of the bot asks for."""
     sentence = _SENTENCE_END.split(text.strip())[-1]
     spoken = words_of(sentence)
     words = set(spoken)
     asks = sentence.endswith("?") or bool(words & {"please", "tell", "give", "say", "spell"})
     if not asks:
-        return Asked.NOTHING
+        return QuestionKind.NOTHING
     if words & {"spell", "spelled", "spelling"}:
-        return Asked.SPELLING
+        return QuestionKind.SPELLING
     if words & {"address", "street"}:
-        return Asked.ADDRESS
+        return QuestionKind.ADDRESS
     if words & NUMBER_NOUNS - {"account", "card", "phone"} or "last four" in sentence.lower():
-        return Asked.NUMBER
-    return Asked.CHOICE if spoken and spoken[0] in YES_NO_WORDS else Asked.QUESTION
+        return QuestionKind.NUMBER
+    return QuestionKind.CHOICE if spoken and spoken[0] in YES_NO_WORDS else QuestionKind.QUESTION
 
 
 def reads_as_question(text: str) -> bool:
@@ -159,7 +159,7 @@ def tells(text: str) -> bool:
     return not (inverted or asking or REQUEST_WORDS.intersection(words))
 
 
-def word_cue(text: str, asked: Asked = Asked.NOTHING) -> WordCue:
+def word_cue(text: str, asked: QuestionKind = QuestionKind.NOTHING) -> WordCue:
     """Return the strongest sign in the last words of ``text``."""
     words = words_of(text)
     if not words:
@@ -182,12 +182,12 @@ def word_cue(text: str, asked: Asked = Asked.NOTHING) -> WordCue:
     return WordCue.PLAIN
 
 
-def _spells(words: list[str], asked: Asked) -> bool:
+def _spells(words: list[str], asked: QuestionKind) -> bool:
     letters = 0
     while letters < len(words) and len(words[-1 - letters]) == 1 and words[-1 - letters].isalpha():
         letters += 1
     # "i" and "a" are words: one of them alone spells nothing.
-    return letters >= SPELLED_LETTERS or (letters == 1 and asked is Asked.SPELLING)
+    return letters >= SPELLED_LETTERS or (letters == 1 and asked is QuestionKind.SPELLING)
 
 
 def _digits_at_end(words: list[str]) -> tuple[int, int]:
@@ -211,13 +211,13 @@ def _digits_at_end(words: list[str]) -> tuple[int, int]:
     return digits, taken
 
 
-def _number_is_open(words: list[str], asked: Asked) -> bool:
+def _number_is_open(words: list[str], asked: QuestionKind) -> bool:
     digits, taken = _digits_at_end(words)
     before = words[: len(words) - taken]
     if not digits:
         # "my number is": the number itself is to come.
         return _carries_number(before) and words[-1] in {"is", "was", "are"}
-    if not (asked is Asked.NUMBER or _carries_number(before) or taken >= BARE_DIGITS):
+    if not (asked is QuestionKind.NUMBER or _carries_number(before) or taken >= BARE_DIGITS):
         return False
     nouns = [word for word in before[-CARRIER_WORDS:] if word in WHOLE_BY_NOUN]
     return digits not in (WHOLE_BY_NOUN[nouns[-1]] if nouns else WHOLE_DIGITS)
@@ -229,7 +229,7 @@ def _carries_number(before: list[str]) -> bool:
     return bool(set(carriers) & NUMBER_NOUNS) and bool(set(carriers) & {"is", "was", "are", "it's", "that's"})
 
 
-def _address_is_open(words: list[str], asked: Asked) -> bool:
+def _address_is_open(words: list[str], asked: QuestionKind) -> bool:
     place = next(
         (
             index + 2
@@ -239,7 +239,7 @@ def _address_is_open(words: list[str], asked: Asked) -> bool:
         None,
     )
     if place is None:
-        if asked is not Asked.ADDRESS:
+        if asked is not QuestionKind.ADDRESS:
             return False
         place = 0
     said = words[place:]

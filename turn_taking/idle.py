@@ -35,7 +35,7 @@ from turn_taking.utterances import plain
 _GROWTH_LIMIT = 16
 
 
-class State(Enum):
+class IdleState(Enum):
     """Side whose move it is, and the state of the goodbye."""
 
     WAITING = "waiting"
@@ -46,7 +46,7 @@ class State(Enum):
     ENDED = "ended"
 
 
-class Event(Enum):
+class IdleEvent(Enum):
     """Event that may change the state."""
 
     ASKED = "the caller said something"
@@ -58,7 +58,7 @@ class Event(Enum):
     DUE_LAST = "the wait is over, and so are the prompts"
 
 
-class Act(Enum):
+class IdleAct(Enum):
     """Act that accompanies a change of state."""
 
     NOTHING = "nothing"
@@ -67,9 +67,9 @@ class Act(Enum):
     HANG_UP = "hang up"
 
 
-_S, _E, _A = State, Event, Act
+_S, _E, _A = IdleState, IdleEvent, IdleAct
 
-TRANSITIONS: Mapping[tuple[State, Event], tuple[State, Act]] = {
+TRANSITIONS: Mapping[tuple[IdleState, IdleEvent], tuple[IdleState, IdleAct]] = {
     (_S.WAITING, _E.ASKED): (_S.BOT, _A.NOTHING),
     (_S.WAITING, _E.SPEAKS): (_S.BOT, _A.NOTHING),
     (_S.WAITING, _E.DUE): (_S.BOT, _A.PROMPT),
@@ -98,13 +98,13 @@ TRANSITIONS: Mapping[tuple[State, Event], tuple[State, Act]] = {
 
 _DONE = frozenset({_E.DONE, _E.DONE_PATIENT, _E.DONE_GOODBYE})
 # Events that may come in a state and change nothing there.
-IGNORED: Mapping[State, frozenset[Event]] = {
+IGNORED: Mapping[IdleState, frozenset[IdleEvent]] = {
     _S.WAITING: _DONE,
     _S.PATIENT: _DONE,
     _S.BOT: frozenset({_E.ASKED, _E.SPEAKS}),
     _S.GOODBYE: frozenset({_E.SPEAKS}),
     _S.LEAVING: _DONE,
-    _S.ENDED: frozenset(Event),
+    _S.ENDED: frozenset(IdleEvent),
 }
 
 
@@ -205,7 +205,7 @@ class IdleWatch:
 
     def __init__(self, settings: IdleSettings | None = None, *, started_ms: int = 0) -> None:
         self._settings = tuned(IdleTuning, settings)
-        self._state = State.WAITING
+        self._state = IdleState.WAITING
         self._since_ms = started_ms
         self._prompts = 0
         self._asked_for_a_moment = False
@@ -214,7 +214,7 @@ class IdleWatch:
         self._hold_until_ms = started_ms
 
     @property
-    def state(self) -> State:
+    def state(self) -> IdleState:
         """The current state."""
         return self._state
 
@@ -252,11 +252,11 @@ class IdleWatch:
         self._prompts = 0
         self._asked_for_a_moment = written or asks_for_a_moment(text)
         self._said_farewell = self._settings.hang_up_on_farewell and ends_in_farewell(text)
-        self._move(Event.ASKED, at_ms)
+        self._move(IdleEvent.ASKED, at_ms)
 
     def on_bot_started(self, at_ms: int) -> None:
         """Register that the bot is heard."""
-        self._move(Event.SPEAKS, at_ms)
+        self._move(IdleEvent.SPEAKS, at_ms)
 
     def on_bot_stopped(self, at_ms: int, text: str = "") -> None:
         """Register that the bot has finished, or was cut.
@@ -266,13 +266,13 @@ class IdleWatch:
             text: the words that were heard of it.
         """
         if self._said_farewell or (self._settings.hang_up_on_farewell and says_goodbye(text)):
-            self._move(Event.DONE_GOODBYE, at_ms)
+            self._move(IdleEvent.DONE_GOODBYE, at_ms)
         else:
-            self._move(Event.DONE_PATIENT if self._asked_for_a_moment else Event.DONE, at_ms)
+            self._move(IdleEvent.DONE_PATIENT if self._asked_for_a_moment else IdleEvent.DONE, at_ms)
 
     def next_deadline_ms(self) -> int | None:
         """Return when ``on_deadline`` must be called; None when nothing will ever be due."""
-        if self._state is State.ENDED:
+        if self._state is IdleState.ENDED:
             return None
         if self._voice_since_ms is not None:
             return self._voice_since_ms + self._settings.turn_limit_ms
@@ -290,30 +290,30 @@ class IdleWatch:
             self._voice_since_ms = at_ms
             return TurnLimit(at_ms, voice_ms)
         is_last = self._prompts >= len(self._settings.prompts)
-        act = self._move(Event.DUE_LAST if is_last else Event.DUE, at_ms)
-        if act is Act.PROMPT:
+        act = self._move(IdleEvent.DUE_LAST if is_last else IdleEvent.DUE, at_ms)
+        if act is IdleAct.PROMPT:
             self._prompts += 1
             self._asked_for_a_moment = False
             return Prompt(at_ms, self._prompts, self._settings.prompts[self._prompts - 1])
-        if act is Act.GOODBYE:
+        if act is IdleAct.GOODBYE:
             return Goodbye(at_ms, self._settings.goodbye)
-        return HangUp(at_ms) if act is Act.HANG_UP else None
+        return HangUp(at_ms) if act is IdleAct.HANG_UP else None
 
     def _wait_ms(self) -> int | None:
         """Return how long the present state may last."""
         chosen = self._settings
-        if self._state in (State.BOT, State.GOODBYE):
+        if self._state in (IdleState.BOT, IdleState.GOODBYE):
             return chosen.bot_longest_ms
-        if self._state is State.LEAVING:
+        if self._state is IdleState.LEAVING:
             return chosen.hang_up_ms
-        if self._state is State.PATIENT:
+        if self._state is IdleState.PATIENT:
             return chosen.patience_ms
         wait_ms = chosen.prompt_after_ms
         for _ in range(min(self._prompts, _GROWTH_LIMIT)):
             wait_ms = wait_ms * chosen.growth_percent // 100
         return max(chosen.prompt_after_ms, min(wait_ms, chosen.longest_wait_ms))
 
-    def _move(self, event: Event, at_ms: int) -> Act:
+    def _move(self, event: IdleEvent, at_ms: int) -> IdleAct:
         """Handle an event according to the table.
 
         Raises:
@@ -323,9 +323,9 @@ class IdleWatch:
         if row is None:
             if event not in IGNORED[self._state]:
                 raise IllegalTransition(self._state, event)
-            if self._state is State.BOT or self._state is State.GOODBYE:
+            if self._state is IdleState.BOT or self._state is IdleState.GOODBYE:
                 self._since_ms = at_ms
-            return Act.NOTHING
+            return IdleAct.NOTHING
         self._state, act = row
         self._since_ms = at_ms
         return act

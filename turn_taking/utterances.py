@@ -1,13 +1,14 @@
 """Classify a short stretch of the caller's voice: a backchannel, a command to stop, an answer, or talk.
 
 Inputs: the recognised words with their confidences, and the sound: the lengths of its stretches of voice and
-its level. Output: one ``Kind``. Words alone prove nothing, because a recogniser has to write something:
-PocketSphinx writes "them" for "mhm". A word that recognisers write for a hum counts for nothing while the
-sound is no longer than a hum. Words of low confidence count for nothing at all, and words that do not fill
-the voice do not describe it. Where words are no evidence, the sound decides. The sound only identifies what
-is certainly short, so that "undecided" (``UNCLEAR``) is a possible result.
+its level. Output: one ``UtteranceKind``. Words alone prove nothing, because a recogniser has to write
+something: PocketSphinx writes "them" for "mhm". A word that recognisers write for a hum counts for nothing
+while the sound is no longer than a hum. Words of low confidence count for nothing at all, and words that do
+not fill the voice do not describe it. Where words are no evidence, the sound decides. The sound only
+identifies what is certainly short, so that "undecided" (``UNCLEAR``) is a possible result.
 
-The module is pure. English is built in; a deployment in another language supplies its ``Vocabulary``.
+The module is pure. English is built in; a deployment in another language supplies its
+``UtteranceVocabulary``.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from core.strict_model import StrictModel
 from core.tuning import tuned
 
 
-class Kind(Enum):
+class UtteranceKind(Enum):
     """Kind of an utterance."""
 
     NOISE = "noise"
@@ -34,12 +35,17 @@ class Kind(Enum):
     @property
     def claims_floor(self) -> bool:
         """True when the speaker wants the floor; "well" and "but" claim it too."""
-        return self in (Kind.HESITATION, Kind.ANSWER, Kind.STOP, Kind.SUBSTANTIVE)
+        return self in (
+            UtteranceKind.HESITATION,
+            UtteranceKind.ANSWER,
+            UtteranceKind.STOP,
+            UtteranceKind.SUBSTANTIVE,
+        )
 
     @property
     def leaves_floor(self) -> bool:
         """True when the speaker surely does not want the floor. ``UNCLEAR`` neither claims nor leaves it."""
-        return self in (Kind.NOISE, Kind.BACKCHANNEL, Kind.FILLER)
+        return self in (UtteranceKind.NOISE, UtteranceKind.BACKCHANNEL, UtteranceKind.FILLER)
 
 
 def _phrases(text: str) -> frozenset[str]:
@@ -47,7 +53,7 @@ def _phrases(text: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class UtteranceVocabulary:
     """Phrases of a language, lower case without punctuation, words joined by one space.
 
     Attributes:
@@ -75,7 +81,7 @@ class Vocabulary:
     questions: frozenset[str] = frozenset()
 
 
-ENGLISH = Vocabulary(
+ENGLISH = UtteranceVocabulary(
     affirmative=_phrases(
         "yes, yeah, yep, yup, yes please, sure, of course, correct, exactly, absolutely, definitely, right, "
         "that's right, that is right, that's it, okay, ok, alright, all right, fine, good, please do, i do, "
@@ -238,12 +244,12 @@ class Classifier:
     """
 
     def __init__(
-        self, settings: UtteranceSettings | None = None, *, vocabulary: Vocabulary = ENGLISH
+        self, settings: UtteranceSettings | None = None, *, vocabulary: UtteranceVocabulary = ENGLISH
     ) -> None:
         self.settings = tuned(UtteranceTuning, settings)
         self._lexicon = _lexicon(self.settings, vocabulary)
 
-    def kind(self, utterance: Utterance, *, question_open: bool = False) -> Kind:
+    def kind(self, utterance: Utterance, *, question_open: bool = False) -> UtteranceKind:
         """Return the kind of the utterance, as far as it is known.
 
         Args:
@@ -252,17 +258,17 @@ class Classifier:
         """
         words = _believed(utterance)
         if self._stops(words):
-            return Kind.STOP
+            return UtteranceKind.STOP
         if utterance.level_db is not None and utterance.level_db <= self.settings.quiet_db:
             # Another person in the room, or a television: its words may well be recognised.
-            return Kind.NOISE
+            return UtteranceKind.NOISE
         understood = self._understood(words)
         if not understood or 2 * len(understood) < len(words):
             return self._kind_by_sound(utterance)
         phrases = self._phrases(self._without_hums(utterance, understood))
         kind = self._kind_by_words(phrases, question_open)
         if kind is not None:
-            return kind if kind.claims_floor or self._filled(utterance, understood) else Kind.UNCLEAR
+            return kind if kind.claims_floor or self._filled(utterance, understood) else UtteranceKind.UNCLEAR
         return self._kind_of_talk(utterance, understood)
 
     def may_be_backchannel(self, text: str) -> bool:
@@ -352,47 +358,49 @@ class Classifier:
             return False
         return phrases[start].confidence >= self.settings.stop_confidence
 
-    def _kind_by_words(self, phrases: list[_Phrase], question_open: bool) -> Kind | None:
+    def _kind_by_words(self, phrases: list[_Phrase], question_open: bool) -> UtteranceKind | None:
         """Return the kind by the words alone; None when they are talk."""
         parts = {phrase.part for phrase in phrases}
         light = {_Part.BACKCHANNEL, _Part.FILLER, _Part.POLITE}
         if question_open and parts <= light | {_Part.NEGATIVE, _Part.HESITATION}:
             if any(phrase.text in self._lexicon.answers for phrase in phrases):
-                return Kind.ANSWER
+                return UtteranceKind.ANSWER
         if _Part.HESITATION in parts and parts <= light | {_Part.HESITATION}:
             # PocketSphinx writes "and" for a hum.
             if not all(phrase.text in self._lexicon.hums for phrase in phrases):
-                return Kind.HESITATION
+                return UtteranceKind.HESITATION
         if _Part.BACKCHANNEL in parts and parts <= light:
-            return Kind.BACKCHANNEL
-        return Kind.FILLER if parts == {_Part.FILLER} else None
+            return UtteranceKind.BACKCHANNEL
+        return UtteranceKind.FILLER if parts == {_Part.FILLER} else None
 
-    def _kind_of_talk(self, utterance: Utterance, understood: list[tuple[str, float]]) -> Kind:
+    def _kind_of_talk(self, utterance: Utterance, understood: list[tuple[str, float]]) -> UtteranceKind:
         is_hum = len(understood) <= 2 and all(word in self._lexicon.hums for word, _ in understood)
         is_weak = len(understood) == 1 and understood[0][1] < self.settings.lone_word_confidence
         if is_hum or is_weak:
             is_short = utterance.voiced_ms <= self.settings.hum_ms
-            return self._kind_by_sound(utterance) if is_short else Kind.UNCLEAR
-        return Kind.SUBSTANTIVE
+            return self._kind_by_sound(utterance) if is_short else UtteranceKind.UNCLEAR
+        return UtteranceKind.SUBSTANTIVE
 
     def _filled(self, utterance: Utterance, understood: list[tuple[str, float]]) -> bool:
         """Return whether the words account for the voice: one "yeah" in 3 s is only a part of it."""
         return utterance.voiced_ms <= self.settings.word_ms * max(1, len(understood))
 
-    def _kind_by_sound(self, utterance: Utterance) -> Kind:
+    def _kind_by_sound(self, utterance: Utterance) -> UtteranceKind:
         chosen = self.settings
         if not utterance.is_over:
             # A sound that begins like a hum may continue as anything.
-            return Kind.UNCLEAR
+            return UtteranceKind.UNCLEAR
         stretches_ms = utterance.stretches_ms
         longest_ms = max(stretches_ms, default=0)
         if utterance.voiced_ms <= chosen.noise_ms:
-            return Kind.NOISE
+            return UtteranceKind.NOISE
         if longest_ms > chosen.hum_ms or utterance.voiced_ms > chosen.backchannel_ms:
-            return Kind.UNCLEAR
+            return UtteranceKind.UNCLEAR
         if utterance.level_db is not None and utterance.level_db >= chosen.burst_db:
-            return Kind.NOISE
-        return Kind.BACKCHANNEL if len(stretches_ms) <= chosen.most_stretches else Kind.UNCLEAR
+            return UtteranceKind.NOISE
+        return (
+            UtteranceKind.BACKCHANNEL if len(stretches_ms) <= chosen.most_stretches else UtteranceKind.UNCLEAR
+        )
 
     def _phrases(self, words: list[tuple[str, float]]) -> list[_Phrase]:
         """Return the words as the longest phrases of the vocabulary."""
@@ -425,7 +433,7 @@ def _believed(utterance: Utterance) -> list[tuple[str, float]]:
     return [(word, confidence) for text, confidence in zip(raw, each, strict=False) for word in plain(text)]
 
 
-def _lexicon(settings: UtteranceSettings, vocabulary: Vocabulary) -> _Lexicon:
+def _lexicon(settings: UtteranceSettings, vocabulary: UtteranceVocabulary) -> _Lexicon:
     stops = vocabulary.stops | {" ".join(plain(phrase)) for phrase in settings.more_stops}
     more = {" ".join(plain(phrase)) for phrase in settings.more_backchannels}
     by_part = {

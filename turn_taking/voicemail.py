@@ -132,7 +132,7 @@ def judge(heard: str) -> Judgement:
     return Judgement(False, 0.9 if words <= _FEW_WORDS else 0.7)
 
 
-class State(Enum):
+class VoicemailState(Enum):
     """State of the decision."""
 
     RINGING = "ringing"
@@ -144,7 +144,7 @@ class State(Enum):
     DONE = "done"
 
 
-class Event(Enum):
+class VoicemailEvent(Enum):
     """Event that may change the state."""
 
     CONNECTED = "the line is there"
@@ -153,9 +153,9 @@ class Event(Enum):
     DUE = "the wait is over"
 
 
-_S, _E = State, Event
+_S, _E = VoicemailState, VoicemailEvent
 
-TRANSITIONS: Mapping[tuple[State, Event], State] = {
+TRANSITIONS: Mapping[tuple[VoicemailState, VoicemailEvent], VoicemailState] = {
     (_S.RINGING, _E.CONNECTED): _S.LISTENING,
     (_S.LISTENING, _E.CONNECTED): _S.LISTENING,
     (_S.LISTENING, _E.PERSON): _S.PERSON,
@@ -183,14 +183,14 @@ class AnswerScreen:
 
     def __init__(self, settings: VoicemailTuning) -> None:
         self._settings = settings
-        self.state = State.RINGING
+        self.state = VoicemailState.RINGING
         self._connected_ms = self._machine_ms = 0
         # End of the last voice; None while it is on, and before any.
         self._quiet_since_ms: int | None = None
         self._has_spoken = self._speaks = False
         self._beep_ms: int | None = None
 
-    def on_event(self, event: Event, at_ms: int) -> None:
+    def on_event(self, event: VoicemailEvent, at_ms: int) -> None:
         """Handle a decision about the answerer, or the end of a wait.
 
         Raises:
@@ -201,9 +201,9 @@ class AnswerScreen:
         except KeyError:
             raise IllegalTransition(self.state, event) from None
         if state is not self.state:
-            if state is State.LISTENING:
+            if state is VoicemailState.LISTENING:
                 self._connected_ms = at_ms
-            elif state is State.MACHINE:
+            elif state is VoicemailState.MACHINE:
                 self._machine_ms = at_ms
         self.state = state
 
@@ -223,12 +223,12 @@ class AnswerScreen:
         self._beep_ms = at_ms
 
     def next_deadline_ms(self) -> int | None:
-        """Return when ``Event.DUE`` is due; None while nothing is awaited."""
+        """Return when ``VoicemailEvent.DUE`` is due; None while nothing is awaited."""
         settings = self._settings
-        if self.state is State.LISTENING:
+        if self.state is VoicemailState.LISTENING:
             wait_ms = settings.undecided_ms if self._has_spoken else settings.hello_ms
             return self._connected_ms + wait_ms
-        if self.state is not State.MACHINE:
+        if self.state is not VoicemailState.MACHINE:
             return None
         if settings.message is None:
             return self._machine_ms

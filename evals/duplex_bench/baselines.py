@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from core.errors import ConfigError, ShapeError
 from core.media import pcm16_to_float
 from models.omni import Preparation, UnitResult, Vote
-from models.omni.phases import Call, Phases, checked_audio
+from models.omni.phases import EngineCall, Phases, checked_audio
 from models.tts import SpeechPiece, TextToSpeech
 from models.vad import VoiceActivityDetector
 from turn_taking.voice_gate import GateState, VoiceGate
@@ -224,7 +224,7 @@ class BaselineEngine:
             _NoSettings.model_validate(preparation.settings)
         except ValidationError as error:
             raise ConfigError(f"a baseline has no settings, got {sorted(preparation.settings)}") from error
-        self._phases.enter(Call.PREPARE)
+        self._phases.enter(EngineCall.PREPARE)
         self._policy = self._build()
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
@@ -234,20 +234,20 @@ class BaselineEngine:
             ShapeError: there are frames, or the audio is no unit.
         """
         before = self._phases.phase
-        active = self._phases.enter(Call.PREFILL)
+        active = self._phases.enter(EngineCall.PREFILL)
         try:
             if frames:
                 raise ShapeError("a baseline takes no frames")
             heard = checked_audio(audio, UNIT_MS * INPUT_HZ // 1000, frames=0)
         except ShapeError:
-            self._phases.take_back(Call.PREFILL, before)
+            self._phases.take_back(EngineCall.PREFILL, before)
             raise
         if active:
             self._policy.hear(heard)
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
         """Return the policy's output; ``force_listen`` makes it give up and yield."""
-        if not self._phases.enter(Call.GENERATE):
+        if not self._phases.enter(EngineCall.GENERATE):
             return UnitResult(Vote.LISTEN)
         result = self._policy.vote()
         if force_listen and not result.is_listen:
@@ -257,15 +257,15 @@ class BaselineEngine:
 
     def finalize(self) -> None:
         """End the unit."""
-        self._phases.enter(Call.FINALIZE)
+        self._phases.enter(EngineCall.FINALIZE)
 
     def stop(self) -> None:
         """Stop: later units only listen."""
-        self._phases.enter(Call.STOP)
+        self._phases.enter(EngineCall.STOP)
 
     def cleanup(self) -> None:
         """End the conversation and drop its policy."""
-        self._phases.enter(Call.CLEANUP)
+        self._phases.enter(EngineCall.CLEANUP)
         self._policy = Policy()
 
 

@@ -16,7 +16,7 @@ from loguru import logger
 
 from core.errors import EngineError
 from core.media import float_to_pcm16
-from models.omni.two_tier.ears import EarSettings, Words
+from models.omni.two_tier.ears import EarSettings, TranscriptWords
 from models.stt import Transcript
 from models.vad import VoiceActivityDetector
 from processors.perception.engine_stt import EngineSttSettings
@@ -42,7 +42,7 @@ class Beside:
         self,
         engine: UtteranceEngine[Transcript],
         vad: VoiceActivityDetector,
-        on_words: Callable[[Words], None],
+        on_words: Callable[[TranscriptWords], None],
     ) -> None:
         self._engine, self._vad, self._on_words = engine, vad, on_words
         chosen, self._stt = EarSettings(), EngineSttSettings()
@@ -123,7 +123,7 @@ class Beside:
         now_s = asyncio.get_running_loop().time()
         if heard.text and (now_s - self._told_s) * 1000 >= self._stt.partial_interval_ms:
             self._told_s = now_s
-            self._on_words(Words(heard.text, False, _confidences(heard)))
+            self._on_words(TranscriptWords(heard.text, False, _confidences(heard)))
 
     def _on_final(self, final: "asyncio.Future[Transcript]", ended_s: float) -> None:
         if final.cancelled():
@@ -137,7 +137,7 @@ class Beside:
         self.late_ms.append(round((asyncio.get_running_loop().time() - ended_s) * 1000))
         self.understood.append(heard.text)
         if heard.text:
-            self._on_words(Words(heard.text, True, _confidences(heard)))
+            self._on_words(TranscriptWords(heard.text, True, _confidences(heard)))
 
     def _on_failure(self, error: EngineError) -> None:
         logger.warning(f"duplex bench: words are lost: {error}")

@@ -14,10 +14,10 @@ import numpy as np
 
 from evals.duplex_bench.spoken import Word
 from models.omni import UnitResult, Vote
-from processors.duplex.saying import PlacedWord, Saying
-from processors.duplex.voice import SILENT_PEAK, VoiceSettings, paced_output
+from processors.duplex.saying import EngineWordTiming, WordAligner
+from processors.duplex.voice import SILENT_PEAK, SpeechPacing, paced_output
 
-SETTINGS = VoiceSettings()
+SETTINGS = SpeechPacing()
 LEAD_MS = SETTINGS.lead_ms
 _US_PER_S = 1_000_000
 
@@ -27,7 +27,7 @@ class _Reply:
     """The present reply, and the position of its beginning in all audio of the engine."""
 
     began: int
-    saying: Saying
+    saying: WordAligner
 
 
 class Mouth:
@@ -64,7 +64,7 @@ class Mouth:
             self._push(result.audio, at_us)
         elif result.vote is Vote.SPEAK:
             if self._reply is None:
-                self._reply = _Reply(self._given, Saying())
+                self._reply = _Reply(self._given, WordAligner())
             audio = self._without_lead(result)
             self._place(self._reply.saying.add(result.text, len(audio), self._rate_hz))
             self._push(audio, at_us)
@@ -104,7 +104,7 @@ class Mouth:
             self._place(self._reply.saying.end())
             self._reply = None
 
-    def _place(self, words: Iterable[PlacedWord]) -> None:
+    def _place(self, words: Iterable[EngineWordTiming]) -> None:
         assert self._reply is not None
         for word in words:
             first, last = (

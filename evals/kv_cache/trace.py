@@ -25,7 +25,7 @@ from typing import Protocol
 
 from models.llm import Message
 from models.llm.kv.causal import CausalLm, CausalSettings, Prefilled
-from models.llm.kv.dialogue import Answered, Asked, Remembered
+from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Remembered
 from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.wants import CacheHandle, Granted, Offer, Task, Want
 
@@ -130,12 +130,14 @@ class Workers:
         self.models[worker].forget_all()
         self.incarnations[worker] += 1
 
-    def answer(self, worker: str, session: int, asked: Asked, counts: Counts) -> tuple[Answered, Prefilled]:
+    def answer(
+        self, worker: str, session: int, asked: GenerationRequest, counts: Counts
+    ) -> tuple[GenerationResult, Prefilled]:
         """Answer at a worker, and count."""
         model = self.models[worker]
         scope = model.scope(str(session))
         prefilled, *_, answered = model.answer(scope, asked)
-        assert isinstance(prefilled, Prefilled) and isinstance(answered, Answered)
+        assert isinstance(prefilled, Prefilled) and isinstance(answered, GenerationResult)
         counts.asked += 1
         counts.hits += prefilled.cached_tokens > 0
         counts.refused += prefilled.refused
@@ -151,7 +153,7 @@ def scope_text(model: CausalLm, session: int) -> str:
     return model.text_of(model.scope(str(session)))
 
 
-def stands_on(model: CausalLm, text: str, asked: Asked, answered: Answered) -> bool:
+def stands_on(model: CausalLm, text: str, asked: GenerationRequest, answered: GenerationResult) -> bool:
     """Return whether an answer's context is the requested dialogue and nothing else."""
     # A random model writes special tokens as well; the answer's text has none of them.
     wanted = model.plain(model.rendered(asked.full)) + answered.text
@@ -237,7 +239,7 @@ class HistoryHash:
         self._workers = Workers(folder)
         self._noted: dict[str, tuple[str, int]] = {}
         # Session and content of each worker's one context.
-        self._holds: dict[str, tuple[int, Answered]] = {}
+        self._holds: dict[str, tuple[int, GenerationResult]] = {}
 
     def ask(self, session: int, talk: Talk, step: int) -> str:
         """Answer at the worker with the same hash of the history, a free one, or the least
@@ -248,11 +250,11 @@ class HistoryHash:
         hit = next((name for name, (noted, _) in self._noted.items() if noted == history), None)
         free = [name for name in WORKERS if name not in self._noted]
         worker = hit or (free[0] if free else min(self._noted, key=lambda name: self._noted[name][1]))
-        asked, named = Asked(full), session
+        asked, named = GenerationRequest(full), session
         if hit is not None and hit in self._holds:
             named, last = self._holds[hit]
             # The last message alone, appended to the present context.
-            asked = Asked(full, last.digest, append=full[-1:])
+            asked = GenerationRequest(full, last.digest, append=full[-1:])
         else:
             # The worker drops its context and reads everything.
             self._workers.models[worker].forget_all()

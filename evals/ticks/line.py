@@ -21,7 +21,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from core.media import PCM_BYTES_PER_SAMPLE
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
-from models.omni.phases import Call, Phases, checked_audio
+from models.omni.phases import EngineCall, Phases, checked_audio
 from processors.duplex.omni import DuplexOmniProcessor
 from processors.duplex.outlet import Outlet
 from processors.duplex.settings import DuplexTuning
@@ -95,15 +95,15 @@ class _MockEngine:
         self._tone = (0.2 * np.sin(2 * np.pi * 440 * np.arange(samples) / RATE_HZ)).astype(np.float32)
 
     def prepare(self, preparation: Preparation) -> None:
-        self._phases.enter(Call.PREPARE)
+        self._phases.enter(EngineCall.PREPARE)
         self._unit = 0
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
-        self._phases.enter(Call.PREFILL)
+        self._phases.enter(EngineCall.PREFILL)
         checked_audio(audio, len(self._tone), frames=len(frames))
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
-        active = self._phases.enter(Call.GENERATE)
+        active = self._phases.enter(EngineCall.GENERATE)
         self._cost(self._mock.cost_ms)
         unit, self._unit = self._unit, self._unit + 1
         if not active or force_listen or not self._mock.speaks(unit):
@@ -111,14 +111,14 @@ class _MockEngine:
         return UnitResult(Vote.SPEAK, " word", self._tone, end_of_turn=not self._mock.speaks(unit + 1))
 
     def finalize(self) -> None:
-        self._phases.enter(Call.FINALIZE)
+        self._phases.enter(EngineCall.FINALIZE)
         self._cost(self._mock.finalize_ms)
 
     def stop(self) -> None:
-        self._phases.enter(Call.STOP)
+        self._phases.enter(EngineCall.STOP)
 
     def cleanup(self) -> None:
-        self._phases.enter(Call.CLEANUP)
+        self._phases.enter(EngineCall.CLEANUP)
 
     def _cost(self, cost_ms: float) -> None:
         if cost_ms and self._mock.sleeps:

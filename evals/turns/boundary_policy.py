@@ -20,7 +20,7 @@ from evals.turns.evidence import (
     words_log_odds,
 )
 from turn_taking.endpointing import EndpointTuning, Grounds
-from turn_taking.evidence_words import Asked
+from turn_taking.evidence_words import QuestionKind
 from turn_taking.policies import SCORE_DOUBT, Price, PricedPolicy
 
 CUT_COST_MS = 4_000.0
@@ -57,7 +57,7 @@ class BoundaryPolicy(PricedPolicy):
         self._evidence = evidence or EvidenceSettings()
         self._wants_contour, self._wants_voice_end = contour, voice
         self._contour: Contour | None = None
-        self._read: tuple[str, float, Asked, bool, float] | None = None
+        self._read: tuple[str, float, QuestionKind, bool, float] | None = None
 
     @property
     def wants_contour(self) -> bool:

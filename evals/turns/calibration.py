@@ -32,8 +32,8 @@ from evals.turns.evidence import (
     contour_ratio,
     words_log_odds,
 )
-from turn_taking.evidence_voice import CallerVoice, VoiceSigns
-from turn_taking.evidence_words import Asked, WordCue, asked_for, word_cue
+from turn_taking.evidence_voice import CallerVoiceAverage, VoiceSigns
+from turn_taking.evidence_words import QuestionKind, WordCue, asked_for, word_cue
 
 SEED = 1_001
 PSEUDO = 0.5
@@ -64,7 +64,7 @@ class Sample:
     end: bool
     score: float
     text: str
-    asked: Asked
+    asked: QuestionKind
     confidence: float = 1.0
     contour: Contour | None = None
     signs: VoiceSigns | None = None
@@ -94,7 +94,7 @@ class Sample:
 def samples(calls: Iterable[ScriptedCall]) -> Iterator[Sample]:
     """Yield the samples of all silences."""
     for call in calls:
-        own = CallerVoice()
+        own = CallerVoiceAverage()
         for turn in call.turns:
             asked, text = asked_for(turn.prompt), ""
             for silence in turn.silences:
@@ -267,9 +267,9 @@ def _contour_ratios(ends: Sequence[Sample], holds: Sequence[Sample]) -> dict[str
 def _asked_ratios(ends: Sequence[Sample], holds: Sequence[Sample]) -> dict[str, float]:
     at_end, at_hold = (Counter(row.asked for row in rows) for rows in (ends, holds))
     ratios = {}
-    for asked in Asked:
-        share_end = (at_end[asked] + PSEUDO) / (len(ends) + PSEUDO * len(Asked))
-        share_hold = (at_hold[asked] + PSEUDO) / (len(holds) + PSEUDO * len(Asked))
+    for asked in QuestionKind:
+        share_end = (at_end[asked] + PSEUDO) / (len(ends) + PSEUDO * len(QuestionKind))
+        share_hold = (at_hold[asked] + PSEUDO) / (len(holds) + PSEUDO * len(QuestionKind))
         ratios[asked.value] = round(share_end / share_hold, 3)
     return ratios
 

@@ -33,7 +33,7 @@ from evals.turns.evidence import EvidenceSettings, Heard, calibrated, end_log_od
 from evals.turns.simulator import Hearing, Outcome, run
 from turn_taking.boundary import least_cost_wait_ms
 from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointTuning, TurnSilence
-from turn_taking.evidence_voice import CallerVoice
+from turn_taking.evidence_voice import CallerVoiceAverage
 from turn_taking.evidence_words import asked_for
 from turn_taking.pauses import SHORTEST_MS, PauseLaw
 from turn_taking.policies import Price, SilenceTimer
@@ -213,7 +213,7 @@ def columns(
     late_ms = Hearing().onset_ms
     last, looks, caller = [], [], []
     for index, call in enumerate(calls):
-        own = CallerVoice()
+        own = CallerVoiceAverage()
         for turn in call.turns:
             asked, text = asked_for(turn.prompt), ""
             for silence in turn.silences:

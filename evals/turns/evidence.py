@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from evals.turns.contours import Contour
 from turn_taking.evidence_voice import VoiceSigns
-from turn_taking.evidence_words import Asked, WordCue, reads_as_question, word_cue, words_of
+from turn_taking.evidence_words import QuestionKind, WordCue, reads_as_question, word_cue, words_of
 
 # Further from 1/2 a probability reflects the model's calibration more than the turn.
 SUREST = 0.001
@@ -178,7 +178,7 @@ class Heard:
     text: str = ""
     completeness: float | None = None
     contour: Contour | None = None
-    asked: Asked = Asked.NOTHING
+    asked: QuestionKind = QuestionKind.NOTHING
     last_word_confidence: float = 1.0
     signs: VoiceSigns | None = None
     is_filler: bool = False
@@ -230,7 +230,7 @@ def words_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
     cue = word_cue(heard.text, heard.asked)
     worth = math.log(getattr(settings.words, cue.value))
     if words <= settings.short_words and cue is WordCue.PLAIN:
-        worth += math.log(settings.short if heard.asked is Asked.NOTHING else settings.short_answer)
+        worth += math.log(settings.short if heard.asked is QuestionKind.NOTHING else settings.short_answer)
     return settings.words_weight * worth
 
 

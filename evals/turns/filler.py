@@ -37,7 +37,7 @@ from evals.turns.floor import (
     speakers,
 )
 from evals.turns.texts import sentences
-from models.turn.network import SECOND_LAYER, Line, Network
+from models.turn.network import SECOND_LAYER, LinearScore, Network
 from models.turn.smart_turn import ENGINE, MAX_SAMPLES, LogMel, filler_features
 
 FILLERS = ("um", "uh", "er", "um", "uh", "erm")
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "machine": machine(),
     }
     if arguments.write:
-        Line(*line_of(pauses), _network().sha256).save(arguments.write)
+        LinearScore(*line_of(pauses), _network().sha256).save(arguments.write)
     text = json.dumps(result, indent=1)
     if arguments.json:
         arguments.json.write_text(text + "\n")

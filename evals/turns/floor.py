@@ -37,7 +37,7 @@ from evals.turns.overlap_calls import CALLERS, DELAYS_MS, ECHO_DBFS, NEAR_OVER_E
 from models.commands.floor import FloorEncoder
 from models.echo.control import EchoControl
 from models.echo.webrtc import WebRtcEcho
-from models.turn.network import Line
+from models.turn.network import LinearScore
 
 # Other speakers of espeak: formants, voice quality, accents.
 _VARIANTS = (
@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     if arguments.write:
         weights, bias = fit(rows)
-        Line(weights, bias, FloorEncoder().network).save(arguments.write)
+        LinearScore(weights, bias, FloorEncoder().network).save(arguments.write)
     text = json.dumps(result, indent=1)
     if arguments.json:
         arguments.json.write_text(text + "\n")

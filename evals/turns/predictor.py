@@ -36,7 +36,7 @@ from turn_taking.end_predictor import (
     other_signals,
     sound_signals,
 )
-from turn_taking.evidence_voice import CallerVoice
+from turn_taking.evidence_voice import CallerVoiceAverage
 from turn_taking.evidence_words import asked_for
 
 # Strong enough that a signal seen ten times gets hardly any weight.
@@ -66,7 +66,7 @@ class Row:
 def rows(calls: Iterable[ScriptedCall]) -> Iterator[Row]:
     """Yield every look at every pause."""
     for call in calls:
-        own = CallerVoice()
+        own = CallerVoiceAverage()
         for turn in call.turns:
             asked, text = asked_for(turn.prompt), ""
             for silence in turn.silences:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from core.errors import ShapeError
-from models.turn.network import STATE_SAMPLES, STATE_SIZE, THIRD_LAYER, Line, Network, averaged
+from models.turn.network import STATE_SAMPLES, STATE_SIZE, THIRD_LAYER, LinearScore, Network, averaged
 from models.turn.smart_turn import RATE_HZ, LogMel
 
 ENGINE = "floor"
@@ -74,13 +74,13 @@ class FloorJudge:
         weights: file of the network; None for the one that comes with Pipecat.
 
     Raises:
-        ConfigError: see ``Network`` and ``Line.load``.
+        ConfigError: see ``Network`` and ``LinearScore.load``.
         EngineError: see ``Network``.
     """
 
     def __init__(self, line: Path | None = None, *, weights: Path | None = None) -> None:
         self._encoder = FloorEncoder(weights)
-        self._line = Line.load(
+        self._line = LinearScore.load(
             line or LINE_FILE, features=FEATURES, network=self._encoder.network, engine=ENGINE
         )
 

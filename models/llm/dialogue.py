@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from models.llm import Message
 from models.llm.small_talk import spoken_words
-from models.retrieval import Statement
+from models.retrieval import SpeakableStatement
 
 # Marks by which sessions end a reply that was cut off: a bracketed remark, dashes or dots.
 _CUT_OFF_MARK = re.compile(r"\s*(?:\[[^\]]*\]|\([^)]*\)|<[^>]*>|\u2014|\u2013|\u2026|\.{3}|-+)\s*$")
@@ -61,8 +61,8 @@ class DialogueReader:
             plain text is a statement without a lead.
     """
 
-    def __init__(self, statements: Sequence[Statement | str]) -> None:
-        whole = [Statement(each) if isinstance(each, str) else each for each in statements]
+    def __init__(self, statements: Sequence[SpeakableStatement | str]) -> None:
+        whole = [SpeakableStatement(each) if isinstance(each, str) else each for each in statements]
         self._sentences = [tuple(spoken_words(statement.text)) for statement in whole]
         # After a statement its neighbours may follow without the lead that they share.
         self._next_bare: list[tuple[tuple[int, tuple[str, ...]], ...]] = [

@@ -28,9 +28,9 @@ import numpy as np
 from core.statements import asks
 from models.llm import Message
 from models.llm.dialogue import Dialogue, DialogueReader
-from models.llm.intelligible import Heard, Intelligible
+from models.llm.intelligible import Intelligible, TurnKind
 from models.llm.misheard import Misheard
-from models.llm.remembered import Conversation, read_conversation
+from models.llm.remembered import DialogueHistory, read_conversation
 from models.llm.small_talk import (
     Intent,
     exact_intent,
@@ -211,9 +211,9 @@ class DocumentAnswer:
         if intent is not None:
             return self._small_talk(intent, dialogue)
         heard = self._intelligible.judge(said)
-        if heard is Heard.FOREIGN:
+        if heard is TurnKind.FOREIGN:
             return _OTHER_LANGUAGE.format(language=self._intelligible.language)
-        if heard is Heard.NOISE or is_noise(words):
+        if heard is TurnKind.NOISE or is_noise(words):
             return _vary(_ASK_AGAIN, dialogue.replies)
         personal = recalled or noted
         return self._from_documents(
@@ -252,7 +252,7 @@ class DocumentAnswer:
         passages = (self._index.passage_of(number) for number in reversed(dialogue.told))
         return [self._topics[passage] for passage in dict.fromkeys(passages)][::-1]
 
-    def _besides(self, conversation: Conversation, dialogue: Dialogue, thanks: str) -> str:
+    def _besides(self, conversation: DialogueHistory, dialogue: Dialogue, thanks: str) -> str:
         """Return the answer to a statement with another part: "my name is Ada and my card was stolen"."""
         rest = question_words(spoken_words(conversation.new.rest))
         while rest and rest[0] in _JOINING:

@@ -81,7 +81,7 @@ _ENDINGS = (
 )  # fmt: skip
 
 
-class Heard(Enum):
+class TurnKind(Enum):
     """Kind of a turn."""
 
     QUESTION = "question"
@@ -130,16 +130,16 @@ class Intelligible:
         del counts[""]
         self.language = counts.most_common(1)[0][0] if counts else "English"
 
-    def judge(self, text: str) -> Heard:
+    def judge(self, text: str) -> TurnKind:
         """Return the kind of a turn."""
         words = spoken_words(text)
         if words and (is_noise(words) or _is_repetition(words)):
             # "Um" and "la la la" are words of other languages as well.
-            return Heard.NOISE
+            return TurnKind.NOISE
         language = language_of(text)
         if language is not None and language != self.language and not self._is_answered(text):
-            return Heard.FOREIGN
-        return Heard.NOISE if self._is_noise(words) else Heard.QUESTION
+            return TurnKind.FOREIGN
+        return TurnKind.NOISE if self._is_noise(words) else TurnKind.QUESTION
 
     def _is_answered(self, text: str) -> bool:
         """Return whether every word is in the documents: a name in them may look foreign."""

@@ -1,8 +1,8 @@
 """Answers from the conversation itself: stated facts, earlier questions, topics.
 
-Input: the messages, which may begin with notes. Output: a ``Conversation`` that holds the caller's statements
-about themselves and answers questions about it, or returns None. Pure. ``document_answer`` asks the documents
-and decides the order: "what is my daily limit" may be in them.
+Input: the messages, which may begin with notes. Output: a ``DialogueHistory`` that holds the caller's
+statements about themselves and answers questions about it, or returns None. Pure. ``document_answer`` asks
+the documents and decides the order: "what is my daily limit" may be in them.
 """
 
 import re
@@ -169,7 +169,7 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class DialogueHistory:
     """Content of the messages, read once by ``read_conversation``.
 
     Attributes:
@@ -325,7 +325,7 @@ class Conversation:
         return [message.text for message in self.messages if message.role == "user"][:-1]
 
 
-def read_conversation(messages: Sequence[Message]) -> Conversation:
+def read_conversation(messages: Sequence[Message]) -> DialogueHistory:
     """Return the content of the messages; system messages may hold notes too."""
     notes = Notes()
     turns: list[Message] = []
@@ -357,7 +357,7 @@ def read_conversation(messages: Sequence[Message]) -> Conversation:
         recent.append(tuple(reversed(list(new.facts))))
     # Notes are newer than all turns except the last: facts may have been corrected since.
     facts.update({name: value for name, value in notes.facts.items() if name not in new.facts})
-    return Conversation(tuple(turns), notes, facts, intent, new)
+    return DialogueHistory(tuple(turns), notes, facts, intent, new)
 
 
 def _plain(text: str, role: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.retrieval import Statement
+from models.retrieval import SpeakableStatement
 from models.retrieval.index import PassageIndex
 from models.retrieval.terms import is_negated, stem
 
@@ -179,7 +179,7 @@ class StatementChoice:
         parts: list[str] = []
         lead = ""
         for number in numbers:
-            statement: Statement = self._index.statements[number]
+            statement: SpeakableStatement = self._index.statements[number]
             if lead and statement.lead == lead:
                 parts[-1] = f"{parts[-1].rstrip('.')}; {statement.bare}"
             else:

@@ -14,7 +14,7 @@ import numpy as np
 from core.errors import IllegalTransition, ShapeError
 
 
-class Phase(Enum):
+class EnginePhase(Enum):
     """State of a conversation."""
 
     NEW = "new"
@@ -24,7 +24,7 @@ class Phase(Enum):
     STOPPED = "stopped"
 
 
-class Call(Enum):
+class EngineCall(Enum):
     """Method of an engine."""
 
     PREPARE = "prepare"
@@ -35,9 +35,9 @@ class Call(Enum):
     CLEANUP = "cleanup"
 
 
-_P, _C = Phase, Call
+_P, _C = EnginePhase, EngineCall
 
-TRANSITIONS: Mapping[tuple[Phase, Call], Phase] = {
+TRANSITIONS: Mapping[tuple[EnginePhase, EngineCall], EnginePhase] = {
     (_P.NEW, _C.PREPARE): _P.READY,
     (_P.NEW, _C.STOP): _P.NEW,
     (_P.NEW, _C.CLEANUP): _P.NEW,
@@ -63,20 +63,20 @@ class Phases:
     """Phase of one conversation. Thread-safe."""
 
     def __init__(self) -> None:
-        self._phase = Phase.NEW
+        self._phase = EnginePhase.NEW
         self._lock = threading.Lock()
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> EnginePhase:
         """Present phase."""
         return self._phase
 
     @property
     def is_stopped(self) -> bool:
         """True after ``stop``: a running generation ends at its next token."""
-        return self._phase is Phase.STOPPED
+        return self._phase is EnginePhase.STOPPED
 
-    def enter(self, call: Call) -> bool:
+    def enter(self, call: EngineCall) -> bool:
         """Record a call; return whether it is to act, which is false after a ``stop``.
 
         Raises:
@@ -87,7 +87,7 @@ class Phases:
             if following is None:
                 raise IllegalTransition(self._phase.value, call.value)
             self._phase = following
-            return following is not Phase.STOPPED
+            return following is not EnginePhase.STOPPED
 
     def enter_prefill(
         self,
@@ -106,18 +106,18 @@ class Phases:
                 The call may be repeated.
         """
         before = self._phase
-        active = self.enter(Call.PREFILL)
+        active = self.enter(EngineCall.PREFILL)
         try:
             if frames and not takes_frames:
                 raise ShapeError(f"{engine} takes no frames")
             seen = checked_frames(tuple(frames))
             heard = checked_audio(audio, samples, frames=len(seen))
         except ShapeError:
-            self.take_back(Call.PREFILL, before)
+            self.take_back(EngineCall.PREFILL, before)
             raise
         return (heard, seen) if active else None
 
-    def take_back(self, call: Call, phase: Phase) -> None:
+    def take_back(self, call: EngineCall, phase: EnginePhase) -> None:
         """Restore the phase before a failed call, so that it may be repeated. Has no effect after a
         ``stop``.
         """

@@ -9,7 +9,7 @@ _KEY_WORDS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class SpeakableStatement:
     """Smallest piece of a document that is true when it is spoken by itself.
 
     Attributes:
@@ -58,7 +58,7 @@ class Passage:
     title: str
     source: str
     above: tuple[str, ...] = ()
-    statements: tuple[Statement, ...] = ()
+    statements: tuple[SpeakableStatement, ...] = ()
     form: str = "text"
     lead: str = ""
     table: int = 0

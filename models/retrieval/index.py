@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from core.errors import ConfigError
-from models.retrieval import Embedder, Hit, Passage, Statement
+from models.retrieval import Embedder, Hit, Passage, SpeakableStatement
 from models.retrieval.lexical import Lexicon
 from models.retrieval.markdown import sentences
 from models.retrieval.terms import Names, terms, words_of
@@ -88,7 +88,7 @@ class PassageIndex:
         self.phrases = tuple(phrases)
         self._embedder = embedder
         parts = [
-            passage.statements or tuple(Statement(text) for text in sentences(passage.text))
+            passage.statements or tuple(SpeakableStatement(text) for text in sentences(passage.text))
             for passage in self.passages
         ]
         self.statements = tuple(statement for part in parts for statement in part)

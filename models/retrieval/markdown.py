@@ -23,7 +23,7 @@ from markdown_it.tree import SyntaxTreeNode
 
 from core.errors import ConfigError
 from core.yaml_text import parse_yaml_value
-from models.retrieval import Passage, Statement
+from models.retrieval import Passage, SpeakableStatement
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -141,12 +141,12 @@ class _Reader:
         """Add one command with the words that lead to it, or commands with a comment on their purpose."""
         lines = [_ANGLED.sub("", line).strip() for line in code.strip().splitlines()]
         if lead and len(lines) == 1 and len(lines[0].split()) <= _CODE_WORDS:
-            self._add([Statement(f"{lead} {_closed(lines[0])}")], "text")
+            self._add([SpeakableStatement(f"{lead} {_closed(lines[0])}")], "text")
             return
         commented = [_COMMENTED.fullmatch(line) for line in lines if is_shell]
         self._add(
             [
-                Statement(_closed(f"{match[1]}: {match[2]}"))
+                SpeakableStatement(_closed(f"{match[1]}: {match[2]}"))
                 for match in commented
                 if match is not None and len(match[1].split()) <= _CODE_WORDS
             ],
@@ -172,7 +172,7 @@ class _Reader:
         if parts and parts[-1].endswith(":"):
             # The sentence leads to a list and is meaningless by itself.
             self._lead = parts.pop()
-        self._add([Statement(part) for part in parts], "text")
+        self._add([SpeakableStatement(part) for part in parts], "text")
 
     def _table(self, table: SyntaxTreeNode) -> None:
         rows = [
@@ -188,7 +188,7 @@ class _Reader:
                 continue
             self._add(
                 [
-                    Statement(
+                    SpeakableStatement(
                         _closed(f"{key}: {cell}" if len(header) == 2 else f"{key}, {_lower(name)}: {cell}"),
                         bare="" if len(header) == 2 else _closed(f"{_lower(name)}: {cell}"),
                         row=key,
@@ -204,7 +204,7 @@ class _Reader:
 
     def _add(
         self,
-        statements: list[Statement],
+        statements: list[SpeakableStatement],
         form: str,
         *,
         lead: str = "",
@@ -227,7 +227,7 @@ class _Reader:
             )
 
 
-def _items(block: SyntaxTreeNode, above: tuple[str, ...], title: str) -> Iterator[Statement]:
+def _items(block: SyntaxTreeNode, above: tuple[str, ...], title: str) -> Iterator[SpeakableStatement]:
     """Yield the statements of a list, nested ones with the items above them."""
     ordered = block.type == "ordered_list"
     for item in block.children:
@@ -243,7 +243,7 @@ def _items(block: SyntaxTreeNode, above: tuple[str, ...], title: str) -> Iterato
 
 def _item(
     text: str, above: tuple[str, ...], title: str, *, is_whole: bool, leads: bool
-) -> Iterator[Statement]:
+) -> Iterator[SpeakableStatement]:
     parts = sentences(text)
     if leads and parts and parts[-1].endswith(":"):
         parts.pop()
@@ -253,9 +253,9 @@ def _item(
         if not before and not is_sentence and not is_whole:
             before = [title]
         if number or not before:
-            yield Statement(_closed(_upper(part)))
+            yield SpeakableStatement(_closed(_upper(part)))
         else:
-            yield Statement(_closed(f"{', '.join(before)}: {part}"), bare=_closed(part))
+            yield SpeakableStatement(_closed(f"{', '.join(before)}: {part}"), bare=_closed(part))
 
 
 def _inline(node: SyntaxTreeNode) -> str:

@@ -198,7 +198,7 @@ class Dictionary:
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class DecoderVocabulary:
     """Files that define the words that one decoder can recognise.
 
     Attributes:
@@ -212,7 +212,7 @@ class Vocabulary:
     extra: tuple[tuple[str, str], ...] = ()
 
 
-def general_vocabulary(sentences: Iterable[str], common_words: int, cache: Path) -> Vocabulary:
+def general_vocabulary(sentences: Iterable[str], common_words: int, cache: Path) -> DecoderVocabulary:
     """Return the general language model over its ``common_words`` commonest words and those of ``sentences``.
 
     Takes 0.4 s, or the time to read the files of an earlier run.
@@ -234,10 +234,10 @@ def general_vocabulary(sentences: Iterable[str], common_words: int, cache: Path)
         _write(extra_file, lambda out: out.writelines(f"{word} {phones}\n" for word, phones in missing))
         _write(file, lambda out: _write_dictionary(out, dictionary, chosen))
     extra = tuple(_split_entry(line) for line in extra_file.read_text(encoding="utf-8").splitlines())
-    return Vocabulary(file, model_path, extra)
+    return DecoderVocabulary(file, model_path, extra)
 
 
-def document_vocabulary(sentences: Iterable[str], cache: Path) -> Vocabulary:
+def document_vocabulary(sentences: Iterable[str], cache: Path) -> DecoderVocabulary:
     """Return a language model of ``sentences`` and the caller phrases alone; it recognises nothing else.
 
     Raises:
@@ -261,7 +261,7 @@ def document_vocabulary(sentences: Iterable[str], cache: Path) -> Vocabulary:
 
         _write(dictionary_file, write_dictionary)
         _write(file, model.write)
-    return Vocabulary(dictionary_file, file)
+    return DecoderVocabulary(dictionary_file, file)
 
 
 def _log_probabilities(words: Iterable[str], model_path: Path) -> dict[str, int]:

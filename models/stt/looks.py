@@ -35,7 +35,7 @@ FEATURES = 3 * STATE_SIZE
 LINES_FILE = Path(__file__).with_name("look_lines.npz")
 
 
-class Encoder(Protocol):
+class AudioEncoder(Protocol):
     """Encoder of a line of audio."""
 
     sha256: str
@@ -56,7 +56,7 @@ class LookJudge:
         EngineError: the lines do not load, or are for another encoder.
     """
 
-    def __init__(self, encoder: Encoder, lines: Path | None = None) -> None:
+    def __init__(self, encoder: AudioEncoder, lines: Path | None = None) -> None:
         self._encoder = encoder
         path = lines or LINES_FILE
         try:
@@ -116,7 +116,7 @@ def read_look(answer: EngineMessage) -> float:
     return log_odds
 
 
-def features(encoder: Encoder, audio: np.ndarray, look: int) -> np.ndarray:
+def features(encoder: AudioEncoder, audio: np.ndarray, look: int) -> np.ndarray:
     """Return float32, (``FEATURES``,), for a line; arguments and errors as ``LookJudge.log_odds``."""
     if audio.ndim != 1 or not len(audio):
         raise ShapeError(f"expected (samples,), got {audio.shape}")

@@ -31,7 +31,7 @@ from core.strict_model import StrictModel
 from models.stt import Transcript
 from models.stt.language_model import (
     CALLER_PHRASES,
-    Vocabulary,
+    DecoderVocabulary,
     base_word,
     document_vocabulary,
     general_vocabulary,
@@ -307,7 +307,7 @@ def channel_mean(prior: str, updated: str, frames: int) -> str:
     return ",".join(f"{old + (new - old) * step:.4f}" for old, new in zip(before, after, strict=True))
 
 
-def _vocabulary(settings: PocketsphinxSettings) -> Vocabulary:
+def _vocabulary(settings: PocketsphinxSettings) -> DecoderVocabulary:
     sentences = [sentence for text in settings.sentences for sentence in spoken_sentences(text)]
     if settings.documents is not None:
         sentences.extend(read_sentences(settings.documents))
@@ -316,7 +316,7 @@ def _vocabulary(settings: PocketsphinxSettings) -> Vocabulary:
     return general_vocabulary((*sentences, *CALLER_PHRASES), settings.common_words, settings.cache_dir)
 
 
-def _build_decoder(vocabulary: Vocabulary) -> pocketsphinx.Decoder:
+def _build_decoder(vocabulary: DecoderVocabulary) -> pocketsphinx.Decoder:
     try:
         decoder = pocketsphinx.Decoder(
             samprate=RATE_HZ,

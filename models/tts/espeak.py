@@ -22,7 +22,7 @@ from core.media import WordTime, samples_to_ms
 from core.strict_model import StrictModel
 from models.tts import SpeechPiece
 from models.tts.edges import EdgeTrimmer
-from models.tts.spoken_text import SpokenWord, plain_words, spoken_words
+from models.tts.spoken_text import PronouncedWord, plain_words, spoken_words
 
 ENGINE = "espeak"
 APT_PACKAGE = "libespeak-ng1"
@@ -164,7 +164,7 @@ class _Synthesis:
         self,
         settings: EspeakSettings,
         rate_hz: int,
-        words: tuple[SpokenWord, ...],
+        words: tuple[PronouncedWord, ...],
         sink: Callable[[SpeechPiece], bool],
     ) -> None:
         self._settings = settings
@@ -285,7 +285,7 @@ class _Synthesis:
         return WordTime(span.written, start_ms, end_ms, estimated=span.estimated)
 
 
-def _text_and_words(words: tuple[SpokenWord, ...]) -> tuple[str, dict[int, int]]:
+def _text_and_words(words: tuple[PronouncedWord, ...]) -> tuple[str, dict[int, int]]:
     """Return the text for espeak, and the written word at each of its characters (counted from 1)."""
     text = ""
     word_at: dict[int, int] = {}

@@ -24,7 +24,7 @@ from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to
 from core.strict_model import StrictModel
 from models.tts import SpeechPiece
 from models.tts.edges import EdgeTrimmer
-from models.tts.spoken_text import SpokenWord, ascii_token, spoken_words
+from models.tts.spoken_text import PronouncedWord, ascii_token, spoken_words
 
 APT_PACKAGE = "libflite1"
 
@@ -154,7 +154,7 @@ class _Synthesis:
         self,
         settings: FliteSettings,
         rate_hz: int,
-        words: tuple[SpokenWord, ...],
+        words: tuple[PronouncedWord, ...],
         sink: Callable[[SpeechPiece], bool],
     ) -> None:
         self._settings = settings
@@ -263,7 +263,7 @@ class _Synthesis:
             item = self._library.item_next(item)
 
 
-def _pronounceable(text: str) -> tuple[list[tuple[str, str, int]], tuple[SpokenWord, ...]]:
+def _pronounceable(text: str) -> tuple[list[tuple[str, str, int]], tuple[PronouncedWord, ...]]:
     """Return tokens for flite (text, punctuation, index of the written word) and the written words.
 
     Words that lose everything to ASCII (another script) keep their place without sound.

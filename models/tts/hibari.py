@@ -26,8 +26,8 @@ import numpy as np
 
 from core.errors import EngineError
 from core.media import ms_to_samples
-from models.tts.phonemes import PlacedWord, readable_text, sounds
-from models.tts.spoken_text import SpokenWord
+from models.tts.phonemes import WordPhonemes, readable_text, sounds
+from models.tts.spoken_text import PronouncedWord
 from models.tts.windows import Window, WindowedTts, WindowSettings, open_session
 
 ENGINE = "hibari"
@@ -107,7 +107,7 @@ class HibariTts(WindowedTts):
         self._speed = np.array([chosen.speed], dtype=np.float32)
         self._warm_up()
 
-    def _place(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
+    def _place(self, words: Sequence[PronouncedWord]) -> tuple[Sequence[str], tuple[WordPhonemes, ...]]:
         tokens = self._g2p.phonemize_tokens(self._g2p.tokenize(_front_end_text(readable_text(words))))
         phonemes: list[str] = []
         # Index after the last phoneme of each spoken token: a space in the text ends one.
@@ -301,8 +301,8 @@ def _edges(phonemes: Sequence[str], ends: np.ndarray, length: int) -> np.ndarray
 
 
 def _placed(
-    phonemes: Sequence[str], words: Sequence[SpokenWord], ends: Sequence[int]
-) -> tuple[PlacedWord, ...]:
+    phonemes: Sequence[str], words: Sequence[PronouncedWord], ends: Sequence[int]
+) -> tuple[WordPhonemes, ...]:
     """Return the place of each word; a word without sound is placed where the next sound begins."""
     sounding = [index for index, phoneme in enumerate(phonemes) if sounds(phoneme)]
     if not sounding:
@@ -314,6 +314,6 @@ def _placed(
         after = bisect_left(sounding, ends[token - 1], lo=first)
         start = sounding[min(first, len(sounding) - 1)]
         end = sounding[after - 1] + 1 if after > first else start
-        placed.append(PlacedWord(word.written, start, end, estimated=False))
+        placed.append(WordPhonemes(word.written, start, end, estimated=False))
         first = after
     return tuple(placed)

@@ -17,7 +17,7 @@ from itertools import accumulate, chain
 
 import numpy as np
 
-from models.tts.spoken_text import SpokenWord, plain_words, spoken_words
+from models.tts.spoken_text import PronouncedWord, plain_words, spoken_words
 
 SENTENCE_MARKS = ".!?…"
 CLAUSE_MARKS = ",;:"
@@ -28,7 +28,7 @@ _MARK_WEIGHT = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedWord:
+class WordPhonemes:
     """Written word with its place in the phonemes of its clause.
 
     Attributes:
@@ -44,7 +44,7 @@ class PlacedWord:
     estimated: bool
 
 
-def readable_words(text: str, *, english: bool) -> tuple[SpokenWord, ...]:
+def readable_words(text: str, *, english: bool) -> tuple[PronouncedWord, ...]:
     """Return the written words of a clause, with tokens that a front end reads as words of their own.
 
     Punctuation around a token is removed: the full stop of "P.M." would be a pause. Empty when the text holds
@@ -56,7 +56,7 @@ def readable_words(text: str, *, english: bool) -> tuple[SpokenWord, ...]:
     )
 
 
-def readable_text(words: Sequence[SpokenWord]) -> str:
+def readable_text(words: Sequence[PronouncedWord]) -> str:
     """Return the clause for the front end: tokens, and marks where the phrase pauses."""
     return " ".join(
         token + mark for word in words for token, mark in zip(word.spoken, word.marks(), strict=True)
@@ -69,8 +69,8 @@ def sounds(phoneme: str) -> bool:
 
 
 def place_words(
-    phonemes: Sequence[str], words: Sequence[SpokenWord], phonemize: Callable[[str], Sequence[str]]
-) -> tuple[PlacedWord, ...]:
+    phonemes: Sequence[str], words: Sequence[PronouncedWord], phonemize: Callable[[str], Sequence[str]]
+) -> tuple[WordPhonemes, ...]:
     """Find each word in the phonemes of its clause.
 
     Args:
@@ -97,12 +97,12 @@ def place_words(
     for word, first, after in zip(words, bounds, bounds[1:], strict=False):
         start = sounding[min(first, len(sounding) - 1)]
         end = sounding[after - 1] + 1 if after > first else start
-        placed.append(PlacedWord(word.written, start, end, estimated=not {first, after} <= known))
+        placed.append(WordPhonemes(word.written, start, end, estimated=not {first, after} <= known))
     return tuple(placed)
 
 
 def cut_windows(
-    phonemes: Sequence[str], *, shortest: int, longest: int, words: Sequence[PlacedWord] = ()
+    phonemes: Sequence[str], *, shortest: int, longest: int, words: Sequence[WordPhonemes] = ()
 ) -> list[tuple[int, int]]:
     """Return index ranges of the windows that are synthesised one after the other.
 

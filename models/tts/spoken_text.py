@@ -126,7 +126,7 @@ _DOTTED = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]?\.?")
 
 
 @dataclass(frozen=True, slots=True)
-class SpokenWord:
+class PronouncedWord:
     """Written word with its pronunciation.
 
     Attributes:
@@ -166,14 +166,14 @@ def number_words(value: int) -> str:
     return f"{number_words(value // scale)} {name}" + (f" {number_words(rest)}" if rest else "")
 
 
-def spoken_words(text: str) -> tuple[SpokenWord, ...]:
+def spoken_words(text: str) -> tuple[PronouncedWord, ...]:
     """Return English text as words ready to pronounce, in order; the written parts join to the whole text.
 
     Empty when the text holds nothing to pronounce.
     """
     written = text.split()
     names = identifier_groups([word.translate(_PLAIN) for word in written])
-    said: list[SpokenWord] = []
+    said: list[PronouncedWord] = []
     for i, (word, groups) in enumerate(zip(written, names, strict=True)):
         following = names[i + 1] if i + 1 < len(names) else None
         if groups is None:
@@ -185,11 +185,11 @@ def spoken_words(text: str) -> tuple[SpokenWord, ...]:
     return _attach_silent(said)
 
 
-def plain_words(text: str) -> tuple[SpokenWord, ...]:
+def plain_words(text: str) -> tuple[PronouncedWord, ...]:
     """Return the unchanged words of any language; those without letter or digit are joined to a neighbour."""
     return _attach_silent(
         [
-            SpokenWord(
+            PronouncedWord(
                 word, (word,) if any(c.isalnum() for c in word) else (), _pause_of(word.translate(_PLAIN))
             )
             for word in text.split()
@@ -207,9 +207,9 @@ def _neighbour(words: list[str], index: int) -> str:
     return words[index] if 0 <= index < len(words) else ""
 
 
-def _attach_silent(said: list[SpokenWord]) -> tuple[SpokenWord, ...]:
+def _attach_silent(said: list[PronouncedWord]) -> tuple[PronouncedWord, ...]:
     """Join silent words to the word before them, at the very start to the word after them."""
-    words: list[SpokenWord] = []
+    words: list[PronouncedWord] = []
     waiting = ""
     for word in said:
         if word.spoken:
@@ -235,7 +235,7 @@ def _pause_of(tail: str) -> str:
     return "," if tail.endswith("-") and len(tail) > 1 else ""
 
 
-def _say_groups(written: str, groups: tuple[str, ...], *, goes_on: bool) -> SpokenWord:
+def _say_groups(written: str, groups: tuple[str, ...], *, goes_on: bool) -> PronouncedWord:
     """Return an identifier that is read character by character, with a pause between its groups."""
     word = written.translate(_PLAIN)
     said = [_spell_out(group) for group in groups]
@@ -244,7 +244,7 @@ def _say_groups(written: str, groups: tuple[str, ...], *, goes_on: bool) -> Spok
     tail = word[max(at for at, char in enumerate(word) if char.isalnum()) + 1 :]
     breaths = tuple(accumulate(len(tokens) for tokens in said[:-1]))
     spoken = tuple(token for tokens in said for token in tokens)
-    return SpokenWord(written, spoken, _pause_of(tail) or ("," if goes_on else ""), breaths)
+    return PronouncedWord(written, spoken, _pause_of(tail) or ("," if goes_on else ""), breaths)
 
 
 def _spell_out(group: str) -> list[str]:
@@ -253,31 +253,31 @@ def _spell_out(group: str) -> list[str]:
     return [_ONES[int(part)] if part.isdigit() else _spell(part) for part in parts]
 
 
-def _say(written: str, before: str, after: str) -> SpokenWord:
+def _say(written: str, before: str, after: str) -> PronouncedWord:
     """Return the spoken form of one written word between its neighbours."""
     word = written.translate(_PLAIN).strip('"*_`~()[]{}<>|')
     whole = word.lower()
     last = not after
     if whole in ("-", "--"):
-        return SpokenWord(written, (), ",")
+        return PronouncedWord(written, (), ",")
     # "St." is the street after a name ("Main St.") unless a name follows ("St. Louis"); "No. 5" is a number.
     if whole == "st.":
         street = before[:1].isupper() and not after[:1].isupper()
-        return SpokenWord(written, ("street" if street else "saint",), "." if last else "")
+        return PronouncedWord(written, ("street" if street else "saint",), "." if last else "")
     if whole == "no." and after[:1].isdigit():
-        return SpokenWord(written, ("number",))
+        return PronouncedWord(written, ("number",))
     for form, pause in _forms(word):
         if (said := _ABBREVIATIONS.get(form.lower())) is not None:
             # The full stop of an abbreviation ends a sentence only where the text ends.
             ends = last and form.endswith(".")
-            return SpokenWord(written, tuple(said.split()), pause or ("." if ends else ""))
+            return PronouncedWord(written, tuple(said.split()), pause or ("." if ends else ""))
     core = word.rstrip("?!.:;,\"')]}*_`-")
     tail = word[len(core) :]
     pause = _pause_of(tail)
     # "U.S." in the middle of a sentence has no full stop.
     if pause == "." and not last and _DOTTED.fullmatch(core + "."):
         pause = ""
-    return SpokenWord(written, tuple(_tokens(_say_core(core, before, after, tail))), pause)
+    return PronouncedWord(written, tuple(_tokens(_say_core(core, before, after, tail))), pause)
 
 
 def _forms(word: str) -> list[tuple[str, str]]:

@@ -28,14 +28,14 @@ from models.tts.edges import EdgeTrimmer
 from models.tts.phonemes import (
     CLAUSE_MARKS,
     SENTENCE_MARKS,
-    PlacedWord,
+    WordPhonemes,
     cut_windows,
     estimated_edges,
     place_words,
     readable_text,
     readable_words,
 )
-from models.tts.spoken_text import SpokenWord
+from models.tts.spoken_text import PronouncedWord
 
 PIECE_MS = 40
 # Longest silence kept between two windows, by the mark that ends the first, as in kokoro_onnx.
@@ -103,7 +103,7 @@ class WindowedTts(ABC):
         self._english = english
 
     @abstractmethod
-    def _place(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
+    def _place(self, words: Sequence[PronouncedWord]) -> tuple[Sequence[str], tuple[WordPhonemes, ...]]:
         """Read the words of a clause.
 
         Returns:
@@ -151,7 +151,7 @@ class WindowedTts(ABC):
         for _ in self._run(phonemes).audio:
             pass
 
-    def _read(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
+    def _read(self, words: Sequence[PronouncedWord]) -> tuple[Sequence[str], tuple[WordPhonemes, ...]]:
         try:
             return self._place(words)
         except Exception as error:  # the library's errors have no common base class, and may hold the text
@@ -183,7 +183,7 @@ class PhonemizedTts(WindowedTts):
     def _phonemize(self, text: str) -> Sequence[str]:
         """Return the phonemes of a text that the network supports, with spaces and punctuation."""
 
-    def _place(self, words: Sequence[SpokenWord]) -> tuple[Sequence[str], tuple[PlacedWord, ...]]:
+    def _place(self, words: Sequence[PronouncedWord]) -> tuple[Sequence[str], tuple[WordPhonemes, ...]]:
         phonemes = self._phonemize(readable_text(words))
         return phonemes, place_words(phonemes, words, self._phonemize)
 
@@ -227,7 +227,7 @@ class _Delivery:
         rate_hz: int,
         settings: WindowSettings,
         phonemes: Sequence[str],
-        words: tuple[PlacedWord, ...],
+        words: tuple[WordPhonemes, ...],
         sink: Callable[[SpeechPiece], bool],
     ) -> None:
         self._rate_hz = rate_hz

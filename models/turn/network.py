@@ -78,7 +78,7 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LinearScore:
     """Linear weights of features, with log odds as the result.
 
     Attributes:
@@ -102,7 +102,7 @@ class Line:
         )
 
     @classmethod
-    def load(cls, path: Path, *, features: int, network: str, engine: str) -> "Line":
+    def load(cls, path: Path, *, features: int, network: str, engine: str) -> "LinearScore":
         """Return the line that ``save`` wrote, for these features of this network.
 
         Raises:

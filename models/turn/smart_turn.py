@@ -24,7 +24,7 @@ from pydantic import Field
 from core.errors import ShapeError
 from core.strict_model import StrictModel
 from models.turn import TurnEstimate
-from models.turn.network import LOGITS, SECOND_LAYER, STATE_SIZE, Line, Network, averaged
+from models.turn.network import LOGITS, SECOND_LAYER, STATE_SIZE, LinearScore, Network, averaged
 
 ENGINE = "smart_turn"
 RATE_HZ = 16_000
@@ -61,7 +61,7 @@ class SmartTurn:
 
     Raises:
         ConfigError: see ``Network``.
-        EngineError: see ``Network`` and ``Line.load``.
+        EngineError: see ``Network`` and ``LinearScore.load``.
     """
 
     rate_hz = RATE_HZ
@@ -77,7 +77,7 @@ class SmartTurn:
         chosen = settings or SmartTurnSettings()
         self._features = LogMel()
         self._network = Network([SECOND_LAYER], weights=weights, cpu_count=chosen.cpu_count, engine=ENGINE)
-        self._filler = Line.load(
+        self._filler = LinearScore.load(
             filler or FILLER_FILE, features=FILLER_FEATURES, network=self._network.sha256, engine=ENGINE
         )
 

@@ -18,7 +18,7 @@ from processors.fusion.perception import Perception
 
 
 @dataclass(frozen=True)
-class Dialogue:
+class DialogueStages:
     """Stages from a turn to the words of its answer.
 
     Attributes:
@@ -42,7 +42,7 @@ def dialogue_of(
     *,
     say: Say,
     screening: Screening,
-) -> Dialogue:
+) -> DialogueStages:
     """Return the stages from a turn to its answer."""
     usage = engines.answering.usage
     waits = wait_guard(engines, call, say, is_asked=lambda _question: not screening.holds())
@@ -54,7 +54,7 @@ def dialogue_of(
         asking_back(engines),
         take_turn=lambda _question: usage.try_take(call.rules.counted),
     )
-    return Dialogue(
+    return DialogueStages(
         waits, gate, speculation_of(engines, call, gate, tts, _foresee_part(call, gate, thinking))
     )
 

@@ -13,9 +13,9 @@ from models.omni.two_tier.ears import Ears, Told
 from models.omni.two_tier.engine import TwoTierHost
 from pipelines.builder import Background
 from pipelines.call import Call
-from pipelines.echo import FrontEnd
+from pipelines.echo import CallFrontEnd
 from pipelines.engines import Engines
-from pipelines.in_queue import InQueue
+from pipelines.in_queue import QueueAnnouncer
 from pipelines.stages.omni_ends import EngineEnds
 from pipelines.stages.omni_host import host_of_call, preparation_of
 from pipelines.stages.shared import Listener, gain_of
@@ -26,7 +26,7 @@ from processors.duplex.dialogue import CallDialogue
 from processors.duplex.omni import DuplexOmniProcessor
 from processors.duplex.outlet import Outlet
 from processors.duplex.succession import EngineSource
-from processors.duplex.turns import IS_WRITTEN, DuplexTurns
+from processors.duplex.turns import IS_WRITTEN, DuplexTurnTracker
 from processors.front_end.vad import VOICE
 from processors.playout.playout import guard_protected
 from processors.taps.notice import NoticeTap
@@ -66,19 +66,19 @@ class OmniStages:
         context: LLMContext,
         *,
         on_tick: WriteTick,
-        front: FrontEnd,
+        front: CallFrontEnd,
     ) -> None:
         duplex, client, events = engines.deployment.duplex, call.client, call.events
         has_echo = bool(front.echo)
         apology = engines.deployment.thinking.guard.apology
         self._call, self._responses = call, ResponseEvents(events)
         self.thought = NoticeTap(self._on_thought)
-        self.user = DuplexTurns(
+        self.user = DuplexTurnTracker(
             context, events, on_words=self.tell, speak=self.thought.push_frame, are_own=front.are_own
         )
         dialogue = CallDialogue(self.user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
         self._contents = Contents(engines.output_rate_hz, dialogue.arrived)
-        self._in_queue = InQueue(duplex.queue_phrase, duplex.queue_again_s, events)
+        self._in_queue = QueueAnnouncer(duplex.queue_phrase, duplex.queue_again_s, events)
         self._hosts = [
             host_of_call(host, dialogue, call, self._in_queue, has_echo=has_echo) for host in engines.omni
         ]

@@ -7,7 +7,7 @@ from models.omni import OmniHost, Preparation
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierTuning
 from pipelines.call import Call, told_to
 from pipelines.engines import Engines
-from pipelines.in_queue import InQueue
+from pipelines.in_queue import QueueAnnouncer
 from pipelines.lifetime import history_of
 from processors.duplex.dialogue import CallDialogue
 from protocols.surface import Wish
@@ -33,7 +33,7 @@ class OfCall:
 
 
 def host_of_call(
-    host: OmniHost, dialogue: CallDialogue, call: Call, in_queue: InQueue, *, has_echo: bool
+    host: OmniHost, dialogue: CallDialogue, call: Call, in_queue: QueueAnnouncer, *, has_echo: bool
 ) -> OmniHost:
     """Return a call's own view of a shared host."""
     if isinstance(host, TwoTierHost):

@@ -16,7 +16,7 @@ from pipelines.engines import Engines
 from pipelines.lifetime import history_of
 from processors.duplex.answer_watch import AnswerWatch
 from processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
-from processors.duplex.services import Opening, RealtimeRow, Turns
+from processors.duplex.services import Opening, RealtimeRow, TurnSource
 
 # Silence after the end of a voice that ends a turn, where no service reports it: about that of providers.
 TURN_SILENCE_S = 0.6
@@ -126,9 +126,9 @@ class ServiceStart:
             self._call.live.input.put(LLMRunFrame())
 
 
-def _strategies(turns: Turns) -> UserTurnStrategies:
+def _strategies(turns: TurnSource) -> UserTurnStrategies:
     """Return the rules that begin and end the caller's turns, and interrupt the bot; none waits for words."""
-    if turns is Turns.VOICE:
+    if turns is TurnSource.VOICE:
         return UserTurnStrategies(
             start=[VADUserTurnStartStrategy(enable_interruptions=False)],
             stop=[
@@ -138,7 +138,7 @@ def _strategies(turns: Turns) -> UserTurnStrategies:
             ],
         )
     # A service that falls silent by itself sends the words of a turn before it reports its end.
-    alone = turns is Turns.SERVICE_ALONE
+    alone = turns is TurnSource.SERVICE_ALONE
     return UserTurnStrategies(
         start=[ExternalUserTurnStartStrategy(enable_interruptions=not alone)],
         stop=[ExternalUserTurnStopStrategy(wait_for_transcript=alone)],

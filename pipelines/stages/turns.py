@@ -17,7 +17,7 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from pipelines.builder import Background
 from pipelines.call import Call
-from pipelines.echo import FrontEnd
+from pipelines.echo import CallFrontEnd
 from pipelines.engines import Engines
 from pipelines.stages.over_bot import OverBot
 from pipelines.stages.shared import gain_of, voice_detector
@@ -33,7 +33,7 @@ from turn_taking.speculation import Guesser
 
 
 @dataclass(frozen=True)
-class Turns:
+class TurnStages:
     """Stages that detect the caller's turns.
 
     Attributes:
@@ -51,8 +51,8 @@ def turns_of(
     call: Call,
     context: LLMContext,
     over_bot: OverBot,
-    front: FrontEnd,
-) -> Turns:
+    front: CallFrontEnd,
+) -> TurnStages:
     """Return the stages that detect the caller's turns."""
     endpoint = EndpointStopStrategy(
         endpoint_policy(engines.deployment.hearing.endpoint),
@@ -82,7 +82,7 @@ def turns_of(
     )
     listeners = [] if front.echo else over_bot.listeners
     vad = voice_detector(engines, call, front.hosted, [call.live.turns.heard, endpoint.hear, *listeners])
-    return Turns(user, vad)
+    return TurnStages(user, vad)
 
 
 def guards_protected(engines: Engines) -> bool:
@@ -119,7 +119,7 @@ def _starts(
     call: Call,
     endpoint: EndpointStopStrategy,
     over_bot: OverBot,
-    front: FrontEnd,
+    front: CallFrontEnd,
     *,
     interrupt: Callable[[], Coroutine[Any, Any, None]],
     vad: Callable[[], SharedVadAnalyzer],

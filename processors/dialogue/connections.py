@@ -8,13 +8,13 @@ from typing import Protocol
 CLOSE_S = 1.0
 
 
-class Client(Protocol):
+class PooledClient(Protocol):
     """Client of an SDK that holds connections."""
 
     async def close(self) -> None: ...
 
 
-async def close_client(client: Client) -> None:
+async def close_client(client: PooledClient) -> None:
     """Close a client's connections; repeated calls have no effect."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_S):

@@ -86,7 +86,7 @@ NO_ANSWER = "the call was carried out; it has no answer"
 REPEATED = "this call was made before; it was not made twice, and this is what came of it"
 
 
-class Outcome(StrEnum):
+class ToolOutcome(StrEnum):
     """Outcome of a TOOL_RESULT."""
 
     DONE = "done"
@@ -496,7 +496,7 @@ class DurableTools:
             return None
         key = results[-1][0].effect_key
         outcomes = {_outcome(event) for call, event in results if call.effect_key == key}
-        return key if Outcome.UNKNOWN in outcomes and Outcome.DONE not in outcomes else None
+        return key if ToolOutcome.UNKNOWN in outcomes and ToolOutcome.DONE not in outcomes else None
 
     async def _follow(self, run: _Run, tool: Tool) -> Mapping[str, Any]:
         """Wait for a run. A cancelled follower leaves it to the others; the last one withdraws it.
@@ -516,10 +516,10 @@ class DurableTools:
             if not run.followers:
                 self._withdraw(run)
         if not run.task.done():
-            return _told(Outcome.UNKNOWN, {"error": NO_RECORD})
+            return _told(ToolOutcome.UNKNOWN, {"error": NO_RECORD})
         if run.task.cancelled():
             if run.began.done():
-                return _told(Outcome.UNKNOWN, {"error": UNKNOWN})
+                return _told(ToolOutcome.UNKNOWN, {"error": UNKNOWN})
             return _failure(WITHDRAWN)
         return run.task.result()
 
@@ -544,7 +544,7 @@ class DurableTools:
             return False
         self._withdrawn.add(run.call.key)
         run.task.cancel()
-        self._conversation.record(self._result_draft(run.call, Outcome.FAILED, {"error": WITHDRAWN}))
+        self._conversation.record(self._result_draft(run.call, ToolOutcome.FAILED, {"error": WITHDRAWN}))
         return True
 
     async def _perform(self, run: _Run) -> Mapping[str, Any]:
@@ -557,7 +557,7 @@ class DurableTools:
         run.began.set_result(None)
         if tool is None:
             # The tool was taken back while its call was being committed.
-            return await self._record(run.call, Outcome.FAILED, {"error": WITHDRAWN})
+            return await self._record(run.call, ToolOutcome.FAILED, {"error": WITHDRAWN})
         return await self._take_effect(tool, run.call)
 
     async def _settle(self, run: _Run) -> Mapping[str, Any]:
@@ -571,7 +571,7 @@ class DurableTools:
             or not isinstance(call.arguments, Mapping)
             or _argument_faults(tool, call.arguments)
         ):
-            return await self._record(call, Outcome.UNKNOWN, {"error": UNKNOWN})
+            return await self._record(call, ToolOutcome.UNKNOWN, {"error": UNKNOWN})
         return await self._take_effect(tool, call)
 
     async def _take_effect(self, tool: Tool, call: _Call) -> Mapping[str, Any]:
@@ -581,14 +581,16 @@ class DurableTools:
         logger.info(f"tool {tool.name}: {outcome} after {took_ms} ms")
         return await self._record(call, outcome, result)
 
-    async def _record(self, call: _Call, outcome: Outcome, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _record(
+        self, call: _Call, outcome: ToolOutcome, result: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         try:
             await self._conversation.append(self._result_draft(call, outcome, result))
         except (FencedError, UnknownSessionError):
             raise
         except CapacityError as error:
             logger.error(f"tool {call.name}: its result is lost: {error}")
-            return _told(Outcome.UNKNOWN, {"error": NO_RECORD})
+            return _told(ToolOutcome.UNKNOWN, {"error": NO_RECORD})
         except StoreError:
             # The store has a limit of its own.
             result = {"note": NOT_SHOWN}
@@ -611,7 +613,7 @@ class DurableTools:
             **(owner.mark if owner is not None else {}),
         )
 
-    def _result_draft(self, call: _Call, outcome: Outcome, result: Mapping[str, Any]) -> Draft:
+    def _result_draft(self, call: _Call, outcome: ToolOutcome, result: Mapping[str, Any]) -> Draft:
         return self._conversation.draft(
             Kind.TOOL_RESULT,
             "tool",
@@ -889,22 +891,22 @@ def check_tools(tools: Sequence[Tool]) -> None:
             raise ConfigError(f"the tool {tool.name!r}: {'; '.join(faults)}")
 
 
-async def _run(tool: Tool, call: _Call) -> tuple[Outcome, Mapping[str, Any]]:
+async def _run(tool: Tool, call: _Call) -> tuple[ToolOutcome, Mapping[str, Any]]:
     """Run a tool; return an outcome and a result in any case."""
     try:
         async with asyncio.timeout(tool.timeout_s):
             result = await tool.run(call.arguments, key=call.effect_key)
     except EffectUnknownError as error:
-        return Outcome.UNKNOWN, {"error": f"{error}; {UNKNOWN}"}
+        return ToolOutcome.UNKNOWN, {"error": f"{error}; {UNKNOWN}"}
     except EngineError as error:
-        return Outcome.FAILED, {"error": str(error)}
+        return ToolOutcome.FAILED, {"error": str(error)}
     except TimeoutError:
-        return Outcome.UNKNOWN, {"error": f"no answer within {tool.timeout_s:g} s; {UNKNOWN}"}
+        return ToolOutcome.UNKNOWN, {"error": f"no answer within {tool.timeout_s:g} s; {UNKNOWN}"}
     except Exception as error:
         # Foreign code: a bug in it must not leave the call without a result.
         logger.exception(f"tool {tool.name} broke")
-        return Outcome.UNKNOWN, {"error": f"it broke ({type(error).__name__}); {UNKNOWN}"}
-    return Outcome.DONE, _storable(result)
+        return ToolOutcome.UNKNOWN, {"error": f"it broke ({type(error).__name__}); {UNKNOWN}"}
+    return ToolOutcome.DONE, _storable(result)
 
 
 def _storable(result: object) -> Mapping[str, Any]:
@@ -938,15 +940,15 @@ def _canonical(arguments: object) -> str:
     return json.dumps(arguments, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
-def _told(outcome: Outcome, result: Mapping[str, Any]) -> Mapping[str, Any]:
+def _told(outcome: ToolOutcome, result: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the form of a result that the model reads."""
-    return result if outcome is Outcome.DONE else {"outcome": outcome.value, **result}
+    return result if outcome is ToolOutcome.DONE else {"outcome": outcome.value, **result}
 
 
-def _outcome(result: Event) -> Outcome:
+def _outcome(result: Event) -> ToolOutcome:
     """Return the outcome of a TOOL_RESULT; one that cannot be read is unknown."""
     outcome = result.payload.get("outcome")
-    return Outcome(outcome) if outcome in list(Outcome) else Outcome.UNKNOWN
+    return ToolOutcome(outcome) if outcome in list(ToolOutcome) else ToolOutcome.UNKNOWN
 
 
 def _result_ids(messages: Iterable[object]) -> Iterator[str]:
@@ -967,7 +969,7 @@ def _is_words(message: LLMContextMessage) -> bool:
 
 
 def _failure(reason: str) -> Mapping[str, Any]:
-    return _told(Outcome.FAILED, {"error": reason})
+    return _told(ToolOutcome.FAILED, {"error": reason})
 
 
 def _repeated(told: Mapping[str, Any]) -> Mapping[str, Any]:

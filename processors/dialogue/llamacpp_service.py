@@ -21,7 +21,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMes
 from core.errors import EngineError
 from core.notes import split_notes, write_notes
 from models.llm.llamacpp.server import LlamaCppServer
-from models.llm.llamacpp.settings import ENGINE, Endpoint
+from models.llm.llamacpp.settings import ENGINE, ServerAddress
 from processors.dialogue.openai_service import OpenAiCompatibleService
 
 # Share of its limit to which a too long dialogue is shortened: the rest is for two or three turns until it is
@@ -120,7 +120,7 @@ class LlamaCppService(OpenAiCompatibleService):
         )
         return _like(context, kept)
 
-    async def _connect(self) -> Endpoint:
+    async def _connect(self) -> ServerAddress:
         endpoint = await self._server.endpoint()
         self.sdk_client.base_url = endpoint.base_url
         self.sdk_client.api_key = endpoint.key

@@ -59,6 +59,8 @@ from models.llm import LanguageModel
 from processors.dialogue.engine_llm import messages_of, timed_pieces
 from processors.dialogue.reply_watch import (
     TRANSITIONS,
+    AnswerState,
+    AnswerStep,
     Circuit,
     FailureReason,
     GuardSettings,
@@ -66,8 +68,6 @@ from processors.dialogue.reply_watch import (
     ReplyWatch,
     SaidSoFar,
     SentenceCutter,
-    State,
-    Step,
 )
 from runtime.loop_clock import LoopClock
 
@@ -155,7 +155,7 @@ class ReplyGuard:
         )
         self._clock: Clock = clock or LoopClock()
         self._on_failover = on_failover
-        self._state = State.IDLE
+        self._state = AnswerState.IDLE
         self._reply: _Reply | None = None
         # A start without its end has been passed to the voice.
         self._open = False
@@ -175,7 +175,7 @@ class ReplyGuard:
         return [self.head, self.llm, self.tail]
 
     @property
-    def state(self) -> State:
+    def state(self) -> AnswerState:
         """The current state."""
         return self._state
 
@@ -183,7 +183,7 @@ class ReplyGuard:
 
     async def ask(self, source: FrameProcessor, frame: LLMContextFrame, direction: FrameDirection) -> None:
         """Handle a question on its way to the service, from either side."""
-        if self._state is not State.IDLE:
+        if self._state is not AnswerState.IDLE:
             self._waiting = (source, frame, direction)
             return
         now_ms = self._clock.now_ms()
@@ -195,20 +195,20 @@ class ReplyGuard:
             provisional=frame.speculation and not self._turn_ended,
         )
         if self._circuit.allows(now_ms):
-            self._step(Step.ASKED)
+            self._step(AnswerStep.ASKED)
             self._start_timer()
             await source.push_frame(frame, direction)
         elif self._reply.provisional:
-            self._step(Step.ASKED)
+            self._step(AnswerStep.ASKED)
             self._reply.failed_early = FailureReason.CIRCUIT_OPEN
         else:
-            self._step(Step.DIVERTED)
+            self._step(AnswerStep.DIVERTED)
             self._begin_fallback(FailureReason.CIRCUIT_OPEN)
 
     def on_error(self, frame: ErrorFrame) -> None:
         """Handle an error that the service reported."""
         # The end of the response follows in the same task; an error without it belongs to something else.
-        if self._state is State.PRIMARY and self._reply is not None and not self._draining:
+        if self._state is AnswerState.PRIMARY and self._reply is not None and not self._draining:
             self._reply.error = frame.category.value if frame.category is not None else "unknown"
 
     async def on_user_turn(self, *, ended: bool) -> None:
@@ -220,7 +220,7 @@ class ReplyGuard:
         reply.provisional = False
         reply.asked_ms = self._clock.now_ms()
         reply.watch = self._new_watch(reply.frame, reply.asked_ms)
-        if self._state is not State.PRIMARY:
+        if self._state is not AnswerState.PRIMARY:
             return
         if reply.failed_early is not None:
             await self._fail(reply.failed_early, finished=True)
@@ -239,8 +239,8 @@ class ReplyGuard:
     async def stop(self) -> None:
         """Stop any answer, on an interruption or at the end."""
         self._waiting = None
-        was_fallback = self._state is State.FALLBACK
-        self._step(Step.STOPPED)
+        was_fallback = self._state is AnswerState.FALLBACK
+        self._step(AnswerStep.STOPPED)
         self._reply = None
         await self._cancel_tasks()
         if was_fallback:
@@ -254,7 +254,7 @@ class ReplyGuard:
 
     async def on_reply_frame(self, frame: Frame) -> None:
         """Handle a frame of the service's answer."""
-        if self._draining or self._state is State.FALLBACK:
+        if self._draining or self._state is AnswerState.FALLBACK:
             return
         reply = self._reply
         if isinstance(frame, LLMFullResponseStartFrame):
@@ -276,8 +276,8 @@ class ReplyGuard:
 
     def on_tools(self) -> None:
         """Note that the service runs functions; the answer comes with a question of its own."""
-        if self._state in (State.PRIMARY, State.TOOLS) and self._reply is not None:
-            self._step(Step.CALLED_TOOLS)
+        if self._state in (AnswerState.PRIMARY, AnswerState.TOOLS) and self._reply is not None:
+            self._step(AnswerStep.CALLED_TOOLS)
             self._reply.watch.pause()
             self._reply.produced = True
 
@@ -317,11 +317,11 @@ class ReplyGuard:
 
     async def _on_end(self, frame: LLMFullResponseEndFrame) -> None:
         reply = self._reply
-        if self._state is State.IDLE or reply is None:
+        if self._state is AnswerState.IDLE or reply is None:
             # The end of an answer that the user interrupted.
             await self._close(frame)
             return
-        if self._state is State.PRIMARY and (reply.error is not None or not reply.produced):
+        if self._state is AnswerState.PRIMARY and (reply.error is not None or not reply.produced):
             reason = FailureReason.EMPTY if reply.error is None else FailureReason.ERROR
             await self._fail(reason, finished=True)
             return
@@ -333,7 +333,7 @@ class ReplyGuard:
 
     async def _finish(self, frame: LLMFullResponseEndFrame | None = None) -> None:
         """Complete the answer; the next question may go in."""
-        self._step(Step.ENDED)
+        self._step(AnswerStep.ENDED)
         self._reply = None
         self._cancel_timer()
         await self._close(frame)
@@ -344,9 +344,9 @@ class ReplyGuard:
     async def _fail(self, reason: FailureReason, *, finished: bool = False) -> None:
         """Give the service up and let the fallback answer. ``finished``: the service stopped by itself."""
         reply = self._reply
-        if reply is None or self._state is not State.PRIMARY:
+        if reply is None or self._state is not AnswerState.PRIMARY:
             return
-        self._step(Step.FAILED)
+        self._step(AnswerStep.FAILED)
         self._cancel_timer()
         if reason is not FailureReason.CIRCUIT_OPEN:
             self._circuit.on_failure(self._clock.now_ms())
@@ -460,7 +460,7 @@ class ReplyGuard:
     def _hurry_timer(self) -> None:
         """Wake the timer when the deadline is now earlier than its wake-up time."""
         reply = self._reply
-        if self._state is not State.PRIMARY or reply is None or self._timer is None:
+        if self._state is not AnswerState.PRIMARY or reply is None or self._timer is None:
             return
         deadline_ms = reply.watch.deadline_ms()
         if deadline_ms is not None and deadline_ms < self._timer_ms:
@@ -473,7 +473,7 @@ class ReplyGuard:
             self._timer = self.tail.create_task(self._watch_deadline(self._reply), name=f"{self.tail}::timer")
 
     async def _watch_deadline(self, reply: _Reply) -> None:
-        while self._reply is reply and self._state is State.PRIMARY:
+        while self._reply is reply and self._state is AnswerState.PRIMARY:
             deadline_ms = reply.watch.deadline_ms()
             if deadline_ms is None:
                 return
@@ -497,7 +497,7 @@ class ReplyGuard:
         if answer is not None:
             await self.tail.cancel_task(answer)
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: AnswerStep) -> None:
         try:
             self._state = TRANSITIONS[(self._state, step)]
         except KeyError:

@@ -94,7 +94,7 @@ class FailureReason(StrEnum):
     CIRCUIT_OPEN = "circuit_open"
 
 
-class State(Enum):
+class AnswerState(Enum):
     """State of an answer: the model that gives it."""
 
     IDLE = auto()
@@ -103,7 +103,7 @@ class State(Enum):
     FALLBACK = auto()
 
 
-class Step(Enum):
+class AnswerStep(Enum):
     """Event in the course of an answer."""
 
     ASKED = auto()
@@ -114,19 +114,19 @@ class Step(Enum):
     STOPPED = auto()
 
 
-TRANSITIONS: dict[tuple[State, Step], State] = {
-    (State.IDLE, Step.ASKED): State.PRIMARY,
-    (State.IDLE, Step.DIVERTED): State.FALLBACK,
-    (State.PRIMARY, Step.CALLED_TOOLS): State.TOOLS,
-    (State.TOOLS, Step.CALLED_TOOLS): State.TOOLS,
-    (State.PRIMARY, Step.FAILED): State.FALLBACK,
-    (State.PRIMARY, Step.ENDED): State.IDLE,
-    (State.TOOLS, Step.ENDED): State.IDLE,
-    (State.FALLBACK, Step.ENDED): State.IDLE,
-    (State.IDLE, Step.STOPPED): State.IDLE,
-    (State.PRIMARY, Step.STOPPED): State.IDLE,
-    (State.TOOLS, Step.STOPPED): State.IDLE,
-    (State.FALLBACK, Step.STOPPED): State.IDLE,
+TRANSITIONS: dict[tuple[AnswerState, AnswerStep], AnswerState] = {
+    (AnswerState.IDLE, AnswerStep.ASKED): AnswerState.PRIMARY,
+    (AnswerState.IDLE, AnswerStep.DIVERTED): AnswerState.FALLBACK,
+    (AnswerState.PRIMARY, AnswerStep.CALLED_TOOLS): AnswerState.TOOLS,
+    (AnswerState.TOOLS, AnswerStep.CALLED_TOOLS): AnswerState.TOOLS,
+    (AnswerState.PRIMARY, AnswerStep.FAILED): AnswerState.FALLBACK,
+    (AnswerState.PRIMARY, AnswerStep.ENDED): AnswerState.IDLE,
+    (AnswerState.TOOLS, AnswerStep.ENDED): AnswerState.IDLE,
+    (AnswerState.FALLBACK, AnswerStep.ENDED): AnswerState.IDLE,
+    (AnswerState.IDLE, AnswerStep.STOPPED): AnswerState.IDLE,
+    (AnswerState.PRIMARY, AnswerStep.STOPPED): AnswerState.IDLE,
+    (AnswerState.TOOLS, AnswerStep.STOPPED): AnswerState.IDLE,
+    (AnswerState.FALLBACK, AnswerStep.STOPPED): AnswerState.IDLE,
 }
 
 

@@ -162,7 +162,7 @@ def _of_conversation(
     )
 
 
-class WorkerSettings(WorkerLlmSettings, RowSettings):
+class WorkerLlmRowSettings(WorkerLlmSettings, RowSettings):
     """Settings of a causal model in a worker.
 
     Attributes:
@@ -172,11 +172,11 @@ class WorkerSettings(WorkerLlmSettings, RowSettings):
     piece_timeout_ms: int = Field(default=30_000, ge=100, le=600_000)
 
 
-class Worker(ServiceRow[WorkerSettings]):
+class WorkerLlmRow(ServiceRow[WorkerLlmRowSettings]):
     """A conversation with the model of a worker (``Shared.open_replies``) as a Pipecat service."""
 
     name = "worker"
-    settings_type = WorkerSettings
+    settings_type = WorkerLlmRowSettings
 
     @property
     def secret_envs(self) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ class Worker(ServiceRow[WorkerSettings]):
         return _of_conversation(self.name, self.settings.piece_timeout_ms, shared, system_instruction)
 
 
-class PoolSettings(PoolLlmSettings, RowSettings):
+class PoolLlmRowSettings(PoolLlmSettings, RowSettings):
     """Settings of causal models in the workers of this deployment.
 
     Attributes:
@@ -204,11 +204,11 @@ class PoolSettings(PoolLlmSettings, RowSettings):
     piece_timeout_ms: int = Field(default=30_000, ge=100, le=600_000)
 
 
-class Pool(ServiceRow[PoolSettings]):
+class PoolLlmRow(ServiceRow[PoolLlmRowSettings]):
     """A conversation with the model of a worker of the pool (``Shared.open_replies``) as a service."""
 
     name = "pool"
-    settings_type = PoolSettings
+    settings_type = PoolLlmRowSettings
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None

@@ -3,8 +3,8 @@
 A speech model that was not taught to yield, or that may not, is made to listen when the caller means to
 interrupt. The session also needs the ends of the caller's turns. Both are decided as in the two-tier engine,
 by the same recogniser and the same policy, on units of 80 ms of the caller's audio. The results go the same
-way as the engine's own decisions (``processors.duplex.dialogue.Steps``). There are no guesses, backchannels
-or resumed replies: the engine decides its own words.
+way as the engine's own decisions (``processors.duplex.dialogue.DialogueActions``). There are no guesses,
+backchannels or resumed replies: the engine decides its own words.
 
 Inputs: the caller's audio (``hear``), the recogniser's words (``on_words``), the bot's replies as events of
 the playout clock. The object owns no task: ``run`` is its caller's. Voice activity runs in ``executor``. When
@@ -28,14 +28,14 @@ from core.call_events import (
 )
 from core.errors import AgentError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
-from models.omni.two_tier.dialogue import Asked
+from models.omni.two_tier.dialogue import UserTurnReady
 from models.omni.two_tier.ears import Ears, Told
-from processors.duplex.dialogue import Steps
+from processors.duplex.dialogue import DialogueActions
 from runtime.event_stream import CallEvents
 from turn_taking.duplex_policy import (
     Act,
     Ask,
-    Close,
+    CloseTurn,
     DuplexPolicy,
     Forget,
     GoOn,
@@ -66,7 +66,7 @@ class TurnsBeside:
     def __init__(
         self,
         events: CallEvents,
-        steps: Steps,
+        steps: DialogueActions,
         ears: Ears,
         executor: Executor,
         *,
@@ -139,7 +139,7 @@ class TurnsBeside:
             self._ends_turn = False
             self._policy.end_turn()
         acts = self._policy.on_tick(self._ears.now_ms)
-        if any(isinstance(act, Ask | Close) for act in acts):
+        if any(isinstance(act, Ask | CloseTurn) for act in acts):
             self._ears.turn_over()
         return acts
 
@@ -147,8 +147,8 @@ class TurnsBeside:
         if isinstance(act, Open):
             self._steps.on_turn(is_open=True)
         elif isinstance(act, Ask):
-            self._steps.on_asked(Asked(act.text, act.silence_ms, act.completeness))
-        elif isinstance(act, Close | GoOn):
+            self._steps.on_asked(UserTurnReady(act.text, act.silence_ms, act.completeness))
+        elif isinstance(act, CloseTurn | GoOn):
             self._steps.on_turn(is_open=False)
         elif isinstance(act, Forget):
             self._steps.on_forgotten()

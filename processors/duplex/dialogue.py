@@ -1,9 +1,9 @@
 """Large tier of a call: a session, a model with tools and a voice, driven from the engine's thread.
 
 Inputs: the decisions of the two-tier engine, in its thread (``Dialogue``). Outputs: the same decisions, in
-order, as calls on the event loop (``Steps``), where the pipeline is; and the contents that the pipeline's
-voice makes (``processors.duplex.contents``), given to the current engine. Contents that come while no engine
-is prepared wait for the next one, a few of them.
+order, as calls on the event loop (``DialogueActions``), where the pipeline is; and the contents that the
+pipeline's voice makes (``processors.duplex.contents``), given to the current engine. Contents that come while
+no engine is prepared wait for the next one, a few of them.
 
 Nothing waits here. Each engine has its own end of the dialogue (``CallDialogue.end``): an engine that was
 given up and comes back later requests nothing, and takes nothing from its successor.
@@ -21,13 +21,13 @@ import numpy as np
 from core.media import pcm16_to_float
 from models.omni import Preparation
 from models.omni.two_tier.content import Content
-from models.omni.two_tier.dialogue import Asked, Take
+from models.omni.two_tier.dialogue import Take, UserTurnReady
 
 # A greeting, a prompt, an apology.
 WAITING_CONTENTS = 8
 
 
-class Steps(Protocol):
+class DialogueActions(Protocol):
     """Actions of the dialogue on the event loop; none of them blocks."""
 
     def on_foreseen(self, text: str | None) -> None:
@@ -36,7 +36,7 @@ class Steps(Protocol):
     def on_turn(self, *, is_open: bool) -> None:
         """Open the caller's turn, or close it without a word."""
 
-    def on_asked(self, asked: Asked) -> None:
+    def on_asked(self, asked: UserTurnReady) -> None:
         """Answer the caller's turn, which is over."""
 
     def on_said(self, text: str) -> None:
@@ -59,7 +59,7 @@ class CallDialogue:
             thread.
     """
 
-    def __init__(self, steps: Steps, *, rate_hz: int, kept: Callable[[str], bytes | None]) -> None:
+    def __init__(self, steps: DialogueActions, *, rate_hz: int, kept: Callable[[str], bytes | None]) -> None:
         self.rate_hz = rate_hz
         self._steps = steps
         self._kept = kept
@@ -105,7 +105,7 @@ class CallDialogue:
         if was_on:
             self._post(lambda: self._steps.on_turn(is_open=False))
 
-    def post(self, end: "DialogueEnd", step: Callable[[Steps], None]) -> None:
+    def post(self, end: "DialogueEnd", step: Callable[[DialogueActions], None]) -> None:
         """Run a step on the loop, if it comes from the current end."""
         if self._end is end:
             self._post(lambda: step(self._steps))
@@ -140,7 +140,7 @@ class DialogueEnd:
         """Pass a guess on; see ``Dialogue``."""
         self._call.post(self, lambda steps: steps.on_foreseen(text))
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: UserTurnReady) -> None:
         """Pass a turn on that is over; see ``Dialogue``."""
         self._call.post(self, lambda steps: steps.on_asked(asked))
 

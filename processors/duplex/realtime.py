@@ -38,7 +38,7 @@ from audio.audible import is_loud_pcm16
 from core.call_events import TextTyped
 from core.media import PCM_BYTES_PER_SAMPLE
 from processors.dialogue.engine_llm import text_of
-from processors.duplex.services import Typing
+from processors.duplex.services import TypedInput
 from processors.playout.assistant import HEARD_LATER
 from processors.playout.playout import Playout
 from processors.taps.response_events import ResponseEvents
@@ -69,7 +69,7 @@ class TypedWords(FrameProcessor):
 
     def __init__(
         self,
-        typing: Typing,
+        typing: TypedInput,
         *,
         hand_on: Callable[[Frame], Awaitable[None]],
         events: CallEvents,
@@ -90,12 +90,12 @@ class TypedWords(FrameProcessor):
             if isinstance(message, dict) and message.get("role") == "user"
             if (text := text_of(message.get("content")))
         ]
-        if self._typing is Typing.NONE:
+        if self._typing is TypedInput.NONE:
             logger.warning("typed words reached a service that has no way in for them")
             return
         for text in typed:
             self._events.publish(TextTyped(self._events.now_ms(), text))
-        if self._typing is Typing.MESSAGES:
+        if self._typing is TypedInput.MESSAGES:
             await self._hand_on(frame)
         else:
             for text in typed:

@@ -14,7 +14,7 @@ _US_PER_S = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedWord:
+class EngineWordTiming:
     """A word and its place in the audio.
 
     Attributes:
@@ -29,7 +29,7 @@ class PlacedWord:
 
 
 @dataclass(slots=True)
-class Saying:
+class WordAligner:
     """Alignment of one reply.
 
     Attributes:
@@ -43,7 +43,7 @@ class Saying:
     _open: str = ""
     _open_us: int = 0
 
-    def add(self, text: str, samples: int, rate_hz: int) -> list[PlacedWord]:
+    def add(self, text: str, samples: int, rate_hz: int) -> list[EngineWordTiming]:
         """Add a unit; return its words that are complete now."""
         start_us, length_us = self.audio_us, samples * _US_PER_S // rate_hz
         self.text += text
@@ -52,7 +52,7 @@ class Saying:
             return []
         if not self._open:
             self._open_us = start_us
-        done: list[PlacedWord] = []
+        done: list[EngineWordTiming] = []
         letters = max(1, len(text))
         for place, letter in enumerate(text):
             at_us = start_us + length_us * place // letters
@@ -67,10 +67,10 @@ class Saying:
         """Subtract silence of its audio that is not played."""
         self.audio_us -= samples * _US_PER_S // rate_hz
 
-    def end(self) -> list[PlacedWord]:
+    def end(self) -> list[EngineWordTiming]:
         """End the reply; return the last word, if it is not returned yet."""
         return self._close(self.audio_us)
 
-    def _close(self, at_us: int) -> list[PlacedWord]:
+    def _close(self, at_us: int) -> list[EngineWordTiming]:
         word, self._open = self._open, ""
-        return [PlacedWord(word, self._open_us, max(at_us, self._open_us))] if word else []
+        return [EngineWordTiming(word, self._open_us, max(at_us, self._open_us))] if word else []

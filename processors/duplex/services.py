@@ -51,7 +51,7 @@ REALTIME_SERVICES: Registry[ServiceRow[Any]] = Registry(
 )
 
 
-class Turns(StrEnum):
+class TurnSource(StrEnum):
     """Source of the beginnings and ends of the caller's turns."""
 
     SERVICE = "service"
@@ -75,7 +75,7 @@ class Opening(StrEnum):
     """It takes no context: everything stands in its instructions."""
 
 
-class Typing(StrEnum):
+class TypedInput(StrEnum):
     """Way in which the service gets typed words of the caller."""
 
     MESSAGES = "messages"
@@ -97,10 +97,10 @@ class RealtimeRow(ServiceRow[S]):
         typing: way in which it gets typed words.
     """
 
-    turns: ClassVar[Turns]
+    turns: ClassVar[TurnSource]
     opening: ClassVar[Opening]
     continuous: ClassVar[bool] = False
-    typing: ClassVar[Typing] = Typing.MESSAGES
+    typing: ClassVar[TypedInput] = TypedInput.MESSAGES
 
     @abstractmethod
     def build(
@@ -147,7 +147,7 @@ class OpenAiRealtime(RealtimeRow[OpenAiRealtimeSettings]):
 
     name = "openai_realtime"
     settings_type = OpenAiRealtimeSettings
-    turns = Turns.SERVICE
+    turns = TurnSource.SERVICE
     opening = Opening.ANSWERED_CONTEXT
 
     def build(
@@ -218,10 +218,10 @@ class OpenAiLive(RealtimeRow[OpenAiLiveSettings]):
 
     name = "openai_live"
     settings_type = OpenAiLiveSettings
-    turns = Turns.SERVICE_ALONE
+    turns = TurnSource.SERVICE_ALONE
     opening = Opening.CONTEXT
     continuous = True
-    typing = Typing.NONE
+    typing = TypedInput.NONE
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
@@ -272,7 +272,7 @@ class GeminiLive(RealtimeRow[GeminiLiveSettings]):
     settings_type = GeminiLiveSettings
     package = "google.genai"
     extra = "google"
-    turns = Turns.VOICE
+    turns = TurnSource.VOICE
     opening = Opening.CONTEXT
 
     def build(
@@ -332,7 +332,7 @@ class NovaSonic(RealtimeRow[NovaSonicSettings]):
     name = "nova_sonic"
     settings_type = NovaSonicSettings
     package = "aws_sdk_bedrock_runtime"
-    turns = Turns.VOICE
+    turns = TurnSource.VOICE
     opening = Opening.CONTEXT
 
     @property
@@ -399,9 +399,9 @@ class Ultravox(RealtimeRow[UltravoxSettings]):
     name = "ultravox"
     settings_type = UltravoxSettings
     package = "aiohttp"
-    turns = Turns.VOICE
+    turns = TurnSource.VOICE
     opening = Opening.INSTRUCTIONS
-    typing = Typing.TEXT
+    typing = TypedInput.TEXT
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None

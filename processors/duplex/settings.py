@@ -6,7 +6,7 @@ from core.strict_model import StrictModel
 from processors.duplex.camera import CameraSettings
 from processors.duplex.gate import Gating
 from processors.duplex.tick import TickSettings
-from processors.duplex.voice import VoiceSettings
+from processors.duplex.voice import SpeechPacing
 
 
 class DuplexSettings(StrictModel):
@@ -26,7 +26,7 @@ class DuplexTuning(DuplexSettings):
 
     tick: TickSettings = TickSettings()
     camera: CameraSettings = CameraSettings()
-    voice: VoiceSettings = VoiceSettings()
+    voice: SpeechPacing = SpeechPacing()
     most_failures: int = Field(
         3, ge=1, le=20, description="so many failures in a row and the conversation is given up"
     )

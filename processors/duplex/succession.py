@@ -37,7 +37,7 @@ class EngineSource:
     executors: Callable[[], Executor] = lambda: EngineThread("omni")
 
 
-class Conversation(Protocol):
+class SuccessiveConversation(Protocol):
     """Conversation that engines hold, one after another."""
 
     ticks: int
@@ -69,7 +69,7 @@ class EngineSuccession:
     def __init__(
         self,
         source: EngineSource,
-        conversation: Conversation,
+        conversation: SuccessiveConversation,
         events: CallEvents,
         settings: DuplexTuning,
         name: str,

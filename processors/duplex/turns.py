@@ -51,8 +51,8 @@ from core.call_events import (
     WordsDiscarded,
 )
 from core.frame_facts import FrameFact
-from models.omni.two_tier.dialogue import Asked
-from models.omni.two_tier.ears import Told, Words
+from models.omni.two_tier.dialogue import UserTurnReady
+from models.omni.two_tier.ears import Told, TranscriptWords
 from models.stt import Transcript
 from runtime.event_stream import CallEvents
 
@@ -65,8 +65,8 @@ PASS_S = 1.0
 Step = Callable[[], Awaitable[None]]
 
 
-class DuplexTurns(FrameProcessor):
-    """Turns of one call; see ``processors.duplex.dialogue.Steps``.
+class DuplexTurnTracker(FrameProcessor):
+    """Turns of one call; see ``processors.duplex.dialogue.DialogueActions``.
 
     Args:
         context: context of the deployment's model.
@@ -133,7 +133,7 @@ class DuplexTurns(FrameProcessor):
         confidences: tuple[float, ...] = ()
         if isinstance(frame.result, Transcript):
             confidences = tuple(word.confidence for word in frame.result.words)
-        self._on_words(Words(frame.text, isinstance(frame, TranscriptionFrame), confidences))
+        self._on_words(TranscriptWords(frame.text, isinstance(frame, TranscriptionFrame), confidences))
 
     # Decisions, in their order.
 
@@ -151,7 +151,7 @@ class DuplexTurns(FrameProcessor):
         """Begin a turn, or void it; see ``Steps``."""
         self._do(self._begin if is_open else self._void)
 
-    def on_asked(self, asked: Asked) -> None:
+    def on_asked(self, asked: UserTurnReady) -> None:
         """End a turn and ask its question; see ``Steps``."""
         self._do(lambda: self._ask(asked))
 
@@ -216,7 +216,7 @@ class DuplexTurns(FrameProcessor):
     def _discard_words(self) -> None:
         self._events.publish(WordsDiscarded(self._events.now_ms()))
 
-    async def _ask(self, asked: Asked) -> None:
+    async def _ask(self, asked: UserTurnReady) -> None:
         await self._begin()
         await self._end()
         now_ms = self._events.now_ms()

@@ -43,7 +43,7 @@ from audio.paced_output import PacedOutput
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
 from core.strict_model import StrictModel
 from models.omni import UnitResult, Vote
-from processors.duplex.saying import PlacedWord, Saying
+from processors.duplex.saying import EngineWordTiming, WordAligner
 from processors.playout.playout import Playout
 from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
 from processors.turns.floor import FloorHolder
@@ -59,7 +59,7 @@ HELD_UNITS, HELD_MS = 4, 10_000
 WHOLE_PIECE_MS = 1_000
 
 
-class VoiceSettings(StrictModel):
+class SpeechPacing(StrictModel):
     """Pacing of an engine's speech."""
 
     piece_ms: int = Field(20, ge=10, le=40, description="audio leaves in pieces of this length")
@@ -72,7 +72,7 @@ class VoiceSettings(StrictModel):
 
 
 def paced_output(
-    rate_hz: int, *, unit_ms: int, settings: VoiceSettings, whole_units: bool = False
+    rate_hz: int, *, unit_ms: int, settings: SpeechPacing, whole_units: bool = False
 ) -> PacedOutput:
     """Create the buffer that holds the audio of an engine with this rate and these units until it is due.
 
@@ -93,9 +93,9 @@ class _Reply:
     def __init__(self, *, is_aside: bool) -> None:
         self.reply_id = uuid.uuid4().hex
         self.is_aside = is_aside
-        self.saying = Saying()
+        self.saying = WordAligner()
         # None marks words missing here that the voice could not say.
-        self.words: deque[PlacedWord | None] = deque()
+        self.words: deque[EngineWordTiming | None] = deque()
         # Announced texts, each with its number of words; for each announced word the id of its announcement.
         self.texts: deque[tuple[str, int] | None] = deque()
         self.segments: deque[int] = deque()
@@ -125,7 +125,7 @@ class EngineVoice:
         push: Callable[[Frame], Awaitable[None]],
         events: CallEvents,
         *,
-        settings: VoiceSettings,
+        settings: SpeechPacing,
         playout: Playout | None,
         keeps_apart: Callable[[], bool],
         on_yield: Callable[[], Awaitable[None]],
@@ -295,7 +295,7 @@ class EngineVoice:
             self._tell_words(reply, reply.saying.end())
             paced.push(np.zeros(0, np.float32), self._clock.now_us(), is_last=True)
 
-    def _tell_words(self, reply: _Reply, words: Sequence[PlacedWord]) -> None:
+    def _tell_words(self, reply: _Reply, words: Sequence[EngineWordTiming]) -> None:
         """Queue whole words: an engine writes pieces of them. The records have the pieces."""
         if reply.is_begun:
             self._tell_written(reply)
@@ -403,7 +403,7 @@ class EngineVoice:
             reply.segments.extend([told.id] * words)
             await self._push(told)
 
-    async def _send_word(self, reply: _Reply, word: PlacedWord | None) -> None:
+    async def _send_word(self, reply: _Reply, word: EngineWordTiming | None) -> None:
         if word is None:
             await self._push(BrokeOffFrame(context_id=reply.reply_id))
             reply.texts.popleft()

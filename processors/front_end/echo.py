@@ -28,7 +28,7 @@ from core.clock import Clock
 from core.errors import AgentError, ConfigError
 from core.media import PCM_BYTES_PER_SAMPLE
 from models.echo.control import EchoControl
-from models.front_end import Piece, controlled
+from models.front_end import EchoResult, controlled
 from processors.front_end.hosted import HostedFrontEnd
 from runtime.loop_clock import LoopClock
 from turn_taking.self_voice import SelfVoice
@@ -139,7 +139,7 @@ class EchoProcessor(FrameProcessor):
         if self._on_cancelled is not None:
             self._on_cancelled(pcm)
 
-    async def _process(self, pcm: bytes) -> Piece:
+    async def _process(self, pcm: bytes) -> EchoResult:
         at_us, wants_cancelled = self._clock.now_us(), self._on_cancelled is not None
         if isinstance(self._control, HostedFrontEnd):
             return await self._control.process(pcm, at_us, wants_cancelled=wants_cancelled)

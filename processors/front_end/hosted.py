@@ -28,8 +28,8 @@ from core.errors import EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from models.echo.control import MAX_WAITING, EchoControlSettings
 from models.front_end import (
-    FrontEnd,
-    Piece,
+    EchoResult,
+    FrontEndEngines,
     Played,
     answered_piece,
     answered_windows,
@@ -66,7 +66,7 @@ class LocalFrontEnd:
         executor: where requests are answered, one thread, which keeps their order; None: on the loop.
     """
 
-    engine: FrontEnd
+    engine: FrontEndEngines
     executor: Executor | None
 
 
@@ -195,7 +195,7 @@ class HostedFrontEnd:
         """Register 16-bit PCM that leaves for the loudspeaker at ``at_us``. Any thread may call it."""
         self._played.append((pcm, rate_hz, at_us))
 
-    async def process(self, pcm: bytes, at_us: int, *, wants_cancelled: bool) -> Piece:
+    async def process(self, pcm: bytes, at_us: int, *, wants_cancelled: bool) -> EchoResult:
         """Return the frames that ``pcm`` completes, without the echo.
 
         Raises:

@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"(\s*)(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedWord:
+class WordTiming:
     """A word and its estimated time.
 
     Attributes:
@@ -35,18 +35,18 @@ class PlacedWord:
     end_us: int
 
 
-def place_words(text: str, start_us: int, end_us: int) -> list[PlacedWord]:
+def place_words(text: str, start_us: int, end_us: int) -> list[WordTiming]:
     """Divide a stretch of audio among the words of its text."""
     tokens = [(found[1], found[2]) for found in _TOKEN.finditer(text.rstrip())]
     shares = [_shares(token) for _, token in tokens]
     # The pause after the last word is the silence in which the audio ends, and is mostly cut off.
     whole = sum(sound + pause for sound, pause in shares) - (shares[-1][1] / 2 if shares else 0.0)
-    placed: list[PlacedWord] = []
+    placed: list[WordTiming] = []
     passed = 0.0
     for (joiner, token), (sound, pause) in zip(tokens, shares, strict=True):
         first_us = start_us + round((end_us - start_us) * passed / whole)
         last_us = start_us + round((end_us - start_us) * min(1.0, (passed + sound) / whole))
-        placed.append(PlacedWord(token, joiner, first_us, last_us))
+        placed.append(WordTiming(token, joiner, first_us, last_us))
         passed += sound + pause
     return placed
 

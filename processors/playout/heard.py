@@ -25,7 +25,7 @@ from pydantic import Field
 from core.newest import Newest
 from core.strict_model import StrictModel
 from core.timeline import HeardMark, HeardReply, HeardSoFar, HeardSource
-from processors.playout.estimate import PlacedWord, place_words, spoken_us
+from processors.playout.estimate import WordTiming, place_words, spoken_us
 
 # A reply of which only this much was not played is whole: one packet, and voices end in silence.
 _WHOLE_US = 20_000
@@ -587,7 +587,7 @@ def _all_sent(reply: _Reply) -> int:
     return reply.sent_us
 
 
-def _append(reply: _Reply, placed: PlacedWord, joiner: str) -> None:
+def _append(reply: _Reply, placed: WordTiming, joiner: str) -> None:
     reply.words.append(_Word(placed.text, joiner, placed.start_us, placed.end_us, estimated=True))
 
 

@@ -44,7 +44,7 @@ from processors.turns.stop_words import StopWords
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_table import Cut, Decision, State
+from turn_taking.barge_in_table import BargeInState, Cut, Decision
 
 
 class BargeInStartStrategy(BaseUserTurnStartStrategy):
@@ -152,7 +152,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             silence_ms = int(frame.stop_secs * 1000)
             await self._floor.carry_out(self._voice.end(silence_ms, self._words.take_spotted))
             # Nothing depends on it any more; the stop strategy receives its end next.
-            self._is_stale = self._machine.state is State.REPLYING
+            self._is_stale = self._machine.state is BargeInState.REPLYING
         elif isinstance(frame, TranscriptionFrame):
             with self._floor.judging(frame):
                 await self._final_words(frame)

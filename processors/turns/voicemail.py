@@ -64,7 +64,15 @@ from processors.pipecat_internals import ClassifierAnswers
 from processors.taps.notice import NoticeTap
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
-from turn_taking.voicemail import BEEP, AnswerScreen, Event, State, VoicemailSettings, VoicemailTuning, judge
+from turn_taking.voicemail import (
+    BEEP,
+    AnswerScreen,
+    VoicemailEvent,
+    VoicemailSettings,
+    VoicemailState,
+    VoicemailTuning,
+    judge,
+)
 
 Say = Callable[[Frame], Awaitable[None]]
 PERSON, MACHINE, NOBODY = "person", "voicemail", "nobody"
@@ -188,7 +196,7 @@ class VoicemailScreen:
         self._screen = AnswerScreen(settings)
         self._beeps = BeepDetector(rate_hz)
         # Events in order; None is a beep. A call has a handful of them.
-        self._decided: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._decided: asyncio.Queue[VoicemailEvent | None] = asyncio.Queue()
         self._wake = asyncio.Event()
         # The detector's own gate has no opening for a call on which neither side speaks.
         self._opens, self._drops = EventNotifier(), EventNotifier()
@@ -207,18 +215,18 @@ class VoicemailScreen:
 
         @self.detector.event_handler("on_conversation_detected")
         async def on_person(_detector: Any) -> None:
-            self._tell(Event.PERSON)
+            self._tell(VoicemailEvent.PERSON)
 
         @self.detector.event_handler("on_voicemail_detected")
         async def on_machine(_detector: Any) -> None:
-            self._tell(Event.MACHINE)
+            self._tell(VoicemailEvent.MACHINE)
 
     def begin(self) -> None:
         """Publish that nothing may be said until the answerer is known."""
         self._events.publish(WaitBegan(self._events.now_ms(), Wait.SCREENING))
 
     def _on_caller_joined(self, _event: CallerJoined) -> None:
-        self._tell(Event.CONNECTED)
+        self._tell(VoicemailEvent.CONNECTED)
 
     def _on_voice_started(self, event: VoiceStarted) -> None:
         self._screen.on_voice(True, event.at_ms)
@@ -244,7 +252,7 @@ class VoicemailScreen:
         Args:
             say: puts a frame into the pipeline.
         """
-        while self._screen.state is not State.DONE:
+        while self._screen.state is not VoicemailState.DONE:
             event = await self._next()
             was, now_ms = self._screen.state, self._clock.now_ms()
             self._screen.on_event(event, now_ms)
@@ -257,7 +265,7 @@ class VoicemailScreen:
             await self.detector.push_frame(message)
         await say(EndFrame())
 
-    async def _next(self) -> Event:
+    async def _next(self) -> VoicemailEvent:
         """Wait for the next event."""
         while True:
             while not self._decided.empty():
@@ -268,36 +276,41 @@ class VoicemailScreen:
             due_ms = self._screen.next_deadline_ms()
             left_s = None if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
             if left_s is not None and left_s <= 0:
-                return Event.DUE
+                return VoicemailEvent.DUE
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._wake.wait()
             self._wake.clear()
 
-    async def _follow(self, was: State, say: Say) -> None:
+    async def _follow(self, was: VoicemailState, say: Say) -> None:
         state = self._screen.state
-        if state is State.MACHINE:
+        if state is VoicemailState.MACHINE:
             logger.info("a machine has answered the call")
             await self._drops.notify()
             # After a person who turned out to be a machine nothing is held any more.
             self.hold.holds = True
             self._publish_answer(MACHINE)
-        elif state is State.NOBODY or (state is State.PERSON and was is State.LISTENING):
+        elif state is VoicemailState.NOBODY or (
+            state is VoicemailState.PERSON and was is VoicemailState.LISTENING
+        ):
             await self._opens.notify()
             await self.hold.release(asks=self._greeting is None)
             if self._greeting is not None:
                 await say(self._greeting)
-            self._publish_answer(NOBODY if state is State.NOBODY else PERSON)
-        elif state is State.PERSON:
+            self._publish_answer(NOBODY if state is VoicemailState.NOBODY else PERSON)
+        elif state is VoicemailState.PERSON:
             self._publish_answer(PERSON)
 
-    def _tell(self, event: Event | None) -> None:
+    def _tell(self, event: VoicemailEvent | None) -> None:
         self._decided.put_nowait(event)
         self._wake.set()
 
     def _listen(self, frame: Frame) -> None:
         """Search the caller's raw audio for beeps: noise suppression takes a steady tone for noise."""
-        if not isinstance(frame, InputAudioRawFrame) or self._screen.state in (State.PERSON, State.DONE):
+        if not isinstance(frame, InputAudioRawFrame) or self._screen.state in (
+            VoicemailState.PERSON,
+            VoicemailState.DONE,
+        ):
             return
         for beep in self._beeps.feed(pcm16_to_float(frame.audio)):
             logger.debug(f"a beep of {beep.end_ms - beep.start_ms} ms")

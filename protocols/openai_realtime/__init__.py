@@ -25,7 +25,7 @@ from typing import Any
 
 from protocols.openai_realtime.reading import Reader
 from protocols.openai_realtime.shapes import Faults, error_event
-from protocols.openai_realtime.state import State
+from protocols.openai_realtime.state import RealtimeState
 from protocols.openai_realtime.telling import Teller
 from protocols.surface import SHUTDOWN, STOPPING, Action, Format, Happening, Message, Refusal
 
@@ -58,7 +58,7 @@ class OpenAIRealtime:
     def __init__(
         self, model: str, *, schema_faults: Callable[[Mapping[str, Any]], Sequence[str]] = _no_faults
     ) -> None:
-        self._state = State(model)
+        self._state = RealtimeState(model)
         faults: Faults = schema_faults
         self._reader = Reader(self._state, faults)
         self._teller = Teller(self._state)

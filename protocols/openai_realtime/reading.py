@@ -16,10 +16,11 @@ from protocols.openai_realtime.shapes import (
     picture_of,
     updated,
 )
-from protocols.openai_realtime.state import Item, Owed, State, done
+from protocols.openai_realtime.state import Item, Owed, RealtimeState, done
 from protocols.surface import (
     Action,
     Begin,
+    EarlierReply,
     EndTurn,
     HeardUntil,
     Hush,
@@ -27,7 +28,6 @@ from protocols.surface import (
     Pictures,
     Refusal,
     Respond,
-    Said,
     Send,
     Speech,
     ToolAnswer,
@@ -55,7 +55,7 @@ class Reader:
         event_id: id of the client's event that is being read, for error events about it.
     """
 
-    def __init__(self, state: State, faults: Faults) -> None:
+    def __init__(self, state: RealtimeState, faults: Faults) -> None:
         self._state = state
         self._faults = faults
         self._has_begun = False
@@ -198,7 +198,7 @@ class Reader:
             yield from self._speaks(bytes(parts.audio))
             state.begin_turn(item)
         if words and role == "assistant":
-            yield Said(words)
+            yield EarlierReply(words)
         elif words and role == "system":
             yield Wish(notes="\n\n".join((*state.noted(), words)))
             state.notes.append(item)

@@ -159,7 +159,7 @@ class Owed(Enum):
     """The client has requested it as well."""
 
 
-class State:
+class RealtimeState:
     """State of one conversation.
 
     Args:

@@ -9,21 +9,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from protocols.openai_realtime.shapes import error_event, event
-from protocols.openai_realtime.state import Item, Response, State, done
+from protocols.openai_realtime.state import Item, RealtimeState, Response, done
 from protocols.surface import (
     Began,
     CallerStarted,
     CallerStopped,
     Happening,
     Message,
-    Over,
+    RecognisedWords,
     ReplyAudio,
     ReplyBegan,
     ReplyOver,
     ReplyWords,
+    SessionEnded,
     ToolAsked,
     Trimmed,
-    Words,
     written,
 )
 
@@ -31,7 +31,7 @@ from protocols.surface import (
 class Teller:
     """Writer of one conversation."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: RealtimeState) -> None:
         self._state = state
 
     def tell(self, happening: Happening) -> Sequence[Message]:
@@ -46,7 +46,7 @@ class Teller:
                 return self._caller_started(voice_ms)
             case CallerStopped(voice_ms):
                 return self._caller_stopped(voice_ms)
-            case Words(text, is_final):
+            case RecognisedWords(text, is_final):
                 return self._words(text) if is_final else []
             case ReplyBegan(reply_id):
                 return self._begin(reply_id)
@@ -60,7 +60,7 @@ class Teller:
                 return self._asks(call_id, name, arguments)
             case Trimmed(reply_id, audio_ms):
                 return self._trimmed(reply_id, audio_ms)
-            case Over(reason, message):
+            case SessionEnded(reason, message):
                 return self._end_of_call(reason, message)
             case _:
                 return []

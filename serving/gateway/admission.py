@@ -24,7 +24,7 @@ PROCESSORS = Path("/proc/stat")
 
 
 @dataclass(frozen=True, slots=True)
-class Hearing:
+class RecogniserLoad:
     """Report of the recognisers.
 
     Attributes:
@@ -54,7 +54,7 @@ class AdmissionGate:
         self,
         most: int,
         *,
-        hearing: Callable[[], Hearing | None],
+        hearing: Callable[[], RecogniserLoad | None],
         active: Callable[[], int],
         heard: Callable[[], int],
         answers: CallEvents,

@@ -51,7 +51,7 @@ from serving.gateway.phone_settings import PhoneRoutesSettings
 from serving.gateway.readiness import readiness_router
 from serving.gateway.requests import BodyError
 from serving.gateway.route_access import check_declared
-from serving.gateway.session_api import IMPORT_PATH, PATH, Typing, on_store_error, session_api
+from serving.gateway.session_api import IMPORT_PATH, PATH, AnswerTyped, on_store_error, session_api
 from serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
 from serving.gateway.talk_sockets import TalkSockets
 from serving.gateway.unmute_routes import unmute_router
@@ -77,7 +77,7 @@ def create_app(
     describe: Callable[[], dict[str, object]],
     open_door: Callable[[OnConnection], Door],
     conversations: Conversations | None = None,
-    type_turn: Typing | None = None,
+    type_turn: AnswerTyped | None = None,
     modes: Sequence[str] = (),
     default_mode: str = "",
     served: Callable[[Iterable[str]], Sequence[str]] | None = None,

@@ -26,7 +26,7 @@ from core.errors import CapacityError
 from core.grants import ANONYMOUS, ClientIdentity
 from protocols.surface import InQueue
 from runtime.shutdown import Shutdown
-from serving.gateway.limits import Place, Places, ShareError
+from serving.gateway.limits import ConcurrencySlot, Places, ShareError
 from serving.gateway.line_request import LineRequest, Queueing
 from serving.gateway.usage import CallShares, share_of
 from serving.scheduler.admission import Admitted
@@ -236,7 +236,7 @@ class CallTasks:
         if admitted is not None and held >= admitted.calls:
             raise CapacityError(f"{admitted.why}; try again later", limit=admitted.calls)
 
-    def take_silent(self, identity: ClientIdentity, *, hears: bool = True) -> Place:
+    def take_silent(self, identity: ClientIdentity, *, hears: bool = True) -> ConcurrencySlot:
         """Count a client that may stay silent; its place is released when it speaks or leaves.
 
         Args:
@@ -248,7 +248,7 @@ class CallTasks:
             CapacityError: silent clients hold as many lines as they may.
         """
         if identity.owner or identity.is_operator:
-            return Place(lambda: None)
+            return ConcurrencySlot(lambda: None)
         place = self._take_silent(self._silent, identity, self.lines(hears=False))
         if not hears:
             return place
@@ -262,9 +262,9 @@ class CallTasks:
             place.give_back()
             heard.give_back()
 
-        return Place(give_back)
+        return ConcurrencySlot(give_back)
 
-    def _take_silent(self, places: Places, identity: ClientIdentity, lines: int) -> Place:
+    def _take_silent(self, places: Places, identity: ClientIdentity, lines: int) -> ConcurrencySlot:
         return places.take(
             identity.address,
             limit=share_of(lines, SILENT_SHARE, least=LEAST_SILENT),
@@ -284,7 +284,7 @@ class CallTasks:
         hears: bool = True,
         may_wait: bool = False,
         transport: str = "",
-        silent: Place | None = None,
+        silent: ConcurrencySlot | None = None,
         counts_silence: bool = False,
     ) -> asyncio.Task[None]:
         """Run a conversation in its own task.

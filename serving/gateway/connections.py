@@ -53,7 +53,7 @@ class Transport(Protocol):
     def get_protocol(self) -> object: ...
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     """Phase of a connection."""
 
     HEAD = auto()
@@ -79,7 +79,7 @@ class Connection:
     transport: Transport
     address: str
     since_s: float
-    phase: Phase = Phase.HEAD
+    phase: ConnectionPhase = ConnectionPhase.HEAD
     tenant: str | None = None
     unsent_bytes: int = 0
     stalled_s: float | None = None
@@ -160,14 +160,14 @@ class ConnectionTable:
         self._wait(connection)
         self._make_room(connection)
 
-    def moved(self, transport: Transport, phase: Phase, now_s: float) -> None:
+    def moved(self, transport: Transport, phase: ConnectionPhase, now_s: float) -> None:
         """Record that a connection begins a phase."""
         connection = self._all.get(transport)
         if connection is None:
             return
         connection.phase, connection.since_s = phase, now_s
         self._wait_no_more(connection)
-        if phase is not Phase.REQUEST:
+        if phase is not ConnectionPhase.REQUEST:
             self._give_back(connection)
             self._client(connection.address).all.add(connection)
             self._wait(connection)
@@ -208,7 +208,11 @@ class ConnectionTable:
             if connection.closing_s is None
             and now_s - connection.since_s
             # Between two requests the HTTP protocol keeps the time; a client that sends line ends stops that.
-            >= (deadlines.head_s if connection.phase is Phase.HEAD else deadlines.kept_s + deadlines.head_s)
+            >= (
+                deadlines.head_s
+                if connection.phase is ConnectionPhase.HEAD
+                else deadlines.kept_s + deadlines.head_s
+            )
         ]
 
     def look(self, now_s: float) -> list[Connection]:

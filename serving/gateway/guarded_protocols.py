@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
-from serving.gateway.connections import Connection, ConnectionTable, Phase, counted_address
+from serving.gateway.connections import Connection, ConnectionPhase, ConnectionTable, counted_address
 from serving.uvicorn_internals import RequestStarts, disconnect
 
 # Headers of one request. Each costs a call into Python; browsers send some 20.
@@ -103,7 +103,7 @@ class GuardedHttp(RequestStarts):
         super().on_message_begin()
         self._is_reading_head = True
         if self._is_between_requests:
-            self.table.moved(self.transport, Phase.HEAD, self.loop.time())
+            self.table.moved(self.transport, ConnectionPhase.HEAD, self.loop.time())
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header (httptools).
@@ -119,7 +119,7 @@ class GuardedHttp(RequestStarts):
         """Complete the head of a request (httptools)."""
         self._fruitless_bytes = 0
         self._is_reading_head = False
-        self.table.moved(self.transport, Phase.REQUEST, self.loop.time())
+        self.table.moved(self.transport, ConnectionPhase.REQUEST, self.loop.time())
         super().on_headers_complete()
         # uvicorn stops reading while a request waits, and would not notice that the client leaves.
         # ``MOST_PIPELINED`` bounds what is read.
@@ -141,7 +141,7 @@ class GuardedHttp(RequestStarts):
         super().on_response_complete()
         if self.transport.is_closing() or not self._is_between_requests:
             return
-        phase = Phase.HEAD if self._is_reading_head else Phase.KEPT
+        phase = ConnectionPhase.HEAD if self._is_reading_head else ConnectionPhase.KEPT
         self.table.moved(self.transport, phase, self.loop.time())
 
     def handle_websocket_upgrade(self) -> None:

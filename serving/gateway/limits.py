@@ -38,7 +38,7 @@ class ShareError(CapacityError):
         return 403 if self.retry_s is None else 429
 
 
-class Place:
+class ConcurrencySlot:
     """Place that is taken. Also a context manager; releasing it twice has no further effect."""
 
     def __init__(self, free: Callable[[], None]) -> None:
@@ -101,7 +101,7 @@ class Places:
         if self._taken + promised >= limit:
             raise CapacityError(self._full, limit=limit)
 
-    def take(self, key: str = "", *, limit: int | None = None, each: int | None = None) -> Place:
+    def take(self, key: str = "", *, limit: int | None = None, each: int | None = None) -> ConcurrencySlot:
         """Take a place.
 
         Args:
@@ -114,7 +114,7 @@ class Places:
         self.check(key, limit=limit, each=each)
         self._taken += 1
         self._taken_of[key] = self._taken_of.get(key, 0) + 1
-        return Place(partial(self._free, key))
+        return ConcurrencySlot(partial(self._free, key))
 
     def _free(self, key: str) -> None:
         self._taken -= 1

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from core.errors import CapacityError
 from protocols.surface import InQueue
-from serving.gateway.limits import Place
+from serving.gateway.limits import ConcurrencySlot
 
 # Seconds until a request tries again on its own, and until an unchanged place is reported with a new estimate
 # (as often as the MiniCPM-o server does).
@@ -54,11 +54,11 @@ class LineRequest:
         *,
         take: Callable[["LineRequest"], None],
         locate: Callable[["LineRequest"], InQueue],
-        silent: Place | None = None,
+        silent: ConcurrencySlot | None = None,
         counts_silence: bool = False,
     ) -> None:
         self.ticket = ticket
-        self.places: list[Place] = []
+        self.places: list[ConcurrencySlot] = []
         self.silent = silent
         self.counts_silence = counts_silence
         self.held_back_by: CapacityError | None = None
@@ -108,7 +108,7 @@ class LineRequest:
             self.held_back_s = at_s
         self.held_back_by = reason
 
-    def count_silent(self, place: Place) -> None:
+    def count_silent(self, place: ConcurrencySlot) -> None:
         """Count the client as silent."""
         self.silent = place
 

@@ -20,7 +20,7 @@ from serving.gateway.presets import Presets
 from serving.gateway.presets_api import FrontendDefaults, presets_api
 from serving.gateway.read_pace import ReadPace
 from serving.gateway.settings import ServerTuning
-from serving.gateway.voice_settings import VoiceSettings
+from serving.gateway.voice_settings import ReferenceVoiceSettings
 from serving.gateway.voices import Voices
 from serving.gateway.voices_api import PATH as VOICES_PATH
 from serving.gateway.voices_api import voices_api
@@ -43,7 +43,7 @@ class OperationsSettings(StrictModel):
         description="false: that way to talk to this server is closed at the start; an operator's switch "
         "holds over it",
     )
-    voices: VoiceSettings = VoiceSettings()
+    voices: ReferenceVoiceSettings = ReferenceVoiceSettings()
     presets_dir: Path = Field(Path("presets"), description="folder of presets, one folder for each mode")
     frontend: FrontendDefaults = FrontendDefaults()
 

@@ -1,10 +1,10 @@
 """Outbound calls, hang-up and warm transfer through Twilio's REST API.
 
 Inputs: requests of a call or of an operator, and Twilio's webhooks about the other call of a transfer.
-Outputs: posts of the REST API (``Line``), TwiML, and the outcome of a transfer. A transfer is warm. The
-person is called while the caller stays with the bot, hears a description of the call, and accepts it with a
-key. Only then are both put into a conference, which ends the caller's stream. When the person does not accept
-(an answering machine presses no key), the caller stays with the bot.
+Outputs: posts of the REST API (``CarrierClient``), TwiML, and the outcome of a transfer. A transfer is warm.
+The person is called while the caller stays with the bot, hears a description of the call, and accepts it with
+a key. Only then are both put into a conference, which ends the caller's stream. When the person does not
+accept (an answering machine presses no key), the caller stays with the bot.
 
 A transfer waits ``ring_s`` and ``MOST_OFFER_S`` at most. When it is cancelled (the caller has left), the
 person's telephone stops ringing, even where Twilio has not named that call yet. When the person accepts and
@@ -34,7 +34,7 @@ CLOSE_S = 10.0
 MOST_KNOWN = 1_000
 
 
-class Line(Protocol):
+class CarrierClient(Protocol):
     """Interface of ``transports.twilio.rest.TwilioRest``."""
 
     async def begin(
@@ -55,7 +55,7 @@ class Line(Protocol):
     async def close(self) -> None: ...
 
 
-class Outcome(StrEnum):
+class TransferOutcome(StrEnum):
     """Outcome of a transfer."""
 
     TAKEN = "taken"
@@ -67,11 +67,11 @@ class Outcome(StrEnum):
 
 # Twilio's state of an ended call to the outcome of a transfer that was not accepted.
 ENDED = {
-    "completed": Outcome.DECLINED,
-    "no-answer": Outcome.NO_ANSWER,
-    "busy": Outcome.BUSY,
-    "failed": Outcome.FAILED,
-    "canceled": Outcome.FAILED,
+    "completed": TransferOutcome.DECLINED,
+    "no-answer": TransferOutcome.NO_ANSWER,
+    "busy": TransferOutcome.BUSY,
+    "failed": TransferOutcome.FAILED,
+    "canceled": TransferOutcome.FAILED,
 }
 
 
@@ -89,7 +89,7 @@ class _Transfer:
 
     call_sid: str
     conference: str
-    done: "asyncio.Future[Outcome]" = field(
+    done: "asyncio.Future[TransferOutcome]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     taken: bool = False
@@ -104,7 +104,7 @@ class PhoneDesk:
         ring_s: longest ringing.
     """
 
-    def __init__(self, line: Line | None, *, ring_s: int = 30) -> None:
+    def __init__(self, line: CarrierClient | None, *, ring_s: int = 30) -> None:
         self._line = line
         self._ring_s = ring_s
         self._transfers: dict[str, _Transfer] = {}
@@ -177,7 +177,7 @@ class PhoneDesk:
 
     # Transfers.
 
-    async def transfer(self, call_sid: str, to: str, caller: str, words: str) -> Outcome:
+    async def transfer(self, call_sid: str, to: str, caller: str, words: str) -> TransferOutcome:
         """Transfer a call; return the outcome. The caller stays on the stream until the person accepts.
 
         Args:
@@ -187,11 +187,11 @@ class PhoneDesk:
             words: description of the call.
         """
         if self._line is None:
-            return Outcome.FAILED
+            return TransferOutcome.FAILED
         token = secrets.token_urlsafe(32)
         transfer = self._transfers[token] = _Transfer(call_sid, f"parley-{secrets.token_hex(16)}")
         mine = f"{self._address}/transfer/{token}"
-        outcome = Outcome.FAILED
+        outcome = TransferOutcome.FAILED
         beginning = asyncio.ensure_future(
             self._line.begin(
                 to,
@@ -207,13 +207,13 @@ class PhoneDesk:
                 # The outcome must still be recorded when the waiting task is cancelled.
                 outcome = await asyncio.shield(transfer.done)
         except TimeoutError:
-            outcome = Outcome.NO_ANSWER
+            outcome = TransferOutcome.NO_ANSWER
         except EngineError as error:
             logger.warning(f"a call is not passed on: {error}")
         finally:
             if transfer.done.done() or not transfer.taken:
                 self._transfers.pop(token, None)
-            if outcome is not Outcome.TAKEN and not transfer.taken:
+            if outcome is not TransferOutcome.TAKEN and not transfer.taken:
                 # Also where the caller has left and the telephone is only about to ring. A second
                 # cancellation does not stop it.
                 self._own(self._stop_ringing(beginning))
@@ -234,12 +234,12 @@ class PhoneDesk:
         except EngineError as error:
             logger.warning(f"a caller was not put through: {error}")
             self._put_through.pop(transfer.call_sid, None)
-            self._over(transfer, Outcome.FAILED)
+            self._over(transfer, TransferOutcome.FAILED)
             return twiml.end("The caller is not there any more.")
         finally:
             # The task that waited for it may have ended with the stream.
             self._transfers.pop(token, None)
-        self._over(transfer, Outcome.TAKEN)
+        self._over(transfer, TransferOutcome.TAKEN)
         if transfer.gone:
             self._own(self._end(transfer.call_sid))
         else:
@@ -274,7 +274,7 @@ class PhoneDesk:
         task.add_done_callback(self._tasks.discard)
 
     @staticmethod
-    def _over(transfer: _Transfer, outcome: Outcome) -> None:
+    def _over(transfer: _Transfer, outcome: TransferOutcome) -> None:
         if not transfer.done.done():
             transfer.done.set_result(outcome)
 

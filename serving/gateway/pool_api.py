@@ -24,7 +24,7 @@ from serving.gateway.requests import check_origin
 from serving.gateway.settings import ServerSettings
 from serving.pool.pool import REASONS, Pool
 from serving.scheduler.eta import Eta, EtaSettings
-from serving.scheduler.wants import Reason
+from serving.scheduler.wants import RefusalReason
 
 Ticket = Annotated[str, Path(min_length=1, max_length=100)]
 EtaSeconds = Annotated[float | None, Field(gt=0, le=86_400)]
@@ -44,7 +44,7 @@ class NoTicket(BaseModel):
     message: str
 
 
-class Given(BaseModel):
+class PlaceGivenUp(BaseModel):
     """Result of giving up a place."""
 
     success: bool
@@ -91,15 +91,17 @@ def pool_api(
         return FoundTicket(ticket=found)
 
     @router.delete("/api/queue/{ticket_id}")
-    async def give_up(ticket_id: Ticket, request: Request) -> Given:
+    async def give_up(ticket_id: Ticket, request: Request) -> PlaceGivenUp:
         check_origin(request, allowed=settings.allowed_origins)
         is_operator = await operators.is_operator(request)
-        reason = Reason.CANCELLED if is_operator else Reason.WITHDRAWN
+        reason = RefusalReason.CANCELLED if is_operator else RefusalReason.WITHDRAWN
         if pool is not None and pool.throw_out(ticket_id, reason=reason):
-            return Given(success=True)
+            return PlaceGivenUp(success=True)
         # The ticket of a telephone caller is the id of their call, which other systems have too.
         is_theirs = all(not each.is_polled for each in calls.queued() if each.ticket == ticket_id)
-        return Given(success=(is_operator or is_theirs) and calls.remove_queued(ticket_id, REASONS[reason]))
+        return PlaceGivenUp(
+            success=(is_operator or is_theirs) and calls.remove_queued(ticket_id, REASONS[reason])
+        )
 
     @router.get("/api/config/eta")
     async def eta() -> EtaView:

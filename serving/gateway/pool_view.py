@@ -17,7 +17,7 @@ from serving.gateway.calls import CallTasks
 from serving.pool.pool import Pool, SeenWorker
 from serving.scheduler.call_queue import QueuedCaller
 from serving.scheduler.eta import Eta
-from serving.scheduler.wants import Place, Running, Task
+from serving.scheduler.wants import QueuePlace, Running, Task
 from session_store.rows import SHOWN_CHARS
 
 Status = Literal[
@@ -133,7 +133,7 @@ class QueueView(BaseModel):
     running_tasks: list[RunningView]
 
 
-class Counts(BaseModel):
+class PoolCounts(BaseModel):
     """Counts of the pool in ``/status``; each worker is of one of the six kinds."""
 
     gateway_healthy: bool = True
@@ -194,12 +194,12 @@ class PoolView:
         seen = [] if self._pool is None else self._pool.seen()
         return WorkerList(total=len(seen), workers=[self._worker(each, whole=whole) for each in seen])
 
-    def counts(self) -> Counts:
+    def counts(self) -> PoolCounts:
         """Return the counts for ``/status``."""
         if self._pool is None:
-            return Counts()
+            return PoolCounts()
         statuses = Counter(status_of(each) for each in self._pool.seen())
-        return Counts(
+        return PoolCounts(
             total_workers=statuses.total(),
             idle_workers=statuses["idle"],
             busy_workers=statuses["busy"] + statuses["busy_chat"] + statuses["busy_half_duplex"],
@@ -278,7 +278,7 @@ class PoolView:
             wait_elapsed_s=round(caller.waited_s, 1),
         )
 
-    def _ticket(self, place: Place) -> TicketView:
+    def _ticket(self, place: QueuePlace) -> TicketView:
         return TicketView(
             kind="engine",
             transport=None,

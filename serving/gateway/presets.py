@@ -33,14 +33,14 @@ class PresetError(AgentError):
     """A file is not a valid preset, or there is no preset of that name."""
 
 
-class TextItem(StrictModel):
+class PresetText(StrictModel):
     """Text of a preset."""
 
     type: Literal["text"]
     text: _Text
 
 
-class AudioItem(StrictModel):
+class PresetAudio(StrictModel):
     """Sound of a preset: a reference voice, an example."""
 
     type: Literal["audio"]
@@ -55,8 +55,8 @@ class PresetFile(StrictModel):
     name: str = Field(min_length=1, max_length=100)
     description: str = Field("", max_length=500)
     system_prompt: _Text | None = None
-    system_content: tuple[Annotated[TextItem | AudioItem, Field(discriminator="type")], ...] | None = Field(
-        None, min_length=1, max_length=20
+    system_content: tuple[Annotated[PresetText | PresetAudio, Field(discriminator="type")], ...] | None = (
+        Field(None, min_length=1, max_length=20)
     )
     ref_audio_path: str | None = Field(None, min_length=1, max_length=500)
 
@@ -67,7 +67,7 @@ class PresetFile(StrictModel):
         return self
 
 
-class Sound(BaseModel):
+class PresetSound(BaseModel):
     """Sound of a preset; ``data`` is float32 PCM of 16 kHz in base64, null where it was not requested."""
 
     name: str
@@ -76,7 +76,7 @@ class Sound(BaseModel):
     path: str | None = None
 
 
-class SoundItem(Sound):
+class SoundItem(PresetSound):
     """Sound among the texts of a preset."""
 
     type: Literal["audio"] = "audio"
@@ -90,15 +90,15 @@ class PresetView(BaseModel):
     name: str
     description: str
     system_prompt: str | None = None
-    system_content: list[TextItem | SoundItem] | None = None
-    ref_audio: Sound | None = None
+    system_content: list[PresetText | SoundItem] | None = None
+    ref_audio: PresetSound | None = None
 
 
 class PresetSounds(BaseModel):
     """Sounds of one preset, with their samples."""
 
-    system_content_audio: list[Sound] | None = None
-    ref_audio: Sound | None = None
+    system_content_audio: list[PresetSound] | None = None
+    ref_audio: PresetSound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,9 @@ class Presets:
         file = preset.file
         content = None
         if file.system_content is not None:
-            content = [_sound(read[item.path]) for item in file.system_content if isinstance(item, AudioItem)]
+            content = [
+                _sound(read[item.path]) for item in file.system_content if isinstance(item, PresetAudio)
+            ]
         named = file.ref_audio_path
         return PresetSounds(
             system_content_audio=content, ref_audio=None if named is None else _sound(read[named])
@@ -197,15 +199,15 @@ class Presets:
     def _preset(self, path: Path) -> Preset:
         file = _parsed(path)
         items = file.system_content or ()
-        named = [item.path for item in items if isinstance(item, AudioItem)]
+        named = [item.path for item in items if isinstance(item, PresetAudio)]
         if file.ref_audio_path is not None:
             named.append(file.ref_audio_path)
         sounds = {each: self._inside(each) for each in named}
         lengths = {each: _described(each, sound) for each, sound in sounds.items()}
-        content: list[TextItem | SoundItem] | None = None
+        content: list[PresetText | SoundItem] | None = None
         if file.system_content is not None:
             content = [
-                item if isinstance(item, TextItem) else SoundItem(**lengths[item.path].model_dump())
+                item if isinstance(item, PresetText) else SoundItem(**lengths[item.path].model_dump())
                 for item in items
             ]
         view = PresetView(
@@ -240,13 +242,13 @@ def _parsed(path: Path) -> PresetFile:
         raise PresetError("; ".join(faults).lstrip(": ")) from error
 
 
-def _described(named: str, path: Path) -> Sound:
+def _described(named: str, path: Path) -> PresetSound:
     try:
         pcm = read_pcm(path)
     except MediaError as error:
         raise PresetError(f"{named}: {error}") from error
-    return Sound(name=pcm.name, duration=pcm.duration, path=named)
+    return PresetSound(name=pcm.name, duration=pcm.duration, path=named)
 
 
-def _sound(pcm: Pcm) -> Sound:
-    return Sound(name=pcm.name, duration=pcm.duration, data=pcm.base64)
+def _sound(pcm: Pcm) -> PresetSound:
+    return PresetSound(name=pcm.name, duration=pcm.duration, data=pcm.base64)

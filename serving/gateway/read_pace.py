@@ -13,7 +13,7 @@ from fastapi import Response
 
 from core.token_bucket import TokenBucket
 from runtime.loop_clock import LoopClock
-from serving.gateway.limits import Place, Places
+from serving.gateway.limits import ConcurrencySlot, Places
 from serving.gateway.settings import COUNTED_CLIENTS, ServerTuning
 
 # A page of an administrator reads a session or two at once.
@@ -46,7 +46,7 @@ class ReadPace:
         self._clients: dict[str, TokenBucket] = {}
         self._all = TokenBucket(ALL_SHARES * self._bytes_per_s, ALL_SHARES * BURST_S * self._bytes_per_s)
 
-    def take(self, client: str) -> Place:
+    def take(self, client: str) -> ConcurrencySlot:
         """Begin to read.
 
         Raises:

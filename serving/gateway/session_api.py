@@ -51,7 +51,7 @@ from serving.gateway.access import Access
 from serving.gateway.apps import AppId
 from serving.gateway.audit import AuditLog
 from serving.gateway.event_stream import EventStream
-from serving.gateway.limits import Place, Places
+from serving.gateway.limits import ConcurrencySlot, Places
 from serving.gateway.operators import Operators
 from serving.gateway.read_pace import VIEW_COST_BYTES, ReadPace
 from serving.gateway.requests import check_origin, client_of, read_lines
@@ -88,7 +88,7 @@ class TurnEvent:
     data: dict[str, object]
 
 
-class Typing(Protocol):
+class AnswerTyped(Protocol):
     """Function that answers a typed turn (``pipelines.chat``); closing the generator ends the turn."""
 
     def __call__(
@@ -96,7 +96,7 @@ class Typing(Protocol):
     ) -> AsyncGenerator[TurnEvent, None]: ...
 
 
-class Message(BaseModel):
+class TypedMessage(BaseModel):
     """Body of a typed turn."""
 
     model_config = ConfigDict(extra="forbid")
@@ -120,7 +120,7 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 def session_api(
     conversations: Conversations,
-    type_turn: Typing,
+    type_turn: AnswerTyped,
     settings: ServerTuning,
     usage: UsageLimits,
     access: Access,
@@ -274,7 +274,7 @@ def session_api(
     @router.post("/{session_id}/messages")
     async def message(
         session_id: SessionId,
-        body: Message,
+        body: TypedMessage,
         identity: Annotated[ClientIdentity, Depends(used)],
         idempotency_key: Annotated[str | None, Header(pattern=CLIENT_KEY)] = None,
     ) -> EventStream:
@@ -338,7 +338,7 @@ def _chunk(name: str, data: dict[str, object], *, place: int | None = None) -> s
     return f"{head}event: {name}\ndata: {text}\n\n"
 
 
-async def _streamed(turn: AsyncGenerator[TurnEvent, None], place: Callable[[], Place]) -> Chunks:
+async def _streamed(turn: AsyncGenerator[TurnEvent, None], place: Callable[[], ConcurrencySlot]) -> Chunks:
     with place():
         async with aclosing(turn):
             begun = False
@@ -361,7 +361,7 @@ def _told(error: Exception) -> str:
     return "the server failed at this turn"
 
 
-async def _exported(lines: AsyncIterator[str], place: Callable[[], Place], paced: Paced) -> Chunks:
+async def _exported(lines: AsyncIterator[str], place: Callable[[], ConcurrencySlot], paced: Paced) -> Chunks:
     with place():
         held: list[str] = []
         size = 0
@@ -376,7 +376,9 @@ async def _exported(lines: AsyncIterator[str], place: Callable[[], Place], paced
         yield "\n".join((*held, ""))
 
 
-async def _followed(events: AsyncGenerator[Event, None], place: Callable[[], Place], paced: Paced) -> Chunks:
+async def _followed(
+    events: AsyncGenerator[Event, None], place: Callable[[], ConcurrencySlot], paced: Paced
+) -> Chunks:
     pending: asyncio.Future[Event] | None = None
     with place():
         try:

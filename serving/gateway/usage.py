@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from core.grants import ClientIdentity, Grants
-from serving.gateway.limits import Place, Rate, ShareError
+from serving.gateway.limits import ConcurrencySlot, Rate, ShareError
 from serving.gateway.settings import COUNTED_CLIENTS, ServerSettings
 
 # Share of the lines for one address whose client presents no key.
@@ -139,7 +139,7 @@ class UsageLimits:
             full="over {limit} new sessions a minute from this address, try again later",
         )
 
-    def take(self, identity: ClientIdentity) -> Place:
+    def take(self, identity: ClientIdentity) -> ConcurrencySlot:
         """Count one turn in every count that it is part of or, where one of them refuses it, in none.
 
         Returns:
@@ -154,7 +154,7 @@ class UsageLimits:
         self._budgets.take(identity.grants)
         for client, limit in limits:
             self._requests.take(client, limit=limit)
-        return Place(partial(self._put_back, identity, limits))
+        return ConcurrencySlot(partial(self._put_back, identity, limits))
 
     def _put_back(self, identity: ClientIdentity, limits: Sequence[tuple[str, int]]) -> None:
         self._budgets.put_back(identity.grants)
@@ -257,7 +257,7 @@ class CallShares:
 
     def take(
         self, identity: ClientIdentity, *, lines: int | None = None, heard_lines: int | None = None
-    ) -> Place:
+    ) -> ConcurrencySlot:
         """Take a share for one call.
 
         Args:
@@ -270,7 +270,7 @@ class CallShares:
         limits = self._limits(identity, self._max_calls, heard_lines)
         for client in limits:
             self._taken[client] = self._taken.get(client, 0) + 1
-        return Place(lambda: self._free(limits))
+        return ConcurrencySlot(lambda: self._free(limits))
 
     def _free(self, clients: Mapping[str, int]) -> None:
         for client in clients:

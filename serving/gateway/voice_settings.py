@@ -7,7 +7,7 @@ from pydantic import Field
 from core.strict_model import StrictModel
 
 
-class VoiceSettings(StrictModel):
+class ReferenceVoiceSettings(StrictModel):
     """Upload, decoding and storage of reference voices."""
 
     default: Path | None = Field(
@@ -15,7 +15,7 @@ class VoiceSettings(StrictModel):
     )
 
 
-class VoiceTuning(VoiceSettings):
+class VoiceTuning(ReferenceVoiceSettings):
     """Settings, completed by values that no deployment sets."""
 
     max_voices: int = Field(100, ge=0, le=100_000, description="with so many kept another one gets 409")

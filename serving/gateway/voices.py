@@ -26,7 +26,7 @@ from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float, samples_to_ms
 from core.tuning import tuned
 from runtime.replaced_file import replace_file, sweep
 from serving.gateway.voice_decoder import RATE_HZ, VoiceDecoder, VoiceError
-from serving.gateway.voice_settings import VoiceSettings, VoiceTuning
+from serving.gateway.voice_settings import ReferenceVoiceSettings, VoiceTuning
 
 REGISTRY = "registry.json"
 VOICE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -71,7 +71,7 @@ class Voices:
         settings: bounds.
     """
 
-    def __init__(self, folder: Path, settings: VoiceSettings | None = None) -> None:
+    def __init__(self, folder: Path, settings: ReferenceVoiceSettings | None = None) -> None:
         self.settings = tuned(VoiceTuning, settings)
         self._folder = folder
         self._decoder = VoiceDecoder(self.settings)

@@ -22,7 +22,7 @@ BROKEN_S = 0.02
 MOST_BROKEN = 3
 
 
-class Asked(Protocol):
+class HealthProbe(Protocol):
     """Worker that can be polled."""
 
     async def ask(self) -> Health:
@@ -55,7 +55,7 @@ class HealthWatch:
     def __init__(
         self,
         settings: PoolTuning,
-        worker: Asked,
+        worker: HealthProbe,
         *,
         on_health: Callable[[Health, float], None],
         on_silent: Callable[[], None],

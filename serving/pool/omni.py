@@ -20,13 +20,13 @@ from models.omni.hosted.engine import HostedSettings, WorkerOmniEngine
 from runtime.engine_hosting.messages import EngineMessage
 from runtime.engine_thread import EngineThread
 from serving.pool.pool import NotPlaced, Placed, Pool
-from serving.scheduler.wants import Place, Reason, Refused, Task, Want
+from serving.scheduler.wants import QueuePlace, RefusalReason, RequestRefused, Task, Want
 
 ENGINE = "pool"
 # Called with the place in the queue, with the reason for getting no worker, or with None when there is one.
-OnQueue = Callable[[Place | NotPlaced | None], None]
+OnQueue = Callable[[QueuePlace | NotPlaced | None], None]
 # An operator or the client has ended the wait: the conversation does not request another worker.
-FINAL = (Reason.CANCELLED, Reason.WITHDRAWN)
+FINAL = (RefusalReason.CANCELLED, RefusalReason.WITHDRAWN)
 # Consecutive workers that refuse a conversation, after which the pool's information is considered wrong.
 MOST_REFUSALS = 10
 
@@ -109,7 +109,7 @@ class PooledConversation:
         # Assignment that failed; it waits at the head of the queue under its old ticket.
         self._failed: Placed | None = None
         self._engine: OmniEngine | None = None
-        self._taken_out: Reason | None = None
+        self._taken_out: RefusalReason | None = None
         self._never = asyncio.Event()
 
     @property
@@ -128,7 +128,7 @@ class PooledConversation:
         try:
             if self._taken_out is not None:
                 # It would only wait again at the end of the queue, and would have to be removed again.
-                raise NotPlaced(Refused("", self._taken_out))
+                raise NotPlaced(RequestRefused("", self._taken_out))
             await self._place()
         except NotPlaced as refused:
             news = refused

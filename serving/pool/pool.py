@@ -51,15 +51,15 @@ from serving.scheduler.wants import (
     Lease,
     Lost,
     Offer,
-    Place,
-    Reason,
-    Refused,
+    QueuePlace,
+    RefusalReason,
+    RequestRefused,
     Running,
     Standing,
     Want,
 )
 
-OnPlace = Callable[[Place], None]
+OnPlace = Callable[[QueuePlace], None]
 
 _STANDINGS: Mapping[str, Standing] = {
     "loading": Standing.LOADING,
@@ -73,14 +73,14 @@ _STANDINGS: Mapping[str, Standing] = {
     "suspect": Standing.SUSPECT,
     "error": Standing.SUSPECT,
 }
-REASONS: Mapping[Reason, str] = {
-    Reason.QUEUE_FULL: "the queue is full ({limit} wait), try again later",
-    Reason.TOO_LARGE: "no worker has the memory for this conversation ({limit} bytes at most)",
-    Reason.NO_WORKER: "no worker is there, try again later",
-    Reason.CANCELLED: "an operator took you out of the queue",
-    Reason.WITHDRAWN: "your place in the queue was given up",
-    Reason.LEFT: "you were not heard of any more",
-    Reason.STOPPING: "the server is stopping, try another or later",
+REASONS: Mapping[RefusalReason, str] = {
+    RefusalReason.QUEUE_FULL: "the queue is full ({limit} wait), try again later",
+    RefusalReason.TOO_LARGE: "no worker has the memory for this conversation ({limit} bytes at most)",
+    RefusalReason.NO_WORKER: "no worker is there, try again later",
+    RefusalReason.CANCELLED: "an operator took you out of the queue",
+    RefusalReason.WITHDRAWN: "your place in the queue was given up",
+    RefusalReason.LEFT: "you were not heard of any more",
+    RefusalReason.STOPPING: "the server is stopping, try another or later",
 }
 
 
@@ -91,7 +91,7 @@ class NotPlaced(CapacityError):
         reason: of the refusal.
     """
 
-    def __init__(self, refused: Refused) -> None:
+    def __init__(self, refused: RequestRefused) -> None:
         super().__init__(REASONS[refused.reason].format(limit=refused.limit), limit=refused.limit)
         self.reason = refused.reason
 
@@ -248,7 +248,7 @@ class Pool:
         """
         waiter = self._again.pop(placed.ticket_id, None)
         if waiter is None:
-            raise NotPlaced(Refused(placed.ticket_id, Reason.LEFT))
+            raise NotPlaced(RequestRefused(placed.ticket_id, RefusalReason.LEFT))
         waiter.on_place = on_place
         # Its place may be the same as when the others were last notified.
         self._told_version = -1
@@ -287,7 +287,7 @@ class Pool:
     def _first_of_stream(self, worker: str, incarnation: str, session_id: str, epoch: int) -> EngineMessage:
         return self.first(Lease(session_id, worker, incarnation, epoch))
 
-    def throw_out(self, ticket_id: str, *, reason: Reason = Reason.CANCELLED) -> bool:
+    def throw_out(self, ticket_id: str, *, reason: RefusalReason = RefusalReason.CANCELLED) -> bool:
         """Remove a conversation from the queue; return False when none with this ticket waits.
 
         Args:
@@ -310,7 +310,7 @@ class Pool:
     # State of the pool.
 
     def now_ms(self) -> int:
-        """Return the time of the clock of ``Place.since_ms`` and ``Running.since_ms``."""
+        """Return the time of the clock of ``QueuePlace.since_ms`` and ``Running.since_ms``."""
         return self._clock.now_ms()
 
     @property
@@ -318,7 +318,7 @@ class Pool:
         """Number of waiting conversations."""
         return self._scheduler.waiting
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[QueuePlace]:
         """Return the queue."""
         return self._scheduler.places(self._clock.now_ms())
 

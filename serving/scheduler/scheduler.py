@@ -29,9 +29,9 @@ from serving.scheduler.wants import (
     Lease,
     Lost,
     Offer,
-    Place,
-    Reason,
-    Refused,
+    QueuePlace,
+    RefusalReason,
+    RequestRefused,
     Running,
     Standing,
     Want,
@@ -184,13 +184,13 @@ class Scheduler:
             raise ValueError(f"the ticket {ticket} is taken")
         reason, limit = self._refusal(want, now_ms)
         if reason is not None:
-            return [Refused(ticket, reason, limit)]
+            return [RequestRefused(ticket, reason, limit)]
         self._asked += 1
         self._waiting[ticket] = _Waiter(want, self._asked, now_ms, now_ms)
         effects = self._changed(now_ms)
         if len(self._waiting) + len(self._resumed) > self.settings.max_waiting and ticket in self._waiting:
             del self._waiting[ticket]
-            return [*effects, Refused(ticket, Reason.QUEUE_FULL, self.settings.max_waiting)]
+            return [*effects, RequestRefused(ticket, RefusalReason.QUEUE_FULL, self.settings.max_waiting)]
         return effects
 
     def heard_of(self, ticket_id: str, now_ms: int) -> None:
@@ -207,7 +207,9 @@ class Scheduler:
             return []
         return self._changed(now_ms)
 
-    def throw_out(self, ticket_id: str, now_ms: int, *, reason: Reason = Reason.CANCELLED) -> list[Effect]:
+    def throw_out(
+        self, ticket_id: str, now_ms: int, *, reason: RefusalReason = RefusalReason.CANCELLED
+    ) -> list[Effect]:
         """Remove a queued request on behalf of an operator. Has no effect on a running conversation.
 
         Args:
@@ -217,7 +219,7 @@ class Scheduler:
         """
         if self._forget(ticket_id) is None:
             return []
-        return [Refused(ticket_id, reason), *self._changed(now_ms)]
+        return [RequestRefused(ticket_id, reason), *self._changed(now_ms)]
 
     def estimates_changed(self) -> None:
         """Mark the estimates as changed, so that waiting conversations are notified again."""
@@ -289,7 +291,7 @@ class Scheduler:
         self._resumed.clear()
         self._waiting.clear()
         self.version += 1
-        return [Refused(ticket, Reason.STOPPING) for ticket in waiting]
+        return [RequestRefused(ticket, RefusalReason.STOPPING) for ticket in waiting]
 
     # Time.
 
@@ -319,16 +321,18 @@ class Scheduler:
         for waiter in waiters:
             if silent_ms is not None and now_ms - waiter.heard_ms >= silent_ms:
                 self._forget(waiter.want.ticket_id)
-                effects.append(Refused(waiter.want.ticket_id, Reason.LEFT))
+                effects.append(RequestRefused(waiter.want.ticket_id, RefusalReason.LEFT))
         for waiter in waiters:
             unfit_ms = waiter.unfit_ms
             if unfit_ms is not None and now_ms - unfit_ms >= self.settings.no_worker_ms:
                 if self._forget(waiter.want.ticket_id) is not None:
-                    effects.append(Refused(waiter.want.ticket_id, Reason.TOO_LARGE, self._largest()))
+                    effects.append(
+                        RequestRefused(waiter.want.ticket_id, RefusalReason.TOO_LARGE, self._largest())
+                    )
         if self._is_hopeless(now_ms):
             for ticket in [*self._resumed, *self._waiting]:
                 self._forget(ticket)
-                effects.append(Refused(ticket, Reason.NO_WORKER))
+                effects.append(RequestRefused(ticket, RefusalReason.NO_WORKER))
         return [*effects, *self._changed(now_ms)]
 
     # State.
@@ -345,7 +349,7 @@ class Scheduler:
             name: (worker.offer, worker.standing, len(worker.runs)) for name, worker in self._workers.items()
         }
 
-    def places(self, now_ms: int) -> list[Place]:
+    def places(self, now_ms: int) -> list[QueuePlace]:
         """Return the queue, its head first, with the estimated wait of each."""
         free_ms = [at_ms for worker in self._workers.values() for at_ms in self._slots_ms(worker, now_ms)]
         heapq.heapify(free_ms)
@@ -356,7 +360,7 @@ class Scheduler:
                 wait_ms = heapq.heappop(free_ms)
                 heapq.heappush(free_ms, wait_ms + round(self.eta.lasts_s(want.task) * 1000))
             places.append(
-                Place(want.ticket_id, want.session_id, want.task, position, wait_ms, waiter.since_ms)
+                QueuePlace(want.ticket_id, want.session_id, want.task, position, wait_ms, waiter.since_ms)
             )
         return places
 
@@ -377,13 +381,13 @@ class Scheduler:
 
     # Internal.
 
-    def _refusal(self, want: Want, now_ms: int) -> tuple[Reason | None, int]:
+    def _refusal(self, want: Want, now_ms: int) -> tuple[RefusalReason | None, int]:
         if self._stopping:
-            return Reason.STOPPING, 0
+            return RefusalReason.STOPPING, 0
         if self._is_hopeless(now_ms):
-            return Reason.NO_WORKER, 0
+            return RefusalReason.NO_WORKER, 0
         if self._workers and not self._may_ever_run(want):
-            return Reason.TOO_LARGE, self._largest()
+            return RefusalReason.TOO_LARGE, self._largest()
         return None, 0
 
     def _may_ever_run(self, want: Want) -> bool:
@@ -508,7 +512,7 @@ class Scheduler:
     def _resume(self, runs: _Runs, now_ms: int) -> list[Effect]:
         """Put a conversation at the head; a stopping scheduler refuses it."""
         if self._stopping:
-            return [Refused(runs.want.ticket_id, Reason.STOPPING)]
+            return [RequestRefused(runs.want.ticket_id, RefusalReason.STOPPING)]
         self._resumed[runs.want.ticket_id] = _Waiter(runs.want, runs.number, runs.asked_ms, now_ms)
         ordered = sorted(self._resumed.items(), key=lambda item: item[1].number)
         self._resumed = dict(ordered)

@@ -89,7 +89,7 @@ class Standing(StrEnum):
     """It did not answer in time: it gets no conversation until it does."""
 
 
-class Reason(StrEnum):
+class RefusalReason(StrEnum):
     """Reason for which a conversation gets no worker."""
 
     QUEUE_FULL = "queue_full"
@@ -123,19 +123,19 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RequestRefused:
     """A conversation will get no worker and must not wait any longer."""
 
     ticket_id: str
-    reason: Reason
+    reason: RefusalReason
     limit: int = 0
 
 
-Effect = Granted | Lost | Refused
+Effect = Granted | Lost | RequestRefused
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueuePlace:
     """Place in the queue.
 
     Attributes:

@@ -29,7 +29,7 @@ from runtime.engine_hosting.messages import EngineMessage, MessageType, failed
 from runtime.engine_thread import EngineThread
 from serving.worker.hosting import Hosted, Lessee, Talk
 from serving.worker.leases import Held
-from serving.worker.lifecycle import Event
+from serving.worker.lifecycle import LifecycleEvent
 from serving.worker.settings import WorkerServerSettings
 
 LEAST_UNIT_MS = 500
@@ -59,7 +59,7 @@ class _Over(Exception):
         self.why, self.number = why, number
 
 
-class Conversation:
+class WorkerConversation:
     """Conversation of one client.
 
     Args:
@@ -88,7 +88,7 @@ class Conversation:
         *,
         lessee: Lessee,
         settings: WorkerServerSettings,
-        on_event: Callable[[Event], None],
+        on_event: Callable[[LifecycleEvent], None],
         renew: Callable[[], bool],
         introduce: Callable[[], dict[str, Any]],
     ) -> None:
@@ -158,7 +158,9 @@ class Conversation:
             over = await self._serve()
         finally:
             self.held.end()
-            self._on_event(Event.ENDING if self._paused_until_s is None else Event.PAUSE_EXPIRED)
+            self._on_event(
+                LifecycleEvent.ENDING if self._paused_until_s is None else LifecycleEvent.PAUSE_EXPIRED
+            )
             if over.why not in (Why.RELEASED, Why.GONE):
                 await self._tell(EngineMessage(MessageType.REVOKED, facts={"message": over.why.value}))
             await self._clean_up()
@@ -327,7 +329,7 @@ class Conversation:
             # Its result is not used.
             wrapped.cancel()
             self.is_overdue = True
-            self._on_event(Event.OVERDUE)
+            self._on_event(LifecycleEvent.OVERDUE)
             raise _Over(Why.HUNG)
         self._running = None
         return wrapped.result()
@@ -355,13 +357,13 @@ class Conversation:
         is_given = isinstance(wanted_ms, int) and wanted_ms > 0
         pause_ms = min(int(wanted_ms), longest_ms) if is_given else longest_ms  # type: ignore[call-overload]
         self._paused_until_s = asyncio.get_running_loop().time() + pause_ms / 1000
-        self._on_event(Event.PAUSED)
+        self._on_event(LifecycleEvent.PAUSED)
         self._pause_changed.set()
 
     def _resume(self) -> None:
         if self._paused_until_s is not None:
             self._paused_until_s = None
-            self._on_event(Event.RESUMED)
+            self._on_event(LifecycleEvent.RESUMED)
             self._pause_changed.set()
 
     async def _watch(self) -> None:
@@ -417,7 +419,7 @@ class Conversation:
         # Not by a future of the loop: this continues while the task that runs it is cancelled.
         while not running.done():
             if loop.time() >= due_s:
-                self._on_event(Event.OVERDUE)
+                self._on_event(LifecycleEvent.OVERDUE)
                 raise Hangs
             await asyncio.sleep(0.01)
 

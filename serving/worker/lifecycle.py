@@ -13,7 +13,7 @@ from enum import Enum
 from core.errors import IllegalTransition
 
 
-class State(Enum):
+class LifecycleState(Enum):
     """State of a worker."""
 
     LOADING = "loading"
@@ -26,7 +26,7 @@ class State(Enum):
     DEAD = "dead"
 
 
-class Event(Enum):
+class LifecycleEvent(Enum):
     """Event of a worker."""
 
     LOADED = "loaded"
@@ -48,9 +48,9 @@ class Event(Enum):
     EXIT = "exit"
 
 
-_S, _E = State, Event
+_S, _E = LifecycleState, LifecycleEvent
 
-TRANSITIONS: Mapping[tuple[State, Event], State] = {
+TRANSITIONS: Mapping[tuple[LifecycleState, LifecycleEvent], LifecycleState] = {
     (_S.LOADING, _E.LOADED): _S.IDLE,
     (_S.LOADING, _E.LOAD_FAILED): _S.DEAD,
     (_S.LOADING, _E.DRAIN): _S.DEAD,
@@ -96,7 +96,7 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
 }
 
 
-def follow(state: State, event: Event) -> State:
+def follow(state: LifecycleState, event: LifecycleEvent) -> LifecycleState:
     """Return the state after an event.
 
     Raises:
@@ -110,8 +110,8 @@ def follow(state: State, event: Event) -> State:
 
 def diagram() -> str:
     """Return the table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {State.LOADING.name}"]
-    grouped: dict[tuple[State, State], list[str]] = {}
+    lines = ["stateDiagram-v2", f"    [*] --> {LifecycleState.LOADING.name}"]
+    grouped: dict[tuple[LifecycleState, LifecycleState], list[str]] = {}
     for (before, event), behind in TRANSITIONS.items():
         if before is not behind:
             grouped.setdefault((before, behind), []).append(event.value)
@@ -119,4 +119,4 @@ def diagram() -> str:
         f"    {before.name} --> {behind.name}: {', '.join(events)}"
         for (before, behind), events in grouped.items()
     ]
-    return "\n".join([*lines, f"    {State.DEAD.name} --> [*]"])
+    return "\n".join([*lines, f"    {LifecycleState.DEAD.name} --> [*]"])

@@ -33,10 +33,10 @@ from runtime.engine_hosting.codec import MOST_MESSAGE_BYTES, decode, encode
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.engine_thread import EngineThread
 from runtime.loop_clock import LoopClock
-from serving.worker.conversation import SEND_S, Conversation, Hangs, Why
+from serving.worker.conversation import SEND_S, Hangs, Why, WorkerConversation
 from serving.worker.hosting import Hosted, Lessee, Load
 from serving.worker.leases import LeaseRefused, Leases, RefusedBecause
-from serving.worker.lifecycle import Event, State, follow
+from serving.worker.lifecycle import LifecycleEvent, LifecycleState, follow
 from serving.worker.settings import WorkerServerSettings
 
 # A lease is a few hundred bytes.
@@ -67,13 +67,13 @@ class WorkerServer:
         self.settings = settings
         self._kind = kind
         self.incarnation = uuid.uuid4().hex
-        self.state = State.LOADING
+        self.state = LifecycleState.LOADING
         self._load = load
         self._secret = secret
         self._hosted: Hosted | None = None
         self._leases = Leases(self.incarnation, slots=1, lease_ms=settings.lease_ms)
         self._clock = LoopClock()
-        self._conversations: dict[str, Conversation] = {}
+        self._conversations: dict[str, WorkerConversation] = {}
         self._watchers: set[asyncio.Event] = set()
         self._over = asyncio.Event()
         # Sockets that have not sent their first message, and consecutive conversations that could not be
@@ -132,7 +132,7 @@ class WorkerServer:
     def drain(self) -> None:
         """Take no more conversations, let present ones continue for ``drain_ms``, and end."""
         if self._draining is None and not self._over.is_set():
-            self._on(Event.DRAIN)
+            self._on(LifecycleEvent.DRAIN)
             self._draining = asyncio.create_task(self._drain(), name="worker.drain")
 
     def end(self) -> None:
@@ -157,11 +157,11 @@ class WorkerServer:
 
     def _end(self, status: int) -> None:
         self._status = self._status or status
-        if self.state is not State.DEAD:
-            self._on(Event.EXIT)
+        if self.state is not LifecycleState.DEAD:
+            self._on(LifecycleEvent.EXIT)
         self._over.set()
 
-    def _on(self, event: Event) -> None:
+    def _on(self, event: LifecycleEvent) -> None:
         before = self.state
         self.state = follow(before, event)
         if self.state is not before:
@@ -187,17 +187,17 @@ class WorkerServer:
             logger.opt(exception=None if isinstance(error, AgentError) else error).error(
                 f"{self.settings.name}: the engine does not load: {type(error).__name__}: {error}"
             )
-            if self.state is State.LOADING:
-                self._on(Event.LOAD_FAILED)
+            if self.state is LifecycleState.LOADING:
+                self._on(LifecycleEvent.LOAD_FAILED)
             self._end(EXIT_LOAD_FAILED)
             return
-        if self.state is not State.LOADING:
+        if self.state is not LifecycleState.LOADING:
             # It was ordered to end meanwhile.
             return
         self._hosted = hosted
         self._leases.resize(hosted.slots)
         logger.info(f"{self.settings.name}: loaded in {time.monotonic() - began_s:.1f} s")
-        self._on(Event.LOADED)
+        self._on(LifecycleEvent.LOADED)
 
     async def _expire(self) -> None:
         """End expired leases by this process's clock."""
@@ -292,7 +292,7 @@ class WorkerServer:
         self._leases_changed.set()
         tell_released = None
         try:
-            self._on(Event.DUPLEX_LEASED if hosted.is_duplex else Event.TURN_LEASED)
+            self._on(LifecycleEvent.DUPLEX_LEASED if hosted.is_duplex else LifecycleEvent.TURN_LEASED)
             tell_released = await conversation.run()
         except Hangs:
             logger.error(f"{self.settings.name}: a call of the engine does not return, the process ends")
@@ -311,18 +311,18 @@ class WorkerServer:
             self._end(EXIT_BROKEN)
 
     def _on_given_back(self) -> None:
-        if self.state is State.DEAD:
+        if self.state is LifecycleState.DEAD:
             return
         if not self._leases.held:
-            self._on(Event.CLEANED)
+            self._on(LifecycleEvent.CLEANED)
         elif (
-            self.state is State.SUSPECT
+            self.state is LifecycleState.SUSPECT
             and self._draining is None
             and not any(each.is_overdue for each in self._conversations.values())
         ):
-            self._on(Event.RETURNED)
+            self._on(LifecycleEvent.RETURNED)
 
-    async def _take(self, socket: ServerConnection, claim: Claim) -> tuple[Hosted, Conversation]:
+    async def _take(self, socket: ServerConnection, claim: Claim) -> tuple[Hosted, WorkerConversation]:
         incarnation = claim.incarnation or self.incarnation
         hosted = self._ready()
         if incarnation == self.incarnation:
@@ -330,7 +330,7 @@ class WorkerServer:
             # Its state may have changed by now.
             hosted = self._ready()
         held = self._leases.take(claim.session_id, claim.epoch, incarnation, self._clock.now_ms())
-        conversation = Conversation(
+        conversation = WorkerConversation(
             socket,
             hosted,
             held,
@@ -346,10 +346,10 @@ class WorkerServer:
         if self._draining is not None:
             raise LeaseRefused(RefusedBecause.NOT_READY, "the worker is draining")
         if self._hosted is None or self.state in (
-            State.LOADING,
-            State.DRAINING,
-            State.SUSPECT,
-            State.DEAD,
+            LifecycleState.LOADING,
+            LifecycleState.DRAINING,
+            LifecycleState.SUSPECT,
+            LifecycleState.DEAD,
         ):
             raise LeaseRefused(RefusedBecause.NOT_READY, f"the worker is {self.state.value}")
         return self._hosted
@@ -364,7 +364,7 @@ class WorkerServer:
             async with asyncio.timeout((self.settings.cleanup_ms + self.settings.grace_ms) / 1000):
                 await older.closed()
 
-    def _on_if_it_may(self, event: Event) -> None:
+    def _on_if_it_may(self, event: LifecycleEvent) -> None:
         """Apply an event if it is legal in the present state.
 
         One of many streams may end while another has made the worker suspect, or while the worker is ending.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import PeerError
 from models.hosted.speech import of_piece
 from models.llm.hosted.codec import of_answered, of_prefilled, to_asked
-from models.llm.kv.dialogue import Answered, Prefilled
+from models.llm.kv.dialogue import GenerationResult, Prefilled
 from models.stt import SpeechStream, SpeechToText
 from models.tts import SpeechPiece, TextToSpeech
 from protocols.facts import to_facts
@@ -201,7 +201,7 @@ class _Dialogue:
 
     def _answered(
         self, facts: Mapping[str, Any], payload: bytes, emit: Emit, *, only_reads: bool
-    ) -> Answered | None:
+    ) -> GenerationResult | None:
         """Return the answer to a request; None: it was stopped before all of it was read."""
         asked, handle = to_asked(facts, payload)
         mine = (self._lessee.worker, self._lessee.incarnation)
@@ -229,7 +229,7 @@ class _Dialogue:
                     is_read = True
                     counts = of_prefilled(each, is_conditional=asked.condition is not None)
                     emit({"prefilled": counts}, b"")
-                elif isinstance(each, Answered):
+                elif isinstance(each, GenerationResult):
                     answered = each
                 else:
                     emit({"text": each}, b"")

@@ -15,7 +15,7 @@ from evals.turns import sounds
 from models.commands.floor import FEATURES, LINE_FILE, FloorEncoder, FloorJudge, sounding
 from models.commands.pocketsphinx import CommandSettings, PocketsphinxCommands
 from models.pipecat_data import pipecat_file
-from models.turn.network import Line
+from models.turn.network import LinearScore
 from tests.listening import understand, understood_in_a_child
 from tests.voices import say, silence
 
@@ -96,8 +96,8 @@ def test_a_network_without_the_layer_does_not_load(tmp_path: Path) -> None:
 
 
 def test_a_line_belongs_to_its_network(tmp_path: Path) -> None:
-    kept = Line.load(LINE_FILE, features=FEATURES, network=FloorEncoder().network, engine="floor")
-    Line(kept.weights, kept.bias, "0" * 64).save(tmp_path / "other.npz")
+    kept = LinearScore.load(LINE_FILE, features=FEATURES, network=FloorEncoder().network, engine="floor")
+    LinearScore(kept.weights, kept.bias, "0" * 64).save(tmp_path / "other.npz")
     with pytest.raises(EngineError, match="another network"):
         FloorJudge(tmp_path / "other.npz")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from core.errors import CapacityError, ConfigError, EngineError
 from models.omni import Preparation, UnitResult, Vote
-from models.omni.phases import Call, Phase, Phases, checked_audio, checked_frames
+from models.omni.phases import EngineCall, EnginePhase, Phases, checked_audio, checked_frames
 
 TONE_HZ = 440.0
 
@@ -109,13 +109,13 @@ class ScriptedOmni:
     @property
     def is_open(self) -> bool:
         """True while a conversation is open."""
-        return self._phases.phase is not Phase.NEW
+        return self._phases.phase is not EnginePhase.NEW
 
     def prepare(self, preparation: Preparation) -> None:
         """Begin a conversation; the only setting is ``tone_hz``."""
         if unknown := set(preparation.settings) - {"tone_hz"}:
             raise ConfigError(f"unknown settings {sorted(unknown)}", known=("tone_hz",))
-        self._phases.enter(Call.PREPARE)
+        self._phases.enter(EngineCall.PREPARE)
         self._tone_hz = float(preparation.settings.get("tone_hz", TONE_HZ))
         self.prepared.append(preparation)
         self.units, self._speaks, self._phase_s = 0, False, 0.0
@@ -123,12 +123,12 @@ class ScriptedOmni:
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
         """Record the audio and the frames of a unit."""
         before = self._phases.phase
-        active = self._phases.enter(Call.PREFILL)
+        active = self._phases.enter(EngineCall.PREFILL)
         try:
             seen = checked_frames(tuple(frames))
             heard = checked_audio(audio, self.unit_ms * self.input_rate_hz // 1000, frames=len(seen))
         except Exception:
-            self._phases.take_back(Call.PREFILL, before)
+            self._phases.take_back(EngineCall.PREFILL, before)
             raise
         if active:
             self.heard.append(heard)
@@ -137,7 +137,7 @@ class ScriptedOmni:
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
         """Return the scripted vote of the unit, with a tone when it speaks."""
-        if not self._phases.enter(Call.GENERATE):
+        if not self._phases.enter(EngineCall.GENERATE):
             return UnitResult(Vote.LISTEN, end_of_turn=self._speaks)
         unit, self.units = self.units, self.units + 1
         self._wait(self._script.cost_ms if unit != self._script.hangs_at else None)
@@ -156,17 +156,17 @@ class ScriptedOmni:
 
     def finalize(self) -> None:
         """End the unit after its scripted time."""
-        if self._phases.enter(Call.FINALIZE):
+        if self._phases.enter(EngineCall.FINALIZE):
             self._wait(self._script.finalize_ms)
             self.finalized += 1
 
     def stop(self) -> None:
         """Release a call that hangs."""
-        self._phases.enter(Call.STOP)
+        self._phases.enter(EngineCall.STOP)
 
     def cleanup(self) -> None:
         """End the conversation."""
-        self._phases.enter(Call.CLEANUP)
+        self._phases.enter(EngineCall.CLEANUP)
         self.heard.clear()
         self.seen.clear()
         self.shown.clear()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.omni import OmniHost, UnitResult
-from models.omni.hosted.engine import WorkerOmniHost, WorkerSettings
+from models.omni.hosted.engine import HostedOmniSettings, WorkerOmniHost
 from models.stt import SpeechToText
 from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
 from models.tts import TextToSpeech
@@ -52,10 +52,10 @@ class Served:
         """The URL of the worker."""
         return f"ws://127.0.0.1:{self.server.port}"
 
-    def settings(self, **more: Any) -> WorkerSettings:
+    def settings(self, **more: Any) -> HostedOmniSettings:
         """Return settings of a host that connects to it."""
         given = {"url": self.url, "secret_env": told_secret(), "open_timeout_s": OPENED_WITHIN_S}
-        return WorkerSettings.model_validate(given | more)
+        return HostedOmniSettings.model_validate(given | more)
 
 
 def load_of(host: OmniHost) -> Load:

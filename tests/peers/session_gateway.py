@@ -21,7 +21,7 @@ from core.grants import ANONYMOUS, ClientIdentity
 from serving.gateway.app import create_app
 from serving.gateway.audit import AuditLog
 from serving.gateway.http_server import http_server
-from serving.gateway.session_api import TurnEvent, Typing
+from serving.gateway.session_api import AnswerTyped, TurnEvent
 from serving.gateway.settings import ServerTuning
 from session_store.compaction import Compactor
 from session_store.conversation import Conversations
@@ -76,7 +76,7 @@ async def no_call(_arguments: RunnerArguments) -> None:
 
 @asynccontextmanager
 async def application(
-    folder: Path, type_turn: Typing, *, audit: AuditLog | None = None, **settings: Any
+    folder: Path, type_turn: AnswerTyped, *, audit: AuditLog | None = None, **settings: Any
 ) -> AsyncIterator[tuple[FastAPI, SessionStore]]:
     bounds = ServerTuning(**{"drain_s": 0, "stop_requests_s": 0, **settings})
     store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))

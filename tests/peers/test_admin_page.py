@@ -20,7 +20,7 @@ from serving.gateway.operations import Operations, OperationsSettings
 from serving.gateway.settings import ServerTuning
 from serving.pool.pool import NotPlaced, Pool
 from serving.pool.settings import PoolTuning
-from serving.scheduler.wants import Reason, Task, Want
+from serving.scheduler.wants import RefusalReason, Task, Want
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, worker
 from tests.peers.operations_gateway import TOKEN, TOKEN_ENV, gateway
@@ -176,7 +176,7 @@ async def test_an_operator_sees_who_is_served_and_takes_somebody_out_by_keyboard
             await person.page.keyboard.press("Enter")
             with pytest.raises(NotPlaced) as refused:
                 await asyncio.wait_for(waits, 3)
-            assert refused.value.reason is Reason.CANCELLED
+            assert refused.value.reason is RefusalReason.CANCELLED
             await expect(person.part("no-queue")).to_be_visible(timeout=1_000)
             await expect(person.part("notice")).to_contain_text("bbbbbbbb was taken out of the queue")
             await expect(person.page.locator("#queue-title")).to_be_focused()

@@ -31,12 +31,12 @@ from models.llm import Message
 from models.llm.hosted.codec import of_asked, to_answered
 from models.llm.hosted.engine import HostedReplies, WorkerLlm, WorkerLlmSettings
 from models.llm.kv.causal import CausalLm, CausalSettings
-from models.llm.kv.dialogue import Answered as ModelAnswered
-from models.llm.kv.dialogue import Asked, Prefilled
+from models.llm.kv.dialogue import GenerationRequest, Prefilled
+from models.llm.kv.dialogue import GenerationResult as ModelAnswered
 from models.llm.kv.replies import CausalReplies
 from models.llm.kv.segments import CacheHandle
 from pipelines.answering import Answering, plan_answering
-from pipelines.chat import Answered, Piece, ask
+from pipelines.chat import AnswerCommitted, AnswerPiece, ask
 from pipelines.sessions import open_conversations
 from runtime.engine_hosting.messages import MessageType
 from runtime.engine_thread import EngineThread
@@ -195,7 +195,7 @@ class Raw:
     ) -> tuple[dict[str, Any], ModelAnswered, CacheHandle]:
         """Return the counts, the answer, and the handle to continue from."""
         full = tuple(dialogue)
-        asked = Asked(full, condition and condition.digest, append=full[len(full) - append :])
+        asked = GenerationRequest(full, condition and condition.digest, append=full[len(full) - append :])
         number = self.link.put(MessageType.GENERATE, *of_asked(asked, condition))
         counts: list[dict[str, Any]] = []
         while True:
@@ -266,7 +266,7 @@ def test_what_is_kept_of_a_session_outlives_its_link_and_is_nobody_elses(url: st
 
 def test_a_dialogue_that_is_none_is_refused_and_the_next_one_is_answered(url: str) -> None:
     with raw(url, "wrong") as session:
-        facts, payload = of_asked(Asked((HELLO,)), None)
+        facts, payload = of_asked(GenerationRequest((HELLO,)), None)
         for wrong in ({**facts, "append": 9}, {**facts, "keep": -1}, {**facts, "condition": {}}, {}):
             with pytest.raises(EngineError, match="cannot be read"):
                 session.link.ask(MessageType.GENERATE, wrong, payload, within_s=5)
@@ -418,7 +418,7 @@ async def typing(config: Path) -> AsyncIterator[Callable[[str], Awaitable[str]]]
         async with asyncio.timeout(30):
             async for event in ask(held, answering, text):
                 last = event
-        assert isinstance(last, Answered)
+        assert isinstance(last, AnswerCommitted)
 
         return str(last.turn.payload["text"])
 
@@ -460,10 +460,10 @@ async def test_a_typed_answer_whose_worker_ends_in_the_middle_is_not_left_open(
         async with open_conversations(deployment, answering) as opened, opened.open() as held:
             async with asyncio.timeout(30):
                 async for event in ask(held, answering, QUESTION):
-                    if isinstance(event, Piece):
+                    if isinstance(event, AnswerPiece):
                         os.kill(process.pid, blow)
                     last = event
-            assert isinstance(last, Answered)
+            assert isinstance(last, AnswerCommitted)
             # What was said of it stays said, and the documents go on.
             text = str(last.turn.payload["text"])
             assert "I lost my connection" in text and "ten until two" in text

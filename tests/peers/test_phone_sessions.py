@@ -12,7 +12,7 @@ import pytest
 from protocols.twilio_media import RATE_HZ, SILENCE
 from tests.peers.operations_gateway import BEARER
 from tests.peers.server import RunningServer, running_server
-from transports.twilio.simulated_caller import CALLER, Caller, Heard, SimulatedCall
+from transports.twilio.simulated_caller import CALLER, Caller, SimulatedCall, SimulatedCallResult
 
 OTHER = "+15550123"
 AGAIN = "Welcome back."
@@ -36,7 +36,9 @@ async def line(
         yield server, client
 
 
-async def call(server: RunningServer, *, number: str = CALLER, keys: str = "", quiet_s: float = 0.5) -> Heard:
+async def call(
+    server: RunningServer, *, number: str = CALLER, keys: str = "", quiet_s: float = 0.5
+) -> SimulatedCallResult:
     """Place a call that waits for the greeting, presses keys, and is silent."""
     caller = Caller(number=number, keys=keys, tail_ms=1_500)
     return await SimulatedCall(server.url, SILENCE * round(quiet_s * RATE_HZ), caller=caller).hold()

@@ -15,13 +15,13 @@ import pytest
 
 from core.errors import CapacityError
 from models.omni import Preparation
-from models.omni.hosted.engine import WorkerOmniEngine, WorkerSettings
+from models.omni.hosted.engine import HostedOmniSettings, WorkerOmniEngine
 from runtime.engine_hosting.messages import EngineMessage
 from serving.pool.pool import NotPlaced, Placed, Pool
 from serving.pool.process import WorkerProcess
 from serving.pool.settings import PoolTuning, WorkerSpec
 from serving.scheduler.scheduler import SchedulerSettings
-from serving.scheduler.wants import Place, Reason, Standing, Task, Want
+from serving.scheduler.wants import QueuePlace, RefusalReason, Standing, Task, Want
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
 from tests.peers.minicpm_server import minicpm_server
@@ -65,7 +65,7 @@ class There:
 
 def at_worker(placed: Placed) -> WorkerOmniEngine:
     """Return the conversation's engine after it has taken the lease."""
-    chosen = WorkerSettings(url=placed.url, secret_env=SECRET_ENV, open_timeout_s=1, unit_timeout_s=1)
+    chosen = HostedOmniSettings(url=placed.url, secret_env=SECRET_ENV, open_timeout_s=1, unit_timeout_s=1)
     return WorkerOmniEngine(There(placed), chosen)
 
 
@@ -113,7 +113,7 @@ async def test_who_waits_knows_where_it_stands_and_is_served_in_order(two: list[
     async with Pool(settings(two[:1])) as pool:
         await ready(pool, 1)
         first = await pool.acquire(want())
-        told: list[list[Place]] = [[], []]
+        told: list[list[QueuePlace]] = [[], []]
         waiting = [
             asyncio.create_task(pool.acquire(want(), on_place=told[number].append)) for number in range(2)
         ]
@@ -150,7 +150,7 @@ async def test_an_operator_takes_somebody_out_who_is_told(two: list[Served]) -> 
         assert pool.throw_out(pool.places()[0].ticket_id) and not pool.throw_out("nobody's")
         with pytest.raises(NotPlaced, match="an operator") as refused:
             await waits
-        assert refused.value.reason is Reason.CANCELLED
+        assert refused.value.reason is RefusalReason.CANCELLED
         pool.release(first, well=True)
 
 
@@ -320,7 +320,7 @@ async def test_a_watch_that_breaks_takes_nobodys_call_away(two: list[Served]) ->
 
 
 async def test_a_callback_that_raises_harms_nobody(two: list[Served]) -> None:
-    def raises(_place: Place) -> None:
+    def raises(_place: QueuePlace) -> None:
         raise RuntimeError("somebody's defect")
 
     async with Pool(settings(two[:1])) as pool:

@@ -18,7 +18,7 @@ from serving.gateway.pool_view import PoolView
 from serving.pool.omni import PooledOmni, PoolOmniSettings
 from serving.pool.pool import NotPlaced, Placed, Pool
 from serving.pool.settings import PoolTuning, WorkerSpec
-from serving.scheduler.wants import Place, Reason, Task, Want
+from serving.scheduler.wants import QueuePlace, RefusalReason, Task, Want
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
 from tests.peers.operations_gateway import BEARER, TOKEN_ENV, asking, gateway
@@ -261,14 +261,14 @@ async def test_a_place_that_no_worker_may_free_has_no_estimate() -> None:
 @pytest.mark.parametrize(
     ("headers", "reason", "told"),
     [
-        (BEARER, Reason.CANCELLED, "an operator took you out of the queue"),
-        ({}, Reason.WITHDRAWN, "your place in the queue was given up"),
+        (BEARER, RefusalReason.CANCELLED, "an operator took you out of the queue"),
+        ({}, RefusalReason.WITHDRAWN, "your place in the queue was given up"),
     ],
 )
 async def test_who_is_taken_out_of_the_queue_is_told_by_whom(
     served: list[Served],
     headers: dict[str, str],
-    reason: Reason,
+    reason: RefusalReason,
     told: str,
 ) -> None:
     async with site(settings(served[:1]), operator=False) as here:
@@ -335,7 +335,7 @@ async def test_a_call_that_was_taken_out_does_not_queue_again(served: list[Serve
     """
     async with site(settings(served[:1])) as here:
         async with one_waits(here):
-            news: list[Place | NotPlaced | None] = []
+            news: list[QueuePlace | NotPlaced | None] = []
             host = PooledOmni(here.pool, PoolOmniSettings())
             call = host.of_call("another session", 0, on_queue=news.append)
             placing = asyncio.create_task(call.place())
@@ -354,7 +354,7 @@ async def test_a_call_that_found_no_room_may_ask_again(served: list[Served]) -> 
     async with site(settings(served[:1], scheduler={"max_waiting": 0})) as here:
         await ready(here.pool, 1)
         placed = await here.pool.acquire(want())
-        news: list[Place | NotPlaced | None] = []
+        news: list[QueuePlace | NotPlaced | None] = []
         call = PooledOmni(here.pool, PoolOmniSettings()).of_call("another", 0, on_queue=news.append)
         with pytest.raises(NotPlaced, match="the queue is full"):
             await call.place()
@@ -368,7 +368,7 @@ async def test_a_call_that_found_no_room_may_ask_again(served: list[Served]) -> 
 
 
 async def test_estimates_are_changed_while_somebody_waits_and_they_are_told(served: list[Served]) -> None:
-    told: list[Place] = []
+    told: list[QueuePlace] = []
     async with site(settings(served[:1])) as here:
         async with one_waits(here, on_place=told.append):
             answer = await here.client.put(

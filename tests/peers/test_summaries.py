@@ -9,7 +9,7 @@ import pytest
 
 from configs.load import load_deployment
 from pipelines.answering import Answering, plan_answering
-from pipelines.chat import Answered, ask
+from pipelines.chat import AnswerCommitted, ask
 from pipelines.sessions import open_conversations
 from session_store.conversation import Conversation
 from session_store.events import Event, Kind
@@ -45,7 +45,7 @@ async def conversation(llm: str, tmp_path: Path) -> AsyncIterator[tuple[Conversa
 async def talk(held: Conversation, answering: Answering, text: str) -> None:
     async for event in ask(held, answering, text):
         last = event
-    assert isinstance(last, Answered)
+    assert isinstance(last, AnswerCommitted)
 
 
 async def summary(held: Conversation) -> Event:

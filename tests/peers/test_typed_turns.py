@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import EngineError
-from pipelines.chat import Answered, ask
+from pipelines.chat import AnswerCommitted, ask
 from session_store.events import Kind
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
@@ -25,7 +25,7 @@ async def test_half_an_answer_is_no_answer_and_asking_again_gives_the_whole_one(
                 pass
         async for event in ask(held, answering, "When do you open?", key="k"):
             last = event
-        assert isinstance(last, Answered)
+        assert isinstance(last, AnswerCommitted)
         replies = [event.payload for event in held.events if event.kind is Kind.BOT_TURN]
         assert [(reply["text"], reply["truncated"]) for reply in replies][-1] == ("We open at ten.", False)
         assert all(reply["truncated"] for reply in replies[:-1])

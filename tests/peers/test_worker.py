@@ -17,7 +17,7 @@ import pytest
 
 from core.errors import EngineError
 from models.omni import Preparation
-from models.omni.hosted.engine import WorkerOmniEngine, WorkerOmniHost, WorkerSettings
+from models.omni.hosted.engine import HostedOmniSettings, WorkerOmniEngine, WorkerOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV
 from tests.peers.minicpm_server import minicpm_server
 
@@ -25,7 +25,7 @@ QUIET = np.zeros(1_280, np.float32)
 ROOT = Path(__file__).parents[2]
 
 
-Started = tuple[subprocess.Popen[str], WorkerSettings]
+Started = tuple[subprocess.Popen[str], HostedOmniSettings]
 
 
 @contextmanager
@@ -39,7 +39,10 @@ def process(script: dict[str, Any] | None = None, **limits: Any) -> Iterator[Sta
         assert started.stdout is not None
         port = int(started.stdout.readline())
         os.environ[SECRET_ENV] = SECRET
-        yield started, WorkerSettings(url=f"ws://127.0.0.1:{port}", secret_env=SECRET_ENV, unit_timeout_s=2)
+        yield (
+            started,
+            HostedOmniSettings(url=f"ws://127.0.0.1:{port}", secret_env=SECRET_ENV, unit_timeout_s=2),
+        )
     finally:
         started.kill()
         started.wait(10)
@@ -131,7 +134,7 @@ def test_the_command_hosts_an_engine_and_drains_when_it_is_told_to() -> None:
                 assert line, "it ended"
                 line = started.stderr.readline()
             os.environ[SECRET_ENV] = SECRET
-            settings = WorkerSettings(url=line.split()[-1], secret_env=SECRET_ENV)
+            settings = HostedOmniSettings(url=line.split()[-1], secret_env=SECRET_ENV)
             engine = WorkerOmniHost(settings).open_engine()
             assert (engine.unit_ms, engine.output_rate_hz) == (1_000, 24_000)
             engine.prepare(Preparation("Be kind."))

@@ -15,7 +15,7 @@ from models.echo import EchoCanceller
 from models.echo.webrtc import WebRtcEcho
 from models.tts.flite import FliteSettings, FliteTts
 from pipelines import cascade, echo
-from pipelines.echo import FrontEnd
+from pipelines.echo import CallFrontEnd
 from tests.fakes.echo import ClosedEcho, FailingEcho
 from tests.sim.call import Beside, SimulatedCall, silence, simulate
 from tests.sim.room import Room, TelephoneLine
@@ -29,11 +29,11 @@ GREETING = (
 
 
 @pytest.fixture
-def fronts(monkeypatch: pytest.MonkeyPatch) -> list[FrontEnd]:
+def fronts(monkeypatch: pytest.MonkeyPatch) -> list[CallFrontEnd]:
     """Record the front end of each call."""
-    kept: list[FrontEnd] = []
+    kept: list[CallFrontEnd] = []
 
-    async def opening(*arguments: Any, **more: Any) -> FrontEnd:
+    async def opening(*arguments: Any, **more: Any) -> CallFrontEnd:
         kept.append(await echo.open_front_end(*arguments, **more))
         return kept[-1]
 
@@ -107,15 +107,15 @@ def test_over_a_telephone_that_returns_the_bots_voice_the_caller_is_understood(t
     assert len(call.model.asked) == 1
 
 
-def test_without_echo_control_it_does(tmp_path: Path, fronts: list[FrontEnd]):
+def test_without_echo_control_it_does(tmp_path: Path, fronts: list[CallFrontEnd]):
     call = listen(tmp_path, room=Room(80.0), echo_mode="off")
     assert call.turns[0].interrupted
-    assert fronts == [FrontEnd(None)]
+    assert fronts == [CallFrontEnd(None)]
 
 
-def test_a_browser_that_cancels_the_echo_gets_no_second_canceller(tmp_path: Path, fronts: list[FrontEnd]):
+def test_a_browser_that_cancels_the_echo_gets_no_second_canceller(tmp_path: Path, fronts: list[CallFrontEnd]):
     call = listen(tmp_path, room=Room(80.0), transport="webrtc", peer_cancels_echo=True)
-    assert fronts == [FrontEnd(None)]
+    assert fronts == [CallFrontEnd(None)]
     # The microphone is used unchanged: a peer that declared its signal wrongly is heard in full.
     assert call.turns[0].interrupted
 
@@ -132,7 +132,7 @@ def test_a_caller_who_speaks_behind_the_greeting_is_understood(tmp_path: Path):
     assert len(call.model.asked) == 1
 
 
-def test_the_call_knows_the_bots_own_voice_and_words(tmp_path: Path, fronts: list[FrontEnd]):
+def test_the_call_knows_the_bots_own_voice_and_words(tmp_path: Path, fronts: list[CallFrontEnd]):
     seen: list[tuple[bool, bool, bool, bool]] = []
 
     async def look(_beside: Beside) -> None:
@@ -154,7 +154,7 @@ def test_the_call_knows_the_bots_own_voice_and_words(tmp_path: Path, fronts: lis
 
 @pytest.mark.parametrize("engine", [ClosedEcho(), FailingEcho(0), FailingEcho(250)])
 def test_a_failing_engine_leaves_the_caller_heard(
-    tmp_path: Path, fronts: list[FrontEnd], engine: EchoCanceller
+    tmp_path: Path, fronts: list[CallFrontEnd], engine: EchoCanceller
 ):
     """A canceller that cannot be opened, that fails at once, or that fails in mid-call, on a headset."""
     caller = [spoken("what are your opening hours on saturday", -20), silence(1_000)]

@@ -54,7 +54,7 @@ from tests.fakes.stt import ScriptedStream, ScriptedStt
 from tests.in_place_engine import InPlaceEngine
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_settings import BargeInTuning
-from turn_taking.barge_in_table import State
+from turn_taking.barge_in_table import BargeInState
 from turn_taking.endpointing import EndpointTuning
 from turn_taking.policies import endpoint_policy
 
@@ -365,7 +365,10 @@ class _Call:
             await self.endpoint.process_frame(frame)
             if isinstance(frame, TranscriptionFrame):
                 self.note(
-                    "words", frame.text, NOT_MEANT.is_on(frame), self.machine.state is not State.LISTENING
+                    "words",
+                    frame.text,
+                    NOT_MEANT.is_on(frame),
+                    self.machine.state is not BargeInState.LISTENING,
                 )
 
     async def listen(self) -> None:

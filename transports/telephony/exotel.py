@@ -16,7 +16,7 @@ from pipecat.serializers.exotel import ExotelFrameSerializer
 from protocols.surface import Message as JsonMessage
 from protocols.twilio_media import PACKET_BYTES, RATE_HZ, Started, part, text
 from transports.phone_protocol import Message
-from transports.telephony.serialized import Kind, SerializedStream, check_format, check_payload
+from transports.telephony.serialized import NetworkMessageKind, SerializedStream, check_format, check_payload
 
 PIECE_BYTES = 5 * PACKET_BYTES
 
@@ -25,12 +25,12 @@ class ExotelStream(SerializedStream):
     """Stream of Exotel's Voicebot applet."""
 
     kinds = {
-        "connected": Kind.NOTHING,
-        "start": Kind.STARTED,
-        "media": Kind.AUDIO,
-        "dtmf": Kind.KEY,
-        "mark": Kind.MARK_BACK,
-        "stop": Kind.STOPPED,
+        "connected": NetworkMessageKind.NOTHING,
+        "start": NetworkMessageKind.STARTED,
+        "media": NetworkMessageKind.AUDIO,
+        "dtmf": NetworkMessageKind.KEY,
+        "mark": NetworkMessageKind.MARK_BACK,
+        "stop": NetworkMessageKind.STOPPED,
     }
     is_continuous = True
 

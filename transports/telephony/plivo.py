@@ -13,19 +13,19 @@ from pipecat.serializers.plivo import PlivoFrameSerializer
 from protocols.surface import Message as JsonMessage
 from protocols.surface import Refusal
 from protocols.twilio_media import ENCODING, RATE_HZ, Started, part, text
-from transports.telephony.serialized import Kind, SerializedStream, check_format, check_payload
+from transports.telephony.serialized import NetworkMessageKind, SerializedStream, check_format, check_payload
 
 
 class PlivoStream(SerializedStream):
     """Audio stream of Plivo."""
 
     kinds = {
-        "start": Kind.STARTED,
-        "media": Kind.AUDIO,
-        "dtmf": Kind.KEY,
-        "playedStream": Kind.MARK_BACK,
-        "clearedAudio": Kind.NOTHING,
-        "stop": Kind.STOPPED,
+        "start": NetworkMessageKind.STARTED,
+        "media": NetworkMessageKind.AUDIO,
+        "dtmf": NetworkMessageKind.KEY,
+        "playedStream": NetworkMessageKind.MARK_BACK,
+        "clearedAudio": NetworkMessageKind.NOTHING,
+        "stop": NetworkMessageKind.STOPPED,
     }
 
     def started(self, message: JsonMessage) -> tuple[Started, FrameSerializer]:

@@ -46,7 +46,7 @@ from protocols.twilio_media import (
 from transports.phone_protocol import Message
 
 
-class Kind(Enum):
+class NetworkMessageKind(Enum):
     """Kind of a message of a network."""
 
     STARTED = "started"
@@ -60,7 +60,7 @@ class Kind(Enum):
 class SerializedStream(ABC):
     """Stream of a network; a subclass implements the network's particulars."""
 
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, NetworkMessageKind]
     """Kinds by the ``event`` of a message."""
     is_continuous = False
 
@@ -106,20 +106,20 @@ class SerializedStream(ABC):
         kind = self._kind_of(parsed)
         if self._is_over:
             raise Refusal("a message behind the end", code="wrong_order")
-        if kind is Kind.NOTHING:
+        if kind is NetworkMessageKind.NOTHING:
             return None
-        if kind is Kind.STARTED:
+        if kind is NetworkMessageKind.STARTED:
             return await self._start(parsed)
         if self._serializer is None:
             raise Refusal(f"{kind.value} before the start", code="wrong_order")
         if self.stream_id(parsed) != self._stream_id:
             raise Refusal("a message of another stream", code="wrong_stream")
-        if kind is Kind.MARK_BACK:
+        if kind is NetworkMessageKind.MARK_BACK:
             return MarkBack(self.mark_name(parsed))
-        if kind is Kind.STOPPED:
+        if kind is NetworkMessageKind.STOPPED:
             self._is_over = True
             return Stopped()
-        if kind is Kind.AUDIO:
+        if kind is NetworkMessageKind.AUDIO:
             self.check_audio(parsed)
         return await self._translated(self._serializer, message, kind)
 
@@ -137,7 +137,9 @@ class SerializedStream(ABC):
         self._serializer, self._stream_id = serializer, started.stream_sid
         return started
 
-    async def _translated(self, serializer: FrameSerializer, message: Message, kind: Kind) -> Event | None:
+    async def _translated(
+        self, serializer: FrameSerializer, message: Message, kind: NetworkMessageKind
+    ) -> Event | None:
         try:
             frame = await serializer.deserialize(message)
         except (ValueError, TypeError, AttributeError) as error:
@@ -154,7 +156,7 @@ class SerializedStream(ABC):
         self._heard_bytes += len(pcm)
         return Audio(g711.encode(pcm, g711.Law.MU), at_ms)
 
-    def _kind_of(self, message: JsonMessage) -> Kind:
+    def _kind_of(self, message: JsonMessage) -> NetworkMessageKind:
         event = message.get("event")
         kind = self.kinds.get(event) if isinstance(event, str) else None
         if kind is None:

@@ -13,7 +13,7 @@ from pipecat.serializers.telnyx import TelnyxFrameSerializer
 from protocols.surface import Message as JsonMessage
 from protocols.surface import Refusal
 from protocols.twilio_media import RATE_HZ, Started, part, text
-from transports.telephony.serialized import Kind, SerializedStream, check_format, check_payload
+from transports.telephony.serialized import NetworkMessageKind, SerializedStream, check_format, check_payload
 
 SENT = "PCMU"
 
@@ -22,13 +22,13 @@ class TelnyxStream(SerializedStream):
     """Media stream of Telnyx."""
 
     kinds = {
-        "connected": Kind.NOTHING,
-        "start": Kind.STARTED,
-        "media": Kind.AUDIO,
-        "dtmf": Kind.KEY,
-        "mark": Kind.MARK_BACK,
-        "stop": Kind.STOPPED,
-        "error": Kind.NOTHING,
+        "connected": NetworkMessageKind.NOTHING,
+        "start": NetworkMessageKind.STARTED,
+        "media": NetworkMessageKind.AUDIO,
+        "dtmf": NetworkMessageKind.KEY,
+        "mark": NetworkMessageKind.MARK_BACK,
+        "stop": NetworkMessageKind.STOPPED,
+        "error": NetworkMessageKind.NOTHING,
     }
 
     def started(self, message: JsonMessage) -> tuple[Started, FrameSerializer]:

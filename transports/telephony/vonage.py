@@ -16,17 +16,17 @@ from protocols.surface import Message as JsonMessage
 from protocols.surface import Refusal
 from protocols.twilio_media import MOST_PAYLOAD_BYTES, RATE_HZ, Event, Started, part, text
 from protocols.vonage import CONTENT_TYPE
-from transports.telephony.serialized import Kind, SerializedStream
+from transports.telephony.serialized import NetworkMessageKind, SerializedStream
 
 
 class VonageStream(SerializedStream):
     """Socket of Vonage's Voice API."""
 
     kinds = {
-        "websocket:connected": Kind.STARTED,
-        "websocket:dtmf": Kind.KEY,
-        "websocket:notify": Kind.MARK_BACK,
-        "websocket:cleared": Kind.NOTHING,
+        "websocket:connected": NetworkMessageKind.STARTED,
+        "websocket:dtmf": NetworkMessageKind.KEY,
+        "websocket:notify": NetworkMessageKind.MARK_BACK,
+        "websocket:cleared": NetworkMessageKind.NOTHING,
     }
 
     def started(self, message: JsonMessage) -> tuple[Started, FrameSerializer]:
@@ -43,7 +43,7 @@ class VonageStream(SerializedStream):
             raise Refusal("audio before the start", code="wrong_order")
         if len(message) > MOST_PAYLOAD_BYTES * PCM_BYTES_PER_SAMPLE or len(message) % PCM_BYTES_PER_SAMPLE:
             raise Refusal("audio: too much, or no whole samples", code="invalid_payload")
-        return await self._translated(self._serializer, message, Kind.AUDIO)
+        return await self._translated(self._serializer, message, NetworkMessageKind.AUDIO)
 
     def check_audio(self, message: JsonMessage) -> None:
         """Refuse audio in a text message: it comes in binary messages only."""

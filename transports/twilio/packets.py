@@ -23,7 +23,7 @@ from protocols.twilio_media import PACKET_BYTES, PACKET_MS, SILENCE
 PACKET_US = PACKET_MS * 1000
 
 
-class Sound(Enum):
+class PacketSound(Enum):
     """Kind of sound in a packet."""
 
     SPEECH = "speech"
@@ -43,12 +43,12 @@ class Packet:
 
     mu_law: bytes
     plays_us: int
-    sound: Sound = Sound.SPEECH
+    sound: PacketSound = PacketSound.SPEECH
 
     @property
     def is_speech(self) -> bool:
         """True when the packet carries speech."""
-        return self.sound is Sound.SPEECH
+        return self.sound is PacketSound.SPEECH
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class PacketLine:
         self._lead_us = lead_ms * 1000
         self._comfort = comfort
         self._is_noisy = True
-        self._waiting: deque[tuple[Sound, bytes] | str] = deque()
+        self._waiting: deque[tuple[PacketSound, bytes] | str] = deque()
         self._packets = 0
         # End of the speech so far: less than a packet.
         self._rest = b""
@@ -106,13 +106,13 @@ class PacketLine:
         """Queue more speech, of any length."""
         data = self._rest + mu_law
         whole = len(data) // PACKET_BYTES * PACKET_BYTES
-        self._append(Sound.SPEECH, data[:whole])
+        self._append(PacketSound.SPEECH, data[:whole])
         self._rest = data[whole:]
 
     def press(self, mu_law: bytes) -> None:
         """Queue the tones of a key after the speech so far."""
         self.end()
-        self._append(Sound.TONE, mu_law + SILENCE * (-len(mu_law) % PACKET_BYTES))
+        self._append(PacketSound.TONE, mu_law + SILENCE * (-len(mu_law) % PACKET_BYTES))
 
     def end(self) -> None:
         """End the reply: a rest of less than a packet is filled up with silence."""
@@ -134,7 +134,7 @@ class PacketLine:
         """
         marks = [each for each in self._waiting if isinstance(each, str)]
         self._waiting = deque(
-            each for each in self._waiting if not isinstance(each, str) and each[0] is Sound.TONE
+            each for each in self._waiting if not isinstance(each, str) and each[0] is PacketSound.TONE
         )
         self._packets = len(self._waiting)
         self._rest = b""
@@ -157,7 +157,7 @@ class PacketLine:
             return None
         if not self._waiting:
             assert self._comfort is not None
-            return Packet(self._comfort(), self._passed(now_us), Sound.NOISE)
+            return Packet(self._comfort(), self._passed(now_us), PacketSound.NOISE)
         first = self._waiting.popleft()
         if isinstance(first, str):
             return Mark(first, max(self._next_us, now_us))
@@ -165,7 +165,7 @@ class PacketLine:
         sound, mu_law = first
         return Packet(mu_law, self._passed(now_us), sound)
 
-    def _append(self, sound: Sound, mu_law: bytes) -> None:
+    def _append(self, sound: PacketSound, mu_law: bytes) -> None:
         for place in range(0, len(mu_law), PACKET_BYTES):
             self._waiting.append((sound, mu_law[place : place + PACKET_BYTES]))
             self._packets += 1

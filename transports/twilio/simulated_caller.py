@@ -61,7 +61,7 @@ class Caller:
 
 
 @dataclass
-class Heard:
+class SimulatedCallResult:
     """Result of a call.
 
     Attributes:
@@ -106,9 +106,9 @@ class SimulatedCall:
         # Audio that the bot sent and that is not played yet, and names of marks.
         self._line: deque[bytes | str] = deque()
         self._voice_until_ms: int | None = None
-        self.heard = Heard()
+        self.heard = SimulatedCallResult()
 
-    async def hold(self) -> Heard:
+    async def hold(self) -> SimulatedCallResult:
         """Call, talk, listen and hang up; return the result.
 
         Raises:

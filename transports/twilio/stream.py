@@ -52,7 +52,7 @@ from telemetry.seldom import Seldom
 from transports.phone_protocol import Message, StreamProtocol
 from transports.twilio.caller import CallerLine
 from transports.twilio.marks import Back, Marks
-from transports.twilio.packets import PACKET_US, Mark, Packet, PacketLine, Sound
+from transports.twilio.packets import PACKET_US, Mark, Packet, PacketLine, PacketSound
 from transports.twilio.protocol import TwilioProtocol
 
 _US_PER_S = 1_000_000
@@ -93,7 +93,7 @@ class PhoneTuning(PhoneSettings):
     mark_ms: int = Field(1_000, ge=100, le=10_000, description="a mark so often at least, in speech")
 
 
-class Peer(Protocol):
+class PhonePeer(Protocol):
     """Other side of a socket; see ``transports.websocket.peer``."""
 
     async def receive(self) -> Message | None: ...
@@ -156,7 +156,7 @@ class PhoneStream:
 
     def __init__(
         self,
-        peer: Peer,
+        peer: PhonePeer,
         settings: PhoneSettings | None = None,
         *,
         comfort: Callable[[], bytes] | None = None,
@@ -347,7 +347,7 @@ class PhoneStream:
             else:
                 if what.is_speech:
                     self._ahead.append((what.plays_us, what.mu_law))
-                elif what.sound is Sound.TONE:
+                elif what.sound is PacketSound.TONE:
                     self._tone_until_us = what.plays_us + PACKET_US
                 self._room.set()
                 await self._send(await self._protocol.media(what.mu_law))

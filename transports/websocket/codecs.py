@@ -86,7 +86,7 @@ class Decoder:
         )
 
 
-class Encoder:
+class PcmEncoder:
     """Converter from 16-bit PCM to a client's bytes."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from protocols.surface import Message, Refusal, written
 from runtime.busy_time import Metered
 from runtime.loop_clock import LoopClock
 from transports.client_budget import ClientBudget, ClientShare
-from transports.websocket.session import Peer, SocketSettings
+from transports.websocket.session import SocketPeer, SocketSettings
 
 # JSON and base64 of this size take a third of a millisecond.
 LARGE_BYTES = 100_000
@@ -73,7 +73,7 @@ class MessageSocket(Generic[T]):
 
     def __init__(
         self,
-        peer: Peer,
+        peer: SocketPeer,
         read: Callable[[str], T],
         *,
         is_stop: Callable[[T], bool],

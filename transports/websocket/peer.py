@@ -44,7 +44,7 @@ class MixedPeer:
         return data
 
     async def receive(self) -> str | bytes | None:
-        """Return the next message, of text or bytes (``transports.twilio.stream.Peer``)."""
+        """Return the next message, of text or bytes (``transports.twilio.stream.PhonePeer``)."""
         return await self.take()
 
     async def send(self, message: str | bytes) -> bool:
@@ -70,7 +70,7 @@ class MixedPeer:
 
 
 class StarlettePeer(MixedPeer):
-    """Peer that sends text alone; see ``transports.websocket.session.Peer``."""
+    """Peer that sends text alone; see ``transports.websocket.session.SocketPeer``."""
 
     async def receive(self) -> str | None:
         """Return the next message (``Peer``). Raises Refusal for a binary one."""

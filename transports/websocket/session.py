@@ -41,16 +41,16 @@ from protocols.surface import (
     EndTurn,
     Happening,
     InQueue,
-    Leave,
+    LeaveSession,
     Message,
     MustListen,
-    Over,
     Pause,
     Pictures,
     Ready,
     Refusal,
     Resume,
     Send,
+    SessionEnded,
     Speech,
     Wish,
     json_text,
@@ -78,7 +78,7 @@ BURST_LINES = 2
 QUIET_MS = 600
 
 
-class Peer(Protocol):
+class SocketPeer(Protocol):
     """Other side of a socket."""
 
     async def receive(self) -> str | None:
@@ -160,7 +160,7 @@ class SurfaceSession:
 
     def __init__(
         self,
-        peer: Peer,
+        peer: SocketPeer,
         dialect: Dialect,
         *,
         settings: SocketSettings | None = None,
@@ -277,7 +277,7 @@ class SurfaceSession:
         """Report to the client, once, that the conversation is over."""
         if not self._was_told_over:
             self._was_told_over = True
-            self.happen(Over(reason, message))
+            self.happen(SessionEnded(reason, message))
             self._close = self._close or self.dialect.goodbye(reason)
 
     def queued(self, place: InQueue) -> None:
@@ -431,7 +431,7 @@ class SurfaceSession:
                 if self._limit is not None:
                     self._limit.cancel()
                 self._limit = asyncio.get_running_loop().call_later(limit_ms / 1000, self._time_out)
-            case Leave(code, reason):
+            case LeaveSession(code, reason):
                 self.over("stopped")
                 self._close = (code, reason)
                 self._hang_up()

@@ -54,23 +54,23 @@ from protocols.surface import (
     Action,
     CallerStarted,
     CallerStopped,
-    CallerVoice,
+    CallerVoiceChanged,
     Happening,
     InQueue,
     Pictures,
+    RecognisedWords,
     Refusal,
     ReplyAudio,
     ReplyBegan,
     ReplyOver,
     ReplyWords,
-    Words,
 )
 from runtime.loop_clock import LoopClock
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
 from transports.pipecat_internals import declare_events, emit, queue_whole
 from transports.unit_ears import UnitEars
-from transports.websocket.codecs import Encoder
+from transports.websocket.codecs import PcmEncoder
 from transports.websocket.session import SurfaceSession
 
 _US_PER_S = 1_000_000
@@ -200,7 +200,7 @@ class SocketOutput(InterruptibleOutput):
         super().__init__(params)
         self._socket = transport
         self._clock = LoopClock()
-        self._encoder = Encoder()
+        self._encoder = PcmEncoder()
         # Time until which audio sent ahead of the pipeline plays; whether the present reply was sent so.
         self._told_until_us = 0
         self._is_told = False
@@ -246,10 +246,10 @@ class SocketOutput(InterruptibleOutput):
         elif direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, VADUserStartedSpeakingFrame):
                 self._voice_ms = self._ago_ms(frame.start_secs), None
-                self.happen(CallerVoice(True, round(frame.start_secs * 1000)))
+                self.happen(CallerVoiceChanged(True, round(frame.start_secs * 1000)))
             elif isinstance(frame, VADUserStoppedSpeakingFrame):
                 self._voice_ms = self._voice_ms[0], self._ago_ms(frame.stop_secs)
-                self.happen(CallerVoice(False, round(frame.stop_secs * 1000)))
+                self.happen(CallerVoiceChanged(False, round(frame.stop_secs * 1000)))
             elif isinstance(frame, UserStartedSpeakingFrame):
                 self._socket.caller_speaks = True
                 self.happen(CallerStarted(self._voice_ms[0]))
@@ -363,7 +363,7 @@ class SocketOutput(InterruptibleOutput):
         """Report an event to the client, in order."""
         if not isinstance(happening, CallerStarted):
             self._tell_cut()
-        if isinstance(happening, Words) or not self._held:
+        if isinstance(happening, RecognisedWords) or not self._held:
             self._socket.session.happen(happening)
         else:
             self._held[-1].happened.append(happening)
@@ -559,7 +559,7 @@ def _of_rtvi(message: dict[str, Any]) -> Happening | Refusal | None:
     if not isinstance(data, dict):
         return None
     if message.get("type") == "user-transcription":
-        return Words(str(data.get("text", "")), bool(data.get("final")))
+        return RecognisedWords(str(data.get("text", "")), bool(data.get("final")))
     if message.get("type") == "error-response":
         return Refusal(str(data.get("error", "")), code="not_supported")
     if message.get("type") == "server-message" and data.get("kind") == "queue" and not data.get("refused"):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from core.errors import PeerError
 from models.llm import Message
-from models.llm.kv.dialogue import Answered, Asked, Prefilled
+from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled
 from models.llm.kv.segments import CacheHandle
 from protocols.facts import from_facts, from_rows, to_facts, to_rows
 
@@ -22,8 +22,8 @@ MOST_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class AskedFacts:
-    """Facts of ``Asked``; ``append`` is the number of messages at the end of the dialogue that are
-    appended.
+    """Facts of ``GenerationRequest``; ``append`` is the number of messages at the end of the dialogue that
+    are appended.
     """
 
     condition: CacheHandle | None
@@ -45,7 +45,7 @@ class PrefilledFacts:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredFacts:
-    """Facts of ``Answered``; ``handle`` is the condition for the next question."""
+    """Facts of ``GenerationResult``; ``handle`` is the condition for the next question."""
 
     handle: CacheHandle
     asked_digest: str
@@ -54,7 +54,7 @@ class AnsweredFacts:
     chain: tuple[tuple[str, int], ...]
 
 
-def of_asked(asked: Asked, condition: CacheHandle | None) -> tuple[dict[str, Any], bytes]:
+def of_asked(asked: GenerationRequest, condition: CacheHandle | None) -> tuple[dict[str, Any], bytes]:
     """Return the facts and the payload of a question.
 
     Args:
@@ -65,7 +65,7 @@ def of_asked(asked: Asked, condition: CacheHandle | None) -> tuple[dict[str, Any
     return to_facts(facts), json.dumps(to_rows(asked.full)).encode()
 
 
-def to_asked(facts: Mapping[str, Any], payload: bytes) -> tuple[Asked, CacheHandle | None]:
+def to_asked(facts: Mapping[str, Any], payload: bytes) -> tuple[GenerationRequest, CacheHandle | None]:
     """Return the question that was received, and its condition.
 
     Raises:
@@ -83,7 +83,9 @@ def to_asked(facts: Mapping[str, Any], payload: bytes) -> tuple[Asked, CacheHand
     digest = None if condition is None else condition.digest
     _check_names(asked.answer or "")
     return (
-        Asked(full, digest, asked.keep, asked.answer, asked.rest, full[len(full) - asked.append :]),
+        GenerationRequest(
+            full, digest, asked.keep, asked.answer, asked.rest, full[len(full) - asked.append :]
+        ),
         condition,
     )
 
@@ -106,7 +108,7 @@ def to_prefilled(given: object) -> Prefilled:
     return Prefilled(facts.cached_tokens, facts.input_tokens, refused, facts.cropped_tokens)
 
 
-def of_answered(answered: Answered, worker: str, incarnation: str) -> dict[str, Any]:
+def of_answered(answered: GenerationResult, worker: str, incarnation: str) -> dict[str, Any]:
     """Return the facts of ``answered``, with the handle for the next question."""
     handle = CacheHandle(worker, incarnation, answered.digest, answered.kv_tokens)
     return to_facts(
@@ -114,7 +116,7 @@ def of_answered(answered: Answered, worker: str, incarnation: str) -> dict[str, 
     )
 
 
-def to_answered(given: object) -> tuple[Answered, CacheHandle]:
+def to_answered(given: object) -> tuple[GenerationResult, CacheHandle]:
     """Return the answer that was received, and its handle.
 
     Raises:
@@ -125,7 +127,9 @@ def to_answered(given: object) -> tuple[Answered, CacheHandle]:
     if any(end > len(text) for end in ends) or list(ends) != sorted(ends):
         raise PeerError("an answer that cannot be read: tokens end behind its text")
     _check_names(facts.asked_digest, *(digest for digest, _ in facts.chain))
-    return Answered(facts.asked_digest, handle.digest, handle.kv_tokens, text, ends, facts.chain), handle
+    return GenerationResult(
+        facts.asked_digest, handle.digest, handle.kv_tokens, text, ends, facts.chain
+    ), handle
 
 
 def _checked(handle: CacheHandle) -> CacheHandle:

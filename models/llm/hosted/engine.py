@@ -32,7 +32,7 @@ from models.hosted.streams import StreamLimits, open_link
 from models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
 from models.llm import Message
 from models.llm.hosted.codec import of_asked, to_answered, to_prefilled
-from models.llm.kv.dialogue import Answered, Asked, Prefilled, Remembered
+from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled, Remembered
 from models.llm.kv.segments import CacheHandle
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.engine_thread import EngineThread
@@ -173,7 +173,7 @@ class HostedReplies:
         self._is_closed = False
         self._reads_ahead = True
         self.prefilled: Prefilled | None = None
-        self.answered: Answered | None = None
+        self.answered: GenerationResult | None = None
         self.handle: CacheHandle | None = None
 
     def close(self) -> None:
@@ -311,7 +311,7 @@ class HostedReplies:
             elif (text := message.facts.get("text")) is not None:
                 heard.say(text)
 
-    def _done(self, asked: Asked, facts: Any) -> None:
+    def _done(self, asked: GenerationRequest, facts: Any) -> None:
         if facts.get("handle") is None:
             # The worker was stopped while it read; the next question finds how far it came.
             return
@@ -320,7 +320,7 @@ class HostedReplies:
         self._remembered.answered(asked, answered)
         self.answered = answered
 
-    def _condition(self, asked: Asked) -> CacheHandle | None:
+    def _condition(self, asked: GenerationRequest) -> CacheHandle | None:
         newest = self._remembered.newest
         if asked.condition is None or self.handle is None or newest is None:
             return None

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from core.registry import Registry, Row
 from models.llm import LanguageModel, Message
-from models.llm.kv.dialogue import Answered, Prefilled
+from models.llm.kv.dialogue import GenerationResult, Prefilled
 
 
 class Replies(LanguageModel, Protocol):
@@ -17,7 +17,7 @@ class Replies(LanguageModel, Protocol):
     """
 
     prefilled: Prefilled | None
-    answered: Answered | None
+    answered: GenerationResult | None
 
     async def prefill(self, messages: Sequence[Message]) -> Prefilled:
         """Read a dialogue whose answer is requested later: a ``reply`` to the same dialogue continues from

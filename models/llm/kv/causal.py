@@ -39,7 +39,7 @@ from core.errors import ConfigError, EngineError
 from core.strict_model import StrictModel
 from models.library_internals import attention_of
 from models.llm import Message
-from models.llm.kv.dialogue import Answered, Asked, Prefilled
+from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled
 from models.llm.kv.grown import growing
 from models.llm.kv.segments import Fed, Scope, extended
 from runtime.fair_lock import FairLock
@@ -220,8 +220,8 @@ class CausalLm:
             self._contexts.pop(scope.root, None)
 
     def answer(
-        self, scope: Scope, asked: Asked, *, is_stopped: Callable[[], bool] = lambda: False
-    ) -> Generator[Prefilled | str | Answered, None, None]:
+        self, scope: Scope, asked: GenerationRequest, *, is_stopped: Callable[[], bool] = lambda: False
+    ) -> Generator[Prefilled | str | GenerationResult, None, None]:
         """Read the question and yield its counts, pieces of the answer, and the state to continue from.
 
         When it is stopped or the generator is closed, the context has what went through the model by then.
@@ -267,12 +267,12 @@ class CausalLm:
                     context.fed.append(writing.fed)
                 self._keep(scope, context)
         fed = context.fed
-        yield Answered(
+        yield GenerationResult(
             asked_digest, fed.digest, fed.tokens, writing.text, tuple(writing.char_ends), fed.chain
         )
 
     def _begun(
-        self, scope: Scope, asked: Asked, known: _Context | None
+        self, scope: Scope, asked: GenerationRequest, known: _Context | None
     ) -> tuple[_Context, list[int], int, bool]:
         """Return the context to continue from, the tokens that follow, a count, and whether the condition
         failed.
@@ -332,7 +332,7 @@ class CausalLm:
         ]
         return all(count == tokens for count in counts)
 
-    def _behind(self, asked: Asked) -> list[int] | None:
+    def _behind(self, asked: GenerationRequest) -> list[int] | None:
         """Return the tokens after the condition: the rest of an answer, messages, the start of the next
         answer.
 
@@ -478,7 +478,7 @@ class _Writing:
         return piece
 
 
-def _stands_at(fed: Fed, asked: Asked) -> int | None:
+def _stands_at(fed: Fed, asked: GenerationRequest) -> int | None:
     """Return the number of tokens up to the condition of a question; None if the condition does not hold."""
     begins = fed.ends_at(asked.condition or "")
     if begins is None or not asked.keep:
@@ -498,7 +498,7 @@ def _same(mine: Sequence[int], theirs: Sequence[int]) -> int:
     )
 
 
-def _before(asked: Asked) -> tuple[Message, ...]:
+def _before(asked: GenerationRequest) -> tuple[Message, ...]:
     """Return the dialogue before the answer that the condition refers to."""
     behind = len(asked.append)
     before = asked.full[: len(asked.full) - behind]

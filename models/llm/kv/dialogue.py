@@ -1,6 +1,7 @@
 """Condition of a question: which part of a dialogue a model has already read. Pure.
 
-``Asked`` is a question on a condition: continue from the context with this digest, else read everything.
+``GenerationRequest`` is a question on a condition: continue from the context with this digest, else read
+everything.
 ``Remembered`` is the client-side record of which context the server probably has. It holds, for each answer,
 the digests to continue from, and where each token of the answer ends in its text. It is a hint: the server
 verifies the digest, and a stale record costs only a full read.
@@ -17,7 +18,7 @@ from models.llm import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GenerationRequest:
     """Dialogue to be answered.
 
     Attributes:
@@ -56,7 +57,7 @@ class Prefilled:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class GenerationResult:
     """Answer to a question, and the state of the context.
 
     Attributes:
@@ -82,7 +83,7 @@ class _Turn:
     """Dialogue that was answered, and its answer."""
 
     question: tuple[Message, ...]
-    answered: Answered
+    answered: GenerationResult
 
 
 class Remembered:
@@ -97,11 +98,11 @@ class Remembered:
         self._turns: list[_Turn] = []
 
     @property
-    def newest(self) -> Answered | None:
+    def newest(self) -> GenerationResult | None:
         """Last answer; None before the first."""
         return self._turns[-1].answered if self._turns else None
 
-    def answered(self, asked: Asked, answered: Answered) -> None:
+    def answered(self, asked: GenerationRequest, answered: GenerationResult) -> None:
         """Record an answer, complete or broken off."""
         # A chain belongs to one context, so only the newest answer keeps it.
         self._turns = [
@@ -116,7 +117,7 @@ class Remembered:
         """Discard the record, because the context is gone."""
         self._turns.clear()
 
-    def ask(self, dialogue: Sequence[Message]) -> Asked:
+    def ask(self, dialogue: Sequence[Message]) -> GenerationRequest:
         """Return the question for a dialogue, with the latest condition that the record allows."""
         full = tuple(dialogue)
         for turn in reversed(self._turns):
@@ -125,22 +126,24 @@ class Remembered:
             done, behind = turn.answered, full[len(turn.question) :]
             if not behind:
                 # The same dialogue again: another answer is requested.
-                return Asked(full, done.asked_digest)
+                return GenerationRequest(full, done.asked_digest)
             if behind[0].role != "assistant":
                 # The answer was not heard: the following messages come after an empty one.
-                return Asked(full, done.asked_digest, rest="", append=behind)
+                return GenerationRequest(full, done.asked_digest, rest="", append=behind)
             if behind[0].text == done.text:
-                return Asked(full, done.digest, append=behind[1:])
+                return GenerationRequest(full, done.digest, append=behind[1:])
             keep, rest = _kept(done, behind[0].text)
-            return Asked(full, done.asked_digest, keep, done.digest if keep else None, rest, behind[1:])
-        return Asked(full)
+            return GenerationRequest(
+                full, done.asked_digest, keep, done.digest if keep else None, rest, behind[1:]
+            )
+        return GenerationRequest(full)
 
 
 def _begins(dialogue: tuple[Message, ...], beginning: tuple[Message, ...]) -> bool:
     return dialogue[: len(beginning)] == beginning
 
 
-def _kept(answered: Answered, text: str) -> tuple[int, str]:
+def _kept(answered: GenerationResult, text: str) -> tuple[int, str]:
     """Return the number of tokens of an answer that a text contains, and the text after them."""
     same = 0
     for mine, theirs in zip(answered.text, text, strict=False):

@@ -15,7 +15,7 @@ from functools import partial
 from core.errors import AgentError, EngineError
 from models.llm import Message
 from models.llm.kv.causal import ENGINE, CausalLm
-from models.llm.kv.dialogue import Answered, Prefilled, Remembered
+from models.llm.kv.dialogue import GenerationResult, Prefilled, Remembered
 from runtime.engine_thread import EngineThread
 from runtime.told_pieces import Tell, told_pieces
 
@@ -39,7 +39,7 @@ class CausalReplies:
         self._thread = thread
         self._remembered = Remembered()
         self.prefilled: Prefilled | None = None
-        self.answered: Answered | None = None
+        self.answered: GenerationResult | None = None
 
     def close(self) -> None:
         """End the conversation and discard its context. Returns at once."""
@@ -95,7 +95,7 @@ class CausalReplies:
                     if isinstance(each, Prefilled):
                         read = each
                         self._heed(read)
-                    elif isinstance(each, Answered):
+                    elif isinstance(each, GenerationResult):
                         self._remembered.answered(asked, each)
         except AgentError:
             raise
@@ -132,7 +132,7 @@ class CausalReplies:
                     if isinstance(each, Prefilled):
                         self.prefilled = each
                         self._heed(each)
-                    elif isinstance(each, Answered):
+                    elif isinstance(each, GenerationResult):
                         self._remembered.answered(asked, each)
                         self.answered = each
                     elif not stopped.is_set():

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from xllamacpp import CommonParams, Server
 
 from core.errors import EngineError
-from models.llm.llamacpp.settings import ENGINE, Endpoint, LlamaCppSettings
+from models.llm.llamacpp.settings import ENGINE, LlamaCppSettings, ServerAddress
 
 LOOPBACK = "127.0.0.1"
 # Logs errors only, and no content of a request.
@@ -76,7 +76,7 @@ class LlamaCppEngine:
         self.offers = asdict(_endpoint(self._server.listening_address, key))
 
 
-def _endpoint(address: str, key: str) -> Endpoint:
+def _endpoint(address: str, key: str) -> ServerAddress:
     """Return the endpoint of a running server.
 
     Raises:
@@ -92,4 +92,4 @@ def _endpoint(address: str, key: str) -> Endpoint:
         raise EngineError(f"the server gives no properties: {error}", engine=ENGINE) from error
     finally:
         connection.close()
-    return Endpoint(f"{address.rstrip('/')}/v1", key, uses_tools, context_tokens)
+    return ServerAddress(f"{address.rstrip('/')}/v1", key, uses_tools, context_tokens)

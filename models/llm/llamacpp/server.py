@@ -6,7 +6,7 @@ it has another port and another key. ``endpoint`` must therefore be called befor
 the file is loaded again.
 """
 
-from models.llm.llamacpp.settings import ENGINE, Endpoint, LlamaCppSettings
+from models.llm.llamacpp.settings import ENGINE, LlamaCppSettings, ServerAddress
 from protocols.facts import from_facts
 from runtime.engine_process import EngineProcess, EngineProcessSettings
 
@@ -53,20 +53,20 @@ class LlamaCppServer:
         """
         await self._process.start()
 
-    async def endpoint(self) -> Endpoint:
+    async def endpoint(self) -> ServerAddress:
         """Return the present address of the server; wait for a restart that is under way.
 
         Raises:
             EngineError: it does not become ready within ``load_timeout_s``, or was closed.
         """
         await self._process.wait_ready()
-        return from_facts(Endpoint, self._process.loaded)
+        return from_facts(ServerAddress, self._process.loaded)
 
     async def close(self) -> None:
         """End the child. Its open requests fail."""
         await self._process.close()
 
     @property
-    def _newest(self) -> Endpoint | None:
+    def _newest(self) -> ServerAddress | None:
         loaded = self._process.loaded
-        return from_facts(Endpoint, loaded) if loaded else None
+        return from_facts(ServerAddress, loaded) if loaded else None

@@ -20,7 +20,7 @@ _METADATA_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ServerAddress:
     """Address of a running server.
 
     Attributes:

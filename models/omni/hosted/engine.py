@@ -22,7 +22,7 @@ from models.hosted.link import ConversationLink
 from models.hosted.worker import Leasing, OneWorker, WorkerAddress, loaded_engine
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
 from models.omni.hosted import codec
-from models.omni.phases import Call, Phases
+from models.omni.phases import EngineCall, Phases
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "worker"
@@ -36,7 +36,7 @@ class HostedSettings(StrictModel):
     unit_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for what becomes of a unit")
 
 
-class WorkerSettings(WorkerAddress, HostedSettings):
+class HostedOmniSettings(WorkerAddress, HostedSettings):
     """Worker at a fixed address, and deadlines for it."""
 
 
@@ -51,7 +51,7 @@ class WorkerOmniHost:
         EngineError: the worker is not reached, or its model does not load, or not in time.
     """
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: HostedOmniSettings) -> None:
         self.settings = settings
         self._one = OneWorker(settings)
         engine = loaded_engine(
@@ -109,14 +109,14 @@ class WorkerOmniEngine:
             CapacityError: the worker was released and is now in use.
         """
         before = self._phases.phase
-        self._phases.enter(Call.PREPARE)
+        self._phases.enter(EngineCall.PREPARE)
         try:
             if self._link is None:
                 self._lease()
             facts, payload = codec.of_preparation(preparation)
             self._ask(MessageType.PREPARE, facts, payload, within_s=self._settings.prepare_timeout_s)
         except AgentError:
-            self._phases.take_back(Call.PREPARE, before)
+            self._phases.take_back(EngineCall.PREPARE, before)
             raise
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
@@ -136,7 +136,7 @@ class WorkerOmniEngine:
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
         """Return the result of the unit, as ``OmniEngine.generate``."""
-        if not self._phases.enter(Call.GENERATE):
+        if not self._phases.enter(EngineCall.GENERATE):
             return self._silence()
         answer = self._ask(MessageType.GENERATE, {"force_listen": force_listen})
         if answer is None:
@@ -151,16 +151,16 @@ class WorkerOmniEngine:
 
     def finalize(self) -> None:
         """End the unit, as ``OmniEngine.finalize``."""
-        if self._phases.enter(Call.FINALIZE):
+        if self._phases.enter(EngineCall.FINALIZE):
             self._ask(MessageType.FINALIZE)
 
     def stop(self) -> None:
         """Stop the conversation, as ``OmniEngine.stop``."""
-        self._phases.enter(Call.STOP)
+        self._phases.enter(EngineCall.STOP)
 
     def cleanup(self) -> None:
         """Release the worker; return when it has cleaned up and may serve the next conversation."""
-        self._phases.enter(Call.CLEANUP)
+        self._phases.enter(EngineCall.CLEANUP)
         if self._link is not None:
             # A worker that does not answer in time is abandoned: its lease ends with the socket.
             with suppress(EngineError):

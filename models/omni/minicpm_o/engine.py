@@ -24,7 +24,7 @@ from loguru import logger
 from core.errors import AgentError, CapacityError, ConfigError, EngineError, PeerError
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
 from models.omni.hosted.codec import of_preparation, of_unit
-from models.omni.minicpm_o.saying import Said, Saying
+from models.omni.minicpm_o.saying import TurnAssembler, UnitOutput
 from models.omni.minicpm_o.settings import (
     INPUT_RATE_HZ,
     LOOK_AHEAD_MS,
@@ -37,7 +37,7 @@ from models.omni.minicpm_o.settings import (
     read_voice,
     with_history,
 )
-from models.omni.phases import Call, Phases
+from models.omni.phases import EngineCall, Phases
 from protocols.facts import from_facts
 from runtime.engine_hosting.blocking import BlockingChild
 from runtime.engine_hosting.child import ChildSettings
@@ -174,7 +174,7 @@ class MiniCpmOEngine:
         self._forget(self._settings.session)
 
     def _forget(self, session: SessionSettings) -> None:
-        self._saying = Saying(self.unit_ms, engine=ENGINE)
+        self._saying = TurnAssembler(self.unit_ms, engine=ENGINE)
         self._units = 0
         self._is_begun = self._is_broken = False
         self._cost_prefill_ms = 0.0
@@ -199,7 +199,7 @@ class MiniCpmOEngine:
         tts = preparation.tts_ref_audio if preparation.tts_ref_audio is not None else llm
         llm, tts = (None if voice is None else checked_voice(voice) for voice in (llm, tts))
         before = self._phases.phase
-        self._phases.enter(Call.PREPARE)
+        self._phases.enter(EngineCall.PREPARE)
         try:
             self._host.claim(self)
             self._forget(session)
@@ -217,7 +217,7 @@ class MiniCpmOEngine:
             # it.
             self._is_begun = False
             self._host.release(self)
-            self._phases.take_back(Call.PREPARE, before)
+            self._phases.take_back(EngineCall.PREPARE, before)
             raise
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
@@ -241,7 +241,7 @@ class MiniCpmOEngine:
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
         """Return the result of the unit, as ``OmniEngine.generate``."""
-        if not self._phases.enter(Call.GENERATE):
+        if not self._phases.enter(EngineCall.GENERATE):
             return self._silence()
         answer = self._ask(MessageType.GENERATE, {"force_listen": force_listen})
         if answer is None:
@@ -254,16 +254,16 @@ class MiniCpmOEngine:
 
     def finalize(self) -> None:
         """End the unit, as ``OmniEngine.finalize``: its end enters the context, the oldest units leave it."""
-        if self._phases.enter(Call.FINALIZE):
+        if self._phases.enter(EngineCall.FINALIZE):
             self._ask(MessageType.FINALIZE)
 
     def stop(self) -> None:
         """Stop the conversation, as ``OmniEngine.stop``."""
-        self._phases.enter(Call.STOP)
+        self._phases.enter(EngineCall.STOP)
 
     def cleanup(self) -> None:
         """Release the conversation, as ``OmniEngine.cleanup``."""
-        self._phases.enter(Call.CLEANUP)
+        self._phases.enter(EngineCall.CLEANUP)
         if self._is_begun and not self._is_broken:
             settings = self._settings
             try:
@@ -309,11 +309,11 @@ class MiniCpmOEngine:
         self._is_broken = True
         self._host.link.kill("a conversation failed", life=self._life)
 
-    def _said(self, answer: EngineMessage) -> Said:
+    def _said(self, answer: EngineMessage) -> UnitOutput:
         try:
             audio = np.frombuffer(answer.payload, dtype="<f4").astype(np.float32)
             audio = audio.reshape(answer.facts["shape"])
-            return from_facts(Said, answer.facts, audio=audio, cost_prefill_ms=self._cost_prefill_ms)
+            return from_facts(UnitOutput, answer.facts, audio=audio, cost_prefill_ms=self._cost_prefill_ms)
         except (KeyError, TypeError, ValueError, PeerError) as error:
             raise EngineError(f"{ENGINE}: a result cannot be read", engine=ENGINE) from error
 

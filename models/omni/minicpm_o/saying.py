@@ -25,7 +25,7 @@ MOST_WAITING_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class UnitOutput:
     """Output of the model for a unit; fields as in ``UnitResult``. ``audio`` is ignored when it listens."""
 
     is_listen: bool
@@ -40,7 +40,7 @@ class Said:
     kv_tokens: int = 0
 
 
-class Saying:
+class TurnAssembler:
     """Assembler of the turns of one conversation.
 
     Args:
@@ -59,7 +59,7 @@ class Saying:
         """True while a turn is being spoken."""
         return self._is_open
 
-    def result(self, said: Said, *, forced: bool) -> UnitResult:
+    def result(self, said: UnitOutput, *, forced: bool) -> UnitResult:
         """Return the result of a unit; ``forced`` makes it silent and abandons the current turn.
 
         Raises:
@@ -114,7 +114,12 @@ class Saying:
 
     @staticmethod
     def _made(
-        said: Said, vote: Vote, *, text: str = "", audio: np.ndarray = SILENCE, end_of_turn: bool = False
+        said: UnitOutput,
+        vote: Vote,
+        *,
+        text: str = "",
+        audio: np.ndarray = SILENCE,
+        end_of_turn: bool = False,
     ) -> UnitResult:
         return UnitResult(
             vote,

@@ -65,7 +65,7 @@ class SessionSettings(SamplingSettings):
     )
 
 
-class WindowSettings(StrictModel):
+class ContextWindowSettings(StrictModel):
     """Bounds of the context. The names are the model's."""
 
     sliding_window_mode: Literal["basic", "context", "off"] = Field(
@@ -77,7 +77,7 @@ class WindowSettings(StrictModel):
     context_max_units: int = Field(24, ge=2, le=1_000, description="units that stay as they were")
 
     @model_validator(mode="after")
-    def _low_is_below_high(self) -> "WindowSettings":
+    def _low_is_below_high(self) -> "ContextWindowSettings":
         if self.basic_window_low_tokens >= self.basic_window_high_tokens:
             raise ValueError("basic_window_low_tokens is not below basic_window_high_tokens")
         return self
@@ -97,7 +97,7 @@ class MiniCpmOSettings(BaseModel):
     chunk_ms: int = Field(1_000, ge=200, le=2_000, description="of a unit; it was trained with 1000")
     sees: bool = Field(True, description="false: the eyes are not loaded")
     frames_per_unit: int = Field(1, ge=1, le=8, description="that are expected, to know when it is full")
-    window: WindowSettings = WindowSettings()
+    window: ContextWindowSettings = ContextWindowSettings()
     context_tokens: int = Field(8_192, ge=1_024, le=65_536, description="that it holds without a window")
     voice: Path | None = Field(
         None, description="WAV of whom it sounds like when the caller's side says nothing"

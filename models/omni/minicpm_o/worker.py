@@ -72,7 +72,7 @@ def _duplex(model: Any, device: str, config: Mapping[str, Any]) -> Any:
     raise EngineError("the model's code has no duplex mode", engine=ENGINE, retryable=False)
 
 
-class Worker:
+class EngineSocketServer:
     """Server of one engine on one connected socket, until it is closed.
 
     Args:
@@ -195,7 +195,7 @@ def main(arguments: list[str], load: Load = load_model) -> None:
     logging.basicConfig(level=logging.WARNING)
     with socket.socket(fileno=int(arguments[0])) as connection:
         try:
-            Worker(connection, load).serve()
+            EngineSocketServer(connection, load).serve()
         except OSError:
             # The engine is gone, so no error can be reported.
             os._exit(0)

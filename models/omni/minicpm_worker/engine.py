@@ -33,7 +33,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from core.errors import CapacityError, ConfigError, EngineError, PeerError
 from models.omni import Preparation, UnitResult, Vote
-from models.omni.minicpm_o.saying import Said, Saying
+from models.omni.minicpm_o.saying import TurnAssembler, UnitOutput
 from models.omni.minicpm_o.settings import (
     INPUT_RATE_HZ,
     OUTPUT_RATE_HZ,
@@ -45,8 +45,8 @@ from models.omni.minicpm_o.settings import (
     with_history,
 )
 from models.omni.minicpm_worker import wire
-from models.omni.minicpm_worker.settings import ConversationSettings
-from models.omni.phases import Call, Phases
+from models.omni.minicpm_worker.settings import RemoteConversationSettings
+from models.omni.phases import EngineCall, Phases
 from runtime.blocking_socket import connect_for
 
 ENGINE = "minicpm_worker"
@@ -62,7 +62,7 @@ ERRORS_IN_A_ROW = 3
 MOST_STALE = 64
 
 
-class MiniCpmWorkerSettings(ConversationSettings):
+class MiniCpmWorkerSettings(RemoteConversationSettings):
     """Server of MiniCPM-o, or a single worker of it."""
 
     url: str = Field(description="ws:// or wss:// of the duplex socket; {session} becomes the id")
@@ -148,7 +148,7 @@ class MiniCpmWorkerEngine:
 
     def _forget(self, sampling: SamplingSettings) -> None:
         self._sampling = sampling
-        self._saying = Saying(UNIT_MS, engine=ENGINE)
+        self._saying = TurnAssembler(UNIT_MS, engine=ENGINE)
         self._unit: tuple[np.ndarray, tuple[np.ndarray, ...]] | None = None
         self._errors = 0
         self._is_begun = False
@@ -178,7 +178,7 @@ class MiniCpmWorkerEngine:
         tts = preparation.tts_ref_audio if preparation.tts_ref_audio is not None else llm
         voices = [checked_voice(voice) if voice is not None else None for voice in (llm, tts)]
         before = self._phases.phase
-        self._phases.enter(Call.PREPARE)
+        self._phases.enter(EngineCall.PREPARE)
         try:
             self._host.claim(self._number)
             self._forget(sampling)
@@ -194,7 +194,7 @@ class MiniCpmWorkerEngine:
         except Exception:
             self._break_off()
             self._host.release(self._number)
-            self._phases.take_back(Call.PREPARE, before)
+            self._phases.take_back(EngineCall.PREPARE, before)
             raise
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
@@ -210,7 +210,7 @@ class MiniCpmWorkerEngine:
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
         """Send the unit and return its result, as ``OmniEngine.generate``."""
-        if not self._phases.enter(Call.GENERATE) or self._unit is None:
+        if not self._phases.enter(EngineCall.GENERATE) or self._unit is None:
             return self._silence()
         (audio, frames), self._unit = self._unit, None
         try:
@@ -224,15 +224,15 @@ class MiniCpmWorkerEngine:
 
     def finalize(self) -> None:
         """End the unit, as ``OmniEngine.finalize``; the server does so itself after its result."""
-        self._phases.enter(Call.FINALIZE)
+        self._phases.enter(EngineCall.FINALIZE)
 
     def stop(self) -> None:
         """Stop the conversation, as ``OmniEngine.stop``."""
-        self._phases.enter(Call.STOP)
+        self._phases.enter(EngineCall.STOP)
 
     def cleanup(self) -> None:
         """End the conversation and the connection, as ``OmniEngine.cleanup``."""
-        self._phases.enter(Call.CLEANUP)
+        self._phases.enter(EngineCall.CLEANUP)
         if self._connection is not None:
             with suppress(WebSocketException, OSError):
                 self._connection.send(wire.STOP)
@@ -284,10 +284,10 @@ class MiniCpmWorkerEngine:
                 deadline_s = queue_deadline_s
             elif isinstance(message, wire.Assigned):
                 deadline_s = time.monotonic() + settings.prepare_timeout_s
-            elif isinstance(message, wire.Refused):
+            elif isinstance(message, wire.ServerError):
                 self._refused(message)
 
-    def _refused(self, refusal: wire.Refused) -> None:
+    def _refused(self, refusal: wire.ServerError) -> None:
         """Raise the error for a refusal at the beginning; a full server closes the connection after it."""
         try:
             while self._next(time.monotonic() + CLOSE_S, "begin") is not None:
@@ -309,7 +309,7 @@ class MiniCpmWorkerEngine:
             if isinstance(message, wire.Result):
                 self._errors = 0
                 return message
-            if isinstance(message, wire.Refused):
+            if isinstance(message, wire.ServerError):
                 self._errors += 1
                 logger.warning(f"{ENGINE}: a chunk was refused: {message.message}")
                 if self._errors >= ERRORS_IN_A_ROW:
@@ -327,7 +327,7 @@ class MiniCpmWorkerEngine:
                 return
             except ConnectionClosed as error:
                 raise self._ended(error) from error
-            if isinstance(message, wire.Over):
+            if isinstance(message, wire.ServerEnded):
                 raise self._error(f"the server ended the conversation: {message.reason}")
         raise self._error("a flood of messages that nobody asked for")
 
@@ -349,7 +349,7 @@ class MiniCpmWorkerEngine:
                 continue
             except ConnectionClosed as error:
                 raise self._ended(error) from error
-            if isinstance(message, wire.Over):
+            if isinstance(message, wire.ServerEnded):
                 raise self._error(f"the server ended the conversation: {message.reason}")
             return message
         return None
@@ -402,9 +402,9 @@ class MiniCpmWorkerEngine:
 
     # Results.
 
-    def _said(self, result: wire.Result) -> Said:
+    def _said(self, result: wire.Result) -> UnitOutput:
         prefill_ms = max(0.0, result.wall_clock_ms - result.cost_all_ms) if result.cost_all_ms else 0.0
-        return Said(
+        return UnitOutput(
             is_listen=result.is_listen,
             text=result.text,
             audio=result.audio,

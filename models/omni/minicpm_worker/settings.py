@@ -8,7 +8,7 @@ from core.strict_model import StrictModel
 from models.omni.minicpm_o.settings import SamplingSettings
 
 
-class ConversationSettings(StrictModel):
+class RemoteConversationSettings(StrictModel):
     """Settings of every conversation with one server."""
 
     ca_file: Path | None = Field(None, description="PEM of who signed the server's certificate")
@@ -27,7 +27,7 @@ class ConversationSettings(StrictModel):
     unit_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a result")
 
 
-class PooledSettings(ConversationSettings):
+class PooledSettings(RemoteConversationSettings):
     """Settings for a worker of a pool, where another one can take over."""
 
     unit_timeout_s: float = Field(

@@ -75,7 +75,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ServerError:
     """Error of the server; the connection may stay open.
 
     Attributes:
@@ -86,7 +86,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class ServerEnded:
     """Notice that the server ended the conversation.
 
     Attributes:
@@ -107,7 +107,7 @@ class Other:
     kind: str
 
 
-Message = Waiting | Assigned | Prepared | Result | Refused | Over | Other
+Message = Waiting | Assigned | Prepared | Result | ServerError | ServerEnded | Other
 
 
 def prepare(
@@ -188,9 +188,9 @@ def parse(data: str | bytes) -> Message:
         case "result":
             return _result(fields)
         case "error":
-            return Refused(_text(fields, "error")[:MOST_ERROR_CHARS])
+            return ServerError(_text(fields, "error")[:MOST_ERROR_CHARS])
         case "timeout" | "stopped":
-            return Over((_text(fields, "reason") or kind)[:MOST_ERROR_CHARS])
+            return ServerEnded((_text(fields, "reason") or kind)[:MOST_ERROR_CHARS])
         case _:
             return Other(kind[:40])
 

@@ -27,9 +27,9 @@ from models.omni.moshi.codec import DecoderStream, EncoderStream
 from models.omni.moshi.host import UNIT_MS, MoshiHost, Weights
 from models.omni.moshi.settings import ENGINE, MoshiTalk
 from models.omni.moshi.speech import SpeechGate, level_dbfs
-from models.omni.moshi.steps import Steps
-from models.omni.moshi.words import Words
-from models.omni.phases import Call, Phase, Phases
+from models.omni.moshi.steps import MoshiSteps
+from models.omni.moshi.words import WordDecoder
+from models.omni.phases import EngineCall, EnginePhase, Phases
 
 
 class _Talk:
@@ -39,14 +39,14 @@ class _Talk:
         codebooks = weights.model.config.num_codebooks
         self.ear = EncoderStream(weights.codec, codebooks)
         self.mouth = DecoderStream(weights.codec)
-        self.steps = Steps(
+        self.steps = MoshiSteps(
             weights.model,
             settings,
             window=weights.window,
             silence=(weights.padding_id, weights.silence),
             is_stopped=lambda: phases.is_stopped,
         )
-        self.words = Words(weights.pieces, weights.silent)
+        self.words = WordDecoder(weights.pieces, weights.silent)
         self.gate = SpeechGate(speech_dbfs=settings.speech_dbfs, hangover_units=settings.hangover_units)
         self.heard: Tensor | None = None
         self.cost_prefill_ms = 0.0
@@ -81,7 +81,7 @@ class MoshiEngine:
             settings = MoshiTalk.model_validate(self._defaults.model_dump() | preparation.settings)
         except ValidationError as error:
             raise ConfigError(f"{ENGINE}: {error.error_count()} settings are wrong: {error}") from error
-        self._phases.enter(Call.PREPARE)
+        self._phases.enter(EngineCall.PREPARE)
         try:
             self._host.admit(self)
             _note_what_is_ignored(preparation)
@@ -90,7 +90,7 @@ class MoshiEngine:
                 self._talk.steps.begin()
         except BaseException:
             self._talk = None
-            self._phases.take_back(Call.PREPARE, Phase.NEW)
+            self._phases.take_back(EngineCall.PREPARE, EnginePhase.NEW)
             raise
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
@@ -108,7 +108,7 @@ class MoshiEngine:
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
         """Return the result of the unit, as ``OmniEngine.generate``."""
-        active = self._phases.enter(Call.GENERATE)
+        active = self._phases.enter(EngineCall.GENERATE)
         talk = self._talk
         if not active or talk is None or talk.heard is None:
             return self._stopped()
@@ -147,15 +147,15 @@ class MoshiEngine:
 
     def finalize(self) -> None:
         """End the unit, as ``OmniEngine.finalize``; no work is left to do."""
-        self._phases.enter(Call.FINALIZE)
+        self._phases.enter(EngineCall.FINALIZE)
 
     def stop(self) -> None:
         """Stop the conversation, as ``OmniEngine.stop``."""
-        self._phases.enter(Call.STOP)
+        self._phases.enter(EngineCall.STOP)
 
     def cleanup(self) -> None:
         """Release the conversation, as ``OmniEngine.cleanup``."""
-        self._phases.enter(Call.CLEANUP)
+        self._phases.enter(EngineCall.CLEANUP)
         self._talk = None
         self._host.dismiss(self)
 

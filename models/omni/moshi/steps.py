@@ -26,11 +26,11 @@ from transformers import DynamicCache, MoshiForConditionalGeneration
 
 from core.errors import EngineError
 from models.omni.moshi.settings import ENGINE, MoshiTalk
-from models.omni.moshi.window import Window
+from models.omni.moshi.window import RingCache
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MoshiStep:
     """Result of a position.
 
     Attributes:
@@ -46,7 +46,7 @@ class Step:
     audio_logits: Tensor | None
 
 
-class Steps:
+class MoshiSteps:
     """Steps of one conversation.
 
     Args:
@@ -67,7 +67,7 @@ class Steps:
         is_stopped: Callable[[], bool],
     ) -> None:
         self._model, self._talk, self._silence, self._is_stopped = model, talk, silence, is_stopped
-        self._window = Window(model.config.num_hidden_layers, window)
+        self._window = RingCache(model.config.num_hidden_layers, window)
         self._random = torch.Generator(model.device)
         if talk.seed is None:
             self._random.seed()
@@ -80,11 +80,11 @@ class Steps:
         self._bot = self._caller = self._nothing
 
     @property
-    def window(self) -> Window:
+    def window(self) -> RingCache:
         """Cache of the positions that are attended to."""
         return self._window
 
-    def begin(self) -> Step | None:
+    def begin(self) -> MoshiStep | None:
         """Compute position 0; return None when stopped.
 
         Raises:
@@ -95,7 +95,7 @@ class Steps:
         self._bot = torch.cat((self._bot[:1], self._nothing[1:]))
         return step
 
-    def step(self, caller: Tensor, *, is_silent: bool = False) -> Step | None:
+    def step(self, caller: Tensor, *, is_silent: bool = False) -> MoshiStep | None:
         """Compute the step for a frame of the caller's; return None when stopped.
 
         Args:
@@ -109,7 +109,7 @@ class Steps:
         self._caller = caller
         return self._take(heard, is_silent=is_silent)
 
-    def _take(self, heard: Tensor, *, is_silent: bool) -> Step | None:
+    def _take(self, heard: Tensor, *, is_silent: bool) -> MoshiStep | None:
         if self._is_stopped():
             return None
         model, before = self._model, self._bot
@@ -131,7 +131,7 @@ class Steps:
                 return None
             self._bot, audio_logits = said
             self._token = int(token)
-        return Step(self._token, torch.cat((before[:1], self._bot[1:])), text_logits, audio_logits)
+        return MoshiStep(self._token, torch.cat((before[:1], self._bot[1:])), text_logits, audio_logits)
 
     def _text(self, logits: Tensor) -> Tensor:
         talk = self._talk

@@ -59,7 +59,7 @@ class _RingLayer(CacheLayerMixin):
         return self._window
 
 
-class Window(Cache):
+class RingCache(Cache):
     """Cache of one conversation.
 
     Args:

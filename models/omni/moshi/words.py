@@ -13,7 +13,7 @@ WORD_MARK = "▁"
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
-class Words:
+class WordDecoder:
     """Decoder of the pieces of one conversation, in order.
 
     Args:

@@ -23,7 +23,7 @@ Take = Callable[[Content], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class UserTurnReady:
     """Completed turn of the caller.
 
     Attributes:
@@ -37,7 +37,7 @@ class Asked:
     completeness: float | None = None
 
 
-class Dialogue(Protocol):
+class TwoTierDialogue(Protocol):
     """Large tier of one conversation.
 
     Attributes:
@@ -54,7 +54,7 @@ class Dialogue(Protocol):
         """Prepare for a turn that may end with these words; None when it continues."""
         ...
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: UserTurnReady) -> None:
         """Answer a completed turn. Content that is being made for another turn is dropped."""
         ...
 
@@ -94,7 +94,7 @@ class Dialogue(Protocol):
 
 
 class SpokenDialogue:
-    """Dialogue with a model and a voice, which keeps the spoken history; implements ``Dialogue``.
+    """Dialogue with a model and a voice, which keeps the spoken history; implements ``TwoTierDialogue``.
 
     Args:
         maker: maker of contents.
@@ -125,7 +125,7 @@ class SpokenDialogue:
         if text is not None and self._guess is None:
             self._guess = text, self._maker.answer(self._messages(text))
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: UserTurnReady) -> None:
         """Give the answer to a turn, from the guess if it had the same words."""
         self.foresee(asked.text)
         guess, self._guess = self._guess, None

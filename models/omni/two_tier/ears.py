@@ -42,7 +42,7 @@ class EarSettings(StrictModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class TranscriptWords:
     """Transcript of a recogniser.
 
     Attributes:
@@ -90,7 +90,7 @@ class OwnVoice:
 
 
 # Messages of a specialist about the caller.
-Told = Words | Spotting | Spotted | OwnVoice
+Told = TranscriptWords | Spotting | Spotted | OwnVoice
 
 
 class Ears:

@@ -25,16 +25,16 @@ from core.errors import ConfigError
 from core.strict_model import StrictModel
 from core.tuning import tuned
 from models.omni import Preparation, UnitResult, Vote
-from models.omni.phases import Call, Phases
+from models.omni.phases import EngineCall, Phases
 from models.omni.two_tier.content import Content, ContentMaker
-from models.omni.two_tier.dialogue import Asked, Dialogue, SpokenDialogue
+from models.omni.two_tier.dialogue import SpokenDialogue, TwoTierDialogue, UserTurnReady
 from models.omni.two_tier.ears import Ears, EarSettings, Told
 from models.turn import TurnCompleteness
 from models.vad import VoiceActivityDetector
 from turn_taking.duplex_policy import (
     Act,
     Ask,
-    Close,
+    CloseTurn,
     DuplexPolicy,
     DuplexPolicySettings,
     Forget,
@@ -112,7 +112,7 @@ class TwoTierHost:
         return self._settings
 
     def open_engine(
-        self, dialogue: Dialogue | None = None, settings: TwoTierTuning | None = None
+        self, dialogue: TwoTierDialogue | None = None, settings: TwoTierTuning | None = None
     ) -> "TwoTierEngine":
         """Return an engine for one conversation.
 
@@ -156,7 +156,7 @@ class TwoTierEngine:
         self,
         vad: VoiceActivityDetector,
         turn: TurnCompleteness | None,
-        dialogue: Dialogue,
+        dialogue: TwoTierDialogue,
         executor: Executor,
         settings: TwoTierTuning,
     ) -> None:
@@ -195,7 +195,7 @@ class TwoTierEngine:
             settings = TwoTierTuning.model_validate(self._defaults.model_dump() | preparation.settings)
         except ValidationError as error:
             raise ConfigError(f"two_tier: {error.error_count()} settings are wrong: {error}") from error
-        self._phases.enter(Call.PREPARE)
+        self._phases.enter(EngineCall.PREPARE)
         self._forget()
         self._settings = settings
         self._policy = DuplexPolicy(settings.policy)
@@ -229,7 +229,7 @@ class TwoTierEngine:
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
         """Decide on the unit, as ``OmniEngine.generate``."""
-        if not self._phases.enter(Call.GENERATE) or self._ears is None:
+        if not self._phases.enter(EngineCall.GENERATE) or self._ears is None:
             return UnitResult(Vote.LISTEN, end_of_turn=bool(self._replies))
         self._yields = False
         if self._ends_turn.is_set():
@@ -252,15 +252,15 @@ class TwoTierEngine:
 
     def finalize(self) -> None:
         """End the unit, as ``OmniEngine.finalize``; no work is left to do."""
-        self._phases.enter(Call.FINALIZE)
+        self._phases.enter(EngineCall.FINALIZE)
 
     def stop(self) -> None:
         """Stop the conversation, as ``OmniEngine.stop``."""
-        self._phases.enter(Call.STOP)
+        self._phases.enter(EngineCall.STOP)
 
     def cleanup(self) -> None:
         """Release the conversation, as ``OmniEngine.cleanup``."""
-        self._phases.enter(Call.CLEANUP)
+        self._phases.enter(EngineCall.CLEANUP)
         self._dialogue.close()
         if self._hum is not None:
             self._hum.cancel()
@@ -289,7 +289,7 @@ class TwoTierEngine:
         elif isinstance(act, Ask):
             self._turn_over()
             self._ask(act)
-        elif isinstance(act, Close):
+        elif isinstance(act, CloseTurn):
             self._turn_over()
             self._close(act)
         elif isinstance(act, Forget):
@@ -320,12 +320,12 @@ class TwoTierEngine:
             self._dialogue.drop()
         self._drop()
         self._has_reprompted = self._has_cut = False
-        self._dialogue.ask(Asked(act.text, act.silence_ms, act.completeness))
+        self._dialogue.ask(UserTurnReady(act.text, act.silence_ms, act.completeness))
         self._is_owed, self._settled_ms = True, None
         self._is_settled.clear()
         self._policy.on_reply_coming(self._now_ms)
 
-    def _close(self, act: Close) -> None:
+    def _close(self, act: CloseTurn) -> None:
         """Close a turn without words. A bot that was cut off by it speaks the reprompt, once, because a room
         may be noisy.
         """

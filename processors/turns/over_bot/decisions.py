@@ -12,7 +12,7 @@ from loguru import logger
 
 from core.call_events import CallEvent, ReplyCut, ReplyDucked, ReplyRestored, ReplyResumed
 from runtime.event_stream import CallEvents
-from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume
+from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, ResumeReply
 
 
 class DecisionQueue:
@@ -75,5 +75,5 @@ def _event_of(decision: Decision) -> CallEvent:
             return ReplyRestored(at_ms)
         case Cut(at_ms=at_ms, reason=reason, voice_ms=voice_ms):
             return ReplyCut(at_ms, reason.value, voice_ms)
-        case Resume(at_ms=at_ms, from_word=from_word):
+        case ResumeReply(at_ms=at_ms, from_word=from_word):
             return ReplyResumed(at_ms, from_word)

@@ -26,7 +26,7 @@ from processors.turns.over_bot.voice import VoiceOverBot
 from processors.turns.over_bot.words import WordsOutcome, WordsOverBot
 from runtime.event_stream import CallEvents
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
+from turn_taking.barge_in_table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
 
 # An interruption is recorded after the output has dropped it; a reply that is not for the context has no
 # record.
@@ -86,11 +86,11 @@ class CallerFloor:
                 self._decisions.change_volume(decision)
             case Restore():
                 self._decisions.change_volume(decision)
-                if self._machine.state is State.REPLYING and not self._turn.is_open:
+                if self._machine.state is BargeInState.REPLYING and not self._turn.is_open:
                     await self.take_back()
             case Cut():
                 await self._cut(decision)
-            case Resume():
+            case ResumeReply():
                 await self._say_rest(decision)
 
     async def _cut(self, cut: Cut) -> None:
@@ -106,7 +106,7 @@ class CallerFloor:
             await self._interrupt()
             await self._endpoint.take_up()
 
-    async def _say_rest(self, resume: Resume) -> None:
+    async def _say_rest(self, resume: ResumeReply) -> None:
         """Resume after an interruption for nothing: say the rest, or have the turn answered again."""
         self._decisions.publish(resume)
         self._replies.announce_rest()
@@ -139,13 +139,13 @@ class CallerFloor:
             return
         if self._machine.caller_has_floor:
             await self._door.trigger_user_turn_started()
-        elif self._turn.has_held_words and self._machine.state is State.LISTENING:
+        elif self._turn.has_held_words and self._machine.state is BargeInState.LISTENING:
             await self._door.trigger_user_turn_started()
             await self._endpoint.take_up()
 
     async def begin_with_words(self) -> None:
         """Begin the caller's turn when words come and there is neither a reply nor a turn."""
-        is_silent = not self._voice.over_reply and self._machine.state is State.LISTENING
+        is_silent = not self._voice.over_reply and self._machine.state is BargeInState.LISTENING
         if not self._turn.is_open and is_silent:
             await self._door.trigger_user_turn_started()
 

@@ -32,7 +32,7 @@ from core.timeline import HeardReply
 from processors.turns.over_bot.decisions import DecisionQueue
 from runtime.event_stream import CallEvents
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_table import Cut, State
+from turn_taking.barge_in_table import BargeInState, Cut
 from turn_taking.utterances import asks
 
 # An interruption has passed the output, where the heard part is known, within a few milliseconds.
@@ -187,7 +187,7 @@ class BotReplies:
         if not reply.truncated and asks(reply.text):
             self._machine.on_question(now_ms)
         # The rest of it may be awaited already.
-        if self._machine.state is State.CUT or reply_id == self.cut_id:
+        if self._machine.state is BargeInState.CUT or reply_id == self.cut_id:
             self._book(reply)
         self._decisions.note(self._machine.on_bot_stopped(now_ms, reply_id))
         self._announce_next()
@@ -202,7 +202,7 @@ class BotReplies:
 
     def _announce_next(self) -> None:
         """Announce another reply that the machine does not track, now that one is over."""
-        if self._machine.state is not State.LISTENING:
+        if self._machine.state is not BargeInState.LISTENING:
             return
         now_ms = self._clock.now_ms()
         if self._open:

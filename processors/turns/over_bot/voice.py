@@ -15,7 +15,7 @@ from processors.turns.over_bot.decisions import DecisionQueue
 from processors.turns.stop_words import StopWords
 from runtime.event_stream import CallEvents
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_table import Decision, State
+from turn_taking.barge_in_table import BargeInState, Decision
 from turn_taking.usual_level import UsualLevel
 
 # A voice lasts as long as its audio does. When voice activity is late by more than a window and a frame, a
@@ -95,7 +95,7 @@ class VoiceOverBot:
     @property
     def meets_reply(self) -> bool:
         """Return whether a reply is current, announced, or about to be resumed."""
-        return self._machine.state is not State.LISTENING
+        return self._machine.state is not BargeInState.LISTENING
 
     def close(self) -> None:
         """Release the engines."""
@@ -120,7 +120,7 @@ class VoiceOverBot:
     def look_at_beginning(self, voiced_ms: int) -> None:
         """Measure a voice that has begun, after its first decision was carried out."""
         self.tell_level()
-        if self._looks is not None and self._machine.state is State.ARMED:
+        if self._looks is not None and self._machine.state is BargeInState.ARMED:
             self._looks.on_voice_started(voiced_ms, partial(self._on_look, self._machine.voice_number))
 
     def end(self, silence_ms: int, on_spotted: Callable[[int, int, Transcript], None]) -> Decision | None:
@@ -198,7 +198,7 @@ class VoiceOverBot:
     def _is_audio_late(self, now_ms: int) -> bool:
         """Return whether the voice may have ended in audio that is not judged yet."""
         due_ms = self._machine.next_deadline_ms()
-        if self._heard_ms is None or due_ms is None or self._machine.state is not State.ARMED:
+        if self._heard_ms is None or due_ms is None or self._machine.state is not BargeInState.ARMED:
             return False
         noticed_ms, heard_ms = self._noticed_ms
         late_ms = (now_ms - noticed_ms) - (self._heard_ms() - heard_ms)
@@ -226,5 +226,5 @@ class VoiceOverBot:
         """Handle the result of an early look; the task carries out the cut that may follow."""
         self.tell_level()
         self._decisions.note(self._machine.on_look(self._clock.now_ms(), look, log_odds, voice=voice))
-        if self._looks is not None and self._machine.state is not State.ARMED:
+        if self._looks is not None and self._machine.state is not BargeInState.ARMED:
             self._looks.on_voice_over()

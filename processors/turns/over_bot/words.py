@@ -15,7 +15,7 @@ from processors.turns.over_bot.decisions import DecisionQueue
 from processors.turns.over_bot.turn import TurnOverBot
 from processors.turns.over_bot.voice import VoiceOverBot
 from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_table import Cut, State
+from turn_taking.barge_in_table import BargeInState, Cut
 
 # A command that is spotted so long after the end of its voice has no effect.
 COMMAND_LATE_MS = 1_500
@@ -118,9 +118,9 @@ class WordsOverBot:
             return
         if voice <= self._answered_voice:
             return
-        was_cut, waited = machine.state is State.CUT, machine.holds_words
+        was_cut, waited = machine.state is BargeInState.CUT, machine.holds_words
         decision = machine.on_spotted(now_ms, text, voice=voice, floor_log_odds=floor)
-        is_taken_up = isinstance(decision, Cut) or (was_cut and machine.state is State.LISTENING)
+        is_taken_up = isinstance(decision, Cut) or (was_cut and machine.state is BargeInState.LISTENING)
         if machine.spotted_command and (is_taken_up or (waited and not machine.holds_words)):
             # The recogniser's words of it are there or about to come, unless they were of another voice.
             waits = stopped_ms == self._voice.stopped_ms and not self._has_final and not self._voice.is_on
@@ -167,11 +167,11 @@ class WordsOverBot:
             self._waits_for_spotter = True
             return WordsOutcome.STAY
         state, over_reply = self._machine.state, self._voice.over_reply
-        if state in (State.LISTENING, State.CUT):
+        if state in (BargeInState.LISTENING, BargeInState.CUT):
             if not is_idle:
                 return WordsOutcome.BEGIN
             return WordsOutcome.TAKE_BACK if over_reply else WordsOutcome.BEGIN_IDLE
-        if state is State.PROTECTED and not is_idle:
+        if state is BargeInState.PROTECTED and not is_idle:
             return WordsOutcome.HOLD
         return WordsOutcome.TAKE_BACK if is_idle or over_reply else WordsOutcome.BEGIN_LATE
 
@@ -202,4 +202,4 @@ class WordsOverBot:
             return WordsOutcome.STAY
         if not meant:
             return WordsOutcome.TAKE_BACK
-        return WordsOutcome.HOLD if self._machine.state is State.PROTECTED else WordsOutcome.BEGIN
+        return WordsOutcome.HOLD if self._machine.state is BargeInState.PROTECTED else WordsOutcome.BEGIN

@@ -87,7 +87,7 @@ class Client:
         async with asyncio.timeout(30), self._news:
             await self._news.wait_for(lambda: len(self.of("done")) + len(self.of("error")) >= count)
 
-    # Methods of ``transports.websocket.session.Peer``.
+    # Methods of ``transports.websocket.session.SocketPeer``.
 
     async def receive(self) -> str | None:
         return await self._said.get()

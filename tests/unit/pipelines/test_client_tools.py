@@ -7,7 +7,7 @@ import pytest
 
 from core.errors import EngineError
 from models.tools import EffectUnknownError
-from pipelines.call import Client
+from pipelines.call import SocketClient
 from pipelines.client_tools import RunByClient, client_tools
 from protocols.surface import ClientTool, Wish
 
@@ -23,7 +23,7 @@ def answered(with_: Any) -> tuple[RunByClient, list[tuple[str, str, str, float]]
             raise with_
         return with_
 
-    return RunByClient(TOOL, Client(run_tool=run_tool)), asked
+    return RunByClient(TOOL, SocketClient(run_tool=run_tool)), asked
 
 
 async def test_the_client_is_asked_with_the_arguments_and_its_object_is_the_result():
@@ -49,12 +49,12 @@ async def test_a_client_that_is_gone_or_late_is_told_as_such(error: Exception):
 
 async def test_without_a_client_nobody_knows():
     with pytest.raises(EffectUnknownError):
-        await RunByClient(TOOL, Client()).run({}, key="k")
+        await RunByClient(TOOL, SocketClient()).run({}, key="k")
 
 
 def test_a_clients_tools_are_those_of_its_wish_and_never_run_again_by_themselves():
-    client = Client(wish=lambda: Wish(tools=(TOOL,)))
+    client = SocketClient(wish=lambda: Wish(tools=(TOOL,)))
     [tool] = client_tools(client)
     assert (tool.name, tool.description, tool.idempotent) == ("order", "Orders.", False)
     assert json.dumps(tool.parameters) == json.dumps(TOOL.parameters)
-    assert client_tools(Client()) == []
+    assert client_tools(SocketClient()) == []

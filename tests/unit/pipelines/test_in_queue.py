@@ -6,10 +6,10 @@ from typing import Any
 from pipecat.frames.frames import Frame, TTSSpeakFrame
 
 from core.call_events import WaitBegan, WaitEnded
-from pipelines.in_queue import InQueue
+from pipelines.in_queue import QueueAnnouncer
 from runtime.event_stream import CallEvents
 from serving.pool.pool import NotPlaced
-from serving.scheduler.wants import Place, Reason, Refused, Task
+from serving.scheduler.wants import QueuePlace, RefusalReason, RequestRefused, Task
 from tests import virtual_time
 
 PHRASE, AGAIN_S = "You are number {position}.", 30.0
@@ -33,18 +33,18 @@ class Told:
     began_s = 0.0
 
 
-def place(position: int) -> Place:
-    return Place("t", "s", Task.AUDIO_DUPLEX, position, None, 0)
+def place(position: int) -> QueuePlace:
+    return QueuePlace("t", "s", Task.AUDIO_DUPLEX, position, None, 0)
 
 
-def play(*news: tuple[float, Place | NotPlaced | None], until_s: float = 100) -> tuple[Told, list[bool]]:
+def play(*news: tuple[float, QueuePlace | NotPlaced | None], until_s: float = 100) -> tuple[Told, list[bool]]:
     waiting: list[bool] = []
 
     async def scenario() -> Told:
         events = CallEvents()
         events.subscribe(WaitBegan, lambda _event: waiting.append(True))
         events.subscribe(WaitEnded, lambda _event: waiting.append(False))
-        told, queue = Told(), InQueue(PHRASE, AGAIN_S, events)
+        told, queue = Told(), QueueAnnouncer(PHRASE, AGAIN_S, events)
         told.began_s = asyncio.get_running_loop().time()
         task = asyncio.create_task(queue.run(told))  # type: ignore[arg-type]
         at_s = 0.0
@@ -69,6 +69,6 @@ def test_a_place_is_said_when_it_changes_and_again_while_it_does_not():
 
 
 def test_who_is_refused_is_told_why_by_others_and_nothing_behind_it():
-    refused = NotPlaced(Refused("t", Reason.NO_WORKER))
+    refused = NotPlaced(RequestRefused("t", RefusalReason.NO_WORKER))
     told, waiting = play((1, place(1)), (25, refused))
     assert told.positions == [(1, 1)] and len(told.said) == 1 and waiting == [True, False]

@@ -18,7 +18,7 @@ from core.errors import EngineError, KeyReusedError, StoreUnavailableError
 from core.grants import ClientIdentity, Grants
 from models.llm import LanguageModel, Message
 from pipelines.answering import Answering, AnsweringPlan
-from pipelines.chat import CLOSE_S, Answered, Asked, Piece, ask
+from pipelines.chat import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
 from pipelines.sessions import TypedTurns
 from pipelines.text import _print_answer
 from processors.dialogue.services import Documents, DocumentsSettings
@@ -56,19 +56,19 @@ class World:
         assert isinstance(self.model, ScriptedLanguageModel)
         return len(self.model.asked)
 
-    async def answer(self, conversation: Conversation, text: str, key: str) -> Answered:
+    async def answer(self, conversation: Conversation, text: str, key: str) -> AnswerCommitted:
         """Run a typed turn to its end and return the answer."""
         *_, last = [
             event async for event in ask(conversation, self.answering, text, key=key, store=self.store)
         ]
-        assert isinstance(last, Answered)
+        assert isinstance(last, AnswerCommitted)
         return last
 
     async def leave(self, conversation: Conversation, text: str, key: str) -> None:
         """Run a typed turn whose reader leaves after the first piece."""
         turn = ask(conversation, self.answering, text, key=key, store=self.store)
         async for event in turn:
-            if isinstance(event, Piece):
+            if isinstance(event, AnswerPiece):
                 break
         await turn.aclose()
         await conversation.flushed()
@@ -282,7 +282,7 @@ def test_a_turn_waits_for_a_tool_that_a_crash_cut_off_no_longer_than_for_its_ans
             call = {"call_id": "call_1", "name": "order", "arguments": {}}
             await conversation.append(conversation.draft(Kind.TOOL_CALL, "bot", call))
             turn = ask(conversation, world.answering, OPEN, key="a", answer_timeout_s=5)
-            assert isinstance(await anext(turn), Asked)
+            assert isinstance(await anext(turn), TurnCommitted)
             other = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
             other.execute("BEGIN EXCLUSIVE")
             try:
@@ -399,7 +399,7 @@ def test_an_answer_that_a_full_disk_does_not_take_is_given_up_within_five_second
             disk_full_s = 0.0
             with pytest.raises(StoreUnavailableError):
                 async for event in ask(conversation, world.answering, OPEN, key="a", store=world.store):
-                    if isinstance(event, Piece) and not disk_full_s:
+                    if isinstance(event, AnswerPiece) and not disk_full_s:
                         disk.fill()
                         disk_full_s = asyncio.get_running_loop().time()
             assert asyncio.get_running_loop().time() - disk_full_s < 5 + CLOSE_S
@@ -407,7 +407,7 @@ def test_an_answer_that_a_full_disk_does_not_take_is_given_up_within_five_second
             # The answer waits in the session, and the same key returns it.
             await conversation.flushed()
             again = [event async for event in ask(conversation, world.answering, OPEN, key="a")]
-            assert isinstance(again[-1], Answered) and world.requests == 1
+            assert isinstance(again[-1], AnswerCommitted) and world.requests == 1
 
     with Disk() as disk:
         play(tmp_path, model, scenario)
@@ -497,7 +497,7 @@ def test_a_turn_that_is_cancelled_twice_is_committed_and_leaves_no_pipeline(tmp_
 
             async def read() -> None:
                 async for event in ask(conversation, world.answering, OPEN, key="a", store=world.store):
-                    if isinstance(event, Piece):
+                    if isinstance(event, AnswerPiece):
                         given.set()
 
             given = asyncio.Event()
@@ -524,7 +524,7 @@ def test_an_answer_that_is_complete_stays_so_when_its_reader_leaves_with_it(tmp_
         async with world.conversations.open() as conversation:
             turn = ask(conversation, world.answering, OPEN, key="a", store=world.store)
             seen = [await anext(turn) for _ in range(3)]
-            assert [type(event) for event in seen] == [Asked, Piece, Answered]
+            assert [type(event) for event in seen] == [TurnCommitted, AnswerPiece, AnswerCommitted]
             await turn.aclose()
         replies = await world.events(conversation.session_id, Kind.BOT_TURN)
         assert [(reply.payload["text"], reply.payload["truncated"]) for reply in replies] == [

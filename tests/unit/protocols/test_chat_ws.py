@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from protocols.chat_ws import (
+    ChatParts,
     ChatRequest,
     CompleteTurn,
     Generate,
-    Given,
     Prefill,
     Stop,
     chat_request,
@@ -45,7 +45,7 @@ PAGE: dict[str, Any] = {
 }
 
 
-def asked(**changes: Any) -> Given:
+def asked(**changes: Any) -> ChatParts:
     request = chat_request(json.dumps({**PAGE, **changes}))
     assert isinstance(request, ChatRequest)
     return given(request)

@@ -14,21 +14,21 @@ from protocols.surface import (
     Begin,
     CallerStarted,
     CallerStopped,
-    CallerVoice,
+    CallerVoiceChanged,
     EndAfter,
     Happening,
     InQueue,
-    Leave,
-    Over,
+    LeaveSession,
+    RecognisedWords,
     Refusal,
     ReplyAudio,
     ReplyBegan,
     ReplyOver,
     ReplyWords,
     Send,
+    SessionEnded,
     Speech,
     Wish,
-    Words,
     written,
 )
 
@@ -132,9 +132,9 @@ def test_audio_before_prepare_is_refused_by_name():
 
 def test_a_turn_is_told_in_the_order_that_its_page_relies_on():
     dialect = prepared()
-    told = tell(dialect, CallerStarted(), CallerVoice(True, 100), at_ms=1_100)
-    told += tell(dialect, CallerVoice(False, 300), at_ms=2_500)
-    told += tell(dialect, Words("what is", False), Words("what is it", True), at_ms=2_700)
+    told = tell(dialect, CallerStarted(), CallerVoiceChanged(True, 100), at_ms=1_100)
+    told += tell(dialect, CallerVoiceChanged(False, 300), at_ms=2_500)
+    told += tell(dialect, RecognisedWords("what is", False), RecognisedWords("what is it", True), at_ms=2_700)
     told += tell(dialect, CallerStopped(), at_ms=2_800)
     told += tell(dialect, ReplyBegan("r"), at_ms=3_000)
     for word in ("It", "is", "ten."):
@@ -158,21 +158,23 @@ def test_nothing_is_heard_while_the_bot_speaks_and_everything_behind_it():
     dialect = prepared()
     tell(dialect, ReplyBegan("r"))
     assert read(dialect, AUDIO) == []
-    assert tell(dialect, CallerVoice(True)) == []
+    assert tell(dialect, CallerVoiceChanged(True)) == []
     tell(dialect, ReplyOver("r"))
     assert read(dialect, AUDIO) == [Speech(HALF_SECOND)]
 
 
 def test_a_turn_in_which_nothing_was_understood_does_not_mute_the_page():
     dialect = prepared()
-    told = tell(dialect, CallerStarted(), CallerVoice(True), CallerVoice(False), CallerStopped())
+    told = tell(
+        dialect, CallerStarted(), CallerVoiceChanged(True), CallerVoiceChanged(False), CallerStopped()
+    )
     assert [message["type"] for message in told] == ["vad_state", "vad_state"]
 
 
 def test_words_that_come_behind_the_end_of_the_turn_count_for_it():
     dialect = prepared()
-    tell(dialect, CallerStarted(), CallerVoice(True), CallerVoice(False), CallerStopped())
-    assert [message["type"] for message in tell(dialect, Words("yes", True))] == ["generating"]
+    tell(dialect, CallerStarted(), CallerVoiceChanged(True), CallerVoiceChanged(False), CallerStopped())
+    assert [message["type"] for message in tell(dialect, RecognisedWords("yes", True))] == ["generating"]
 
 
 def test_what_the_bot_says_by_itself_mutes_the_page_too():
@@ -193,21 +195,21 @@ def test_stop_ends_the_conversation_at_any_moment(speaks: bool):
     dialect = prepared()
     if speaks:
         tell(dialect, ReplyBegan("r"))
-    assert read(dialect, {"type": "stop"}) == [Leave(1000, "stopped")]
+    assert read(dialect, {"type": "stop"}) == [LeaveSession(1000, "stopped")]
 
 
 def test_a_timeout_counts_from_prepare_and_closes_in_good_order():
     dialect = HalfDuplex(longest_s=600)
     tell(dialect, Began("a-session"))
     read(dialect, PREPARE, at_ms=2_000)
-    assert tell(dialect, Over("timeout"), at_ms=182_000) == [{"type": "timeout", "elapsed_s": 180.0}]
+    assert tell(dialect, SessionEnded("timeout"), at_ms=182_000) == [{"type": "timeout", "elapsed_s": 180.0}]
     assert dialect.goodbye("timeout") == (1000, "timeout")
 
 
 def test_a_failure_in_the_middle_of_a_reply_ends_the_turn_and_says_why():
     dialect = prepared()
     tell(dialect, ReplyBegan("r"), ReplyWords("Well"))
-    told = tell(dialect, Over("error", "the session store is away"))
+    told = tell(dialect, SessionEnded("error", "the session store is away"))
     assert [message["type"] for message in told] == ["chunk", "turn_done", "error"]
     assert told[-1]["error"] == "the session store is away"
     assert dialect.goodbye("error")[0] == 1011

@@ -17,7 +17,6 @@ from protocols.surface import (
     InQueue,
     Message,
     MustListen,
-    Over,
     Paused,
     Pictures,
     Ready,
@@ -26,6 +25,7 @@ from protocols.surface import (
     ReplyOver,
     Resumed,
     Send,
+    SessionEnded,
     Speech,
     UnitOver,
     Wish,
@@ -218,7 +218,7 @@ def test_the_realtime_dialect_by_its_states():
     assert delta["text"] == " Hello" and delta["end_of_turn"]
     assert not dialect.tell(Paused(1), 0) and not dialect.tell(Resumed(), 0)
     assert not dialect.tell(ReplyOver("r", True), 0)
-    error, closed = dialect.tell(Over("queue_full", "the queue is full"), 0)
+    error, closed = dialect.tell(SessionEnded("queue_full", "the queue is full"), 0)
     assert error["error"]["code"] == "queue_full" and closed["reason"] == "error"
     assert dialect.goodbye("queue_full")[0] == 1013
 

@@ -27,8 +27,8 @@ from protocols.surface import (
     Hush,
     InQueue,
     Message,
-    Over,
     Pictures,
+    RecognisedWords,
     Refusal,
     ReplyAudio,
     ReplyBegan,
@@ -36,13 +36,13 @@ from protocols.surface import (
     ReplyWords,
     Respond,
     Send,
+    SessionEnded,
     Speech,
     ToolAnswer,
     ToolAsked,
     Trimmed,
     Typed,
     Wish,
-    Words,
 )
 from tests.realtime_order import Order
 
@@ -116,7 +116,7 @@ def message(text: str, role: str = "user", **more: Any) -> dict[str, Any]:
 happenings = st.one_of(
     st.builds(CallerStarted, st.one_of(st.none(), st.integers(0, 10_000))),
     st.builds(CallerStopped, st.one_of(st.none(), st.integers(0, 10_000))),
-    st.builds(Words, st.sampled_from(["", "tea", "and milk"]), st.booleans()),
+    st.builds(RecognisedWords, st.sampled_from(["", "tea", "and milk"]), st.booleans()),
     st.builds(ReplyBegan, st.sampled_from("abc")),
     st.just(ReplyAudio(b"\0\0", 20.0)),
     st.builds(ReplyWords, st.sampled_from(["", "yes", "of course"])),
@@ -179,7 +179,7 @@ def test_whatever_happens_clients_are_told_in_the_order_that_they_rely_on(
             known = list(talk.order.items)
             step = {**step, "item_id": known[number % len(known)] if known else "none"}
         talk.text(json.dumps(step), refuse=refuse)
-    talk.tell(Over("stopped"))
+    talk.tell(SessionEnded("stopped"))
     talk.order.over()
 
 
@@ -358,7 +358,12 @@ def test_where_speech_began_is_told_in_what_was_sent_and_never_behind_it():
 def test_the_words_of_a_turn_come_one_by_one_and_then_as_one():
     talk = Talk()
     talk.say("input_audio_buffer.append", audio=HALF_SECOND)
-    talk.tell(CallerStarted(0), Words("tea", False), Words("tea", True), Words("and milk", True))
+    talk.tell(
+        CallerStarted(0),
+        RecognisedWords("tea", False),
+        RecognisedWords("tea", True),
+        RecognisedWords("and milk", True),
+    )
     told = talk.tell(CallerStopped(400))
     deltas = [m["delta"] for m in talk.told if m["type"].endswith("transcription.delta")]
     assert deltas == ["tea", " and milk"]
@@ -406,7 +411,7 @@ def test_a_client_that_asks_for_an_answer_that_is_on_its_way_gets_one_and_not_tw
     talk.say("input_audio_buffer.append", audio=HALF_SECOND)
     talk.say("input_audio_buffer.commit")
     assert talk.say("response.create") == []
-    talk.tell(Words("tea", True), CallerStopped(), ReplyBegan("a"), ReplyOver("a"))
+    talk.tell(RecognisedWords("tea", True), CallerStopped(), ReplyBegan("a"), ReplyOver("a"))
     assert talk.say("response.create") == [Respond()]
 
 
@@ -548,7 +553,7 @@ def test_a_picture_is_read_from_its_own_bytes_and_from_nowhere_else():
 def test_a_conversation_that_fails_leaves_nothing_open():
     talk = Talk()
     talk.tell(ReplyBegan("a"), ReplyWords("yes"))
-    talk.tell(Over("error", "the engine is gone"))
+    talk.tell(SessionEnded("error", "the engine is gone"))
     assert talk.error()["message"] == "the engine is gone"
     assert talk.dialect.goodbye("error") == (1011, "error")
     talk.order.over()

@@ -10,7 +10,7 @@ from openai import AsyncOpenAI
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
 
 from protocols.openai_realtime.reading import Reader
-from protocols.openai_realtime.state import State
+from protocols.openai_realtime.state import RealtimeState
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = (ROOT / "docs/openai_realtime.md").read_text()
@@ -50,5 +50,5 @@ def test_the_table_names_every_event_that_is_read():
     kept = set(
         re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", DOCUMENT.split("## What is kept")[1].split("- Audio")[0])
     )
-    read = set(Reader(State("m"), lambda _schema: ())._handlers) - {"input_audio_buffer.clear"}
+    read = set(Reader(RealtimeState("m"), lambda _schema: ())._handlers) - {"input_audio_buffer.clear"}
     assert read <= kept

@@ -6,7 +6,7 @@ It is written from the rules of docs/sequencer.md, with none of the data structu
 from dataclasses import dataclass, field
 
 from sequencer.merge import SequencerSettings
-from sequencer.operations import Advance, Heartbeat, Join, Learn, Leave, Operation, Report
+from sequencer.operations import Advance, Heartbeat, Join, Learn, Operation, Report, StreamEnded
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Model:
                 stream.latency_us, stream.prior_us, stream.samples_us = latency_us, prior_us, []
                 stream.watermark_us, stream.heard_us = at_us - latency_us, at_us
                 stream.joined = True
-            case Leave(name):
+            case StreamEnded(name):
                 if name in self.streams and self.streams[name].joined:
                     self.streams[name].joined = False
                     self.streams[name].left_at_step = self.step

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sequencer.calibration import CalibrationSettings
 from sequencer.merge import SequencerSettings
-from sequencer.operations import Advance, Heartbeat, Join, Learn, Leave, Operation, Report
+from sequencer.operations import Advance, Heartbeat, Join, Learn, Operation, Report, StreamEnded
 
 # A busy machine must not cause a failure: neither an example nor its generation is timed.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -84,7 +84,7 @@ def runs(draw: st.DrawFn) -> list[Operation[str]]:
             case ("join", name, latency_us):
                 operations.append(Join(name, latency_us, now_us))
             case ("leave", name):
-                operations.append(Leave(name))
+                operations.append(StreamEnded(name))
             case ("advance", off_us):
                 operations.append(Advance(now_us + off_us))
     return [*operations, Advance(now_us + 1_000)]

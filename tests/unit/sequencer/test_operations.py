@@ -6,9 +6,9 @@ from sequencer.operations import (
     Join,
     Journal,
     Learn,
-    Leave,
     Operation,
     Report,
+    StreamEnded,
     from_json,
     to_json,
 )
@@ -19,7 +19,7 @@ from sequencer.operations import (
     [
         (Join("stt", 80_000, 0), '["join","stt",80000,0]'),
         (Join("stt", 80_000, 0, 90_000), '["join","stt",80000,0,90000]'),
-        (Leave("stt"), '["leave","stt"]'),
+        (StreamEnded("stt"), '["leave","stt"]'),
         (Heartbeat("stt", 10), '["heartbeat","stt",10,null]'),
         (Heartbeat("stt", 10, 5), '["heartbeat","stt",10,5]'),
         (Learn("stt", 79_000), '["learn","stt",79000]'),
@@ -91,4 +91,4 @@ def test_a_journal_keeps_the_heartbeats_that_another_latency_would_read_differen
     assert journal.record(Learn("stt", 5)) == [Heartbeat("stt", 10), Learn("stt", 5)]
     assert journal.record(Join("vision", 5, 11)) == [Heartbeat("vision", 10), Join("vision", 5, 11)]
     journal.record(Heartbeat("stt", 12))
-    assert journal.record(Leave("diar")) == [Heartbeat("stt", 12), Leave("diar")]
+    assert journal.record(StreamEnded("diar")) == [Heartbeat("stt", 12), StreamEnded("diar")]

@@ -8,7 +8,7 @@ from pipecat.runner.types import RunnerArguments
 
 from core.errors import CapacityError
 from runtime.event_stream import CallEvents
-from serving.gateway.admission import AdmissionGate, Hearing
+from serving.gateway.admission import AdmissionGate, RecogniserLoad
 from serving.gateway.calls import CallTasks
 from serving.scheduler.admission import (
     BUSY_LATE_MS,
@@ -376,7 +376,7 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
     calls = CallTasks(hold, max_calls=32, drain_s=0, hang_up_s=0.1)
     gate = AdmissionGate(
         32,
-        hearing=lambda: Hearing(1, factor[0], speaking=calls.active),
+        hearing=lambda: RecogniserLoad(1, factor[0], speaking=calls.active),
         active=lambda: calls.active,
         heard=lambda: calls.heard,
         answers=CallEvents(),
@@ -428,9 +428,9 @@ async def test_a_call_beyond_the_bound_is_refused_with_the_reason_and_those_that
 
 
 async def test_a_look_that_fails_is_logged_once_and_the_next_one_counts():
-    figures: list[Hearing | Exception] = [Hearing(1, 0.088, speaking=0)]
+    figures: list[RecogniserLoad | Exception] = [RecogniserLoad(1, 0.088, speaking=0)]
 
-    def hearing() -> Hearing:
+    def hearing() -> RecogniserLoad:
         looks.append(len(looks))
         match figures[0]:
             case Exception() as error:
@@ -450,7 +450,7 @@ async def test_a_look_that_fails_is_logged_once_and_the_next_one_counts():
         async with asyncio.timeout(20):
             while len(looks) < seen + 2:
                 await asyncio.sleep(0.01)
-            figures[0] = Hearing(1, 0.044, speaking=0)
+            figures[0] = RecogniserLoad(1, 0.044, speaking=0)
             while gate.admitted.calls != 8:
                 await asyncio.sleep(0.01)
         assert len(lines) == 1

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from core.errors import EngineError
-from serving.gateway.phone_desk import MOST_OFFER_S, Outcome, PhoneDesk
+from serving.gateway.phone_desk import MOST_OFFER_S, PhoneDesk, TransferOutcome
 from tests import virtual_time
 
 CALLER = "CA" + "0" * 32
@@ -56,7 +56,7 @@ def desk_of(posts: Posts | None) -> PhoneDesk:
     return desk
 
 
-async def ringing(desk: PhoneDesk, posts: Posts) -> tuple["asyncio.Task[Outcome]", str]:
+async def ringing(desk: PhoneDesk, posts: Posts) -> tuple["asyncio.Task[TransferOutcome]", str]:
     """Start a transfer; return its task and its token."""
     task = asyncio.create_task(desk.transfer(CALLER, "+15550123", "+15550199", "They ask for <a card>."))
     await asyncio.sleep(1)
@@ -78,7 +78,7 @@ def test_who_presses_a_key_is_put_together_with_the_caller():
         assert gather.attrib["finishOnKey"] == ""
         assert gather.attrib["action"].endswith(f"/transfer/{token}/answer")
         answer = await desk.answered(token, "1")
-        assert await task is Outcome.TAKEN
+        assert await task is TransferOutcome.TAKEN
         [(caller, twiml)] = posts.redirected
         assert (caller, twiml) == (CALLER, answer)
         [name] = [each.text for each in ElementTree.fromstring(twiml).iter("Conference")]
@@ -94,9 +94,13 @@ def test_who_presses_a_key_is_put_together_with_the_caller():
 
 @pytest.mark.parametrize(
     ("state", "outcome"),
-    [("no-answer", Outcome.NO_ANSWER), ("busy", Outcome.BUSY), ("completed", Outcome.DECLINED)],
+    [
+        ("no-answer", TransferOutcome.NO_ANSWER),
+        ("busy", TransferOutcome.BUSY),
+        ("completed", TransferOutcome.DECLINED),
+    ],
 )
-def test_who_does_not_take_it_leaves_the_caller_where_they_are(state: str, outcome: Outcome):
+def test_who_does_not_take_it_leaves_the_caller_where_they_are(state: str, outcome: TransferOutcome):
     posts = Posts()
     desk = desk_of(posts)
 
@@ -121,7 +125,7 @@ def test_no_key_is_no_answer_to_the_offer():
         answer = await desk.answered(token, "")
         assert answer is not None and "<Hangup" in answer
         desk.ended(token, "completed")
-        assert await task is Outcome.DECLINED
+        assert await task is TransferOutcome.DECLINED
 
     virtual_time.run(call())
 
@@ -135,7 +139,7 @@ def test_a_caller_who_is_gone_when_it_is_taken_is_said_to_be():
         task, token = await ringing(desk, posts)
         answer = await desk.answered(token, "1")
         assert answer is not None and "not there any more" in answer
-        assert await task is Outcome.FAILED
+        assert await task is TransferOutcome.FAILED
 
     virtual_time.run(call())
 
@@ -184,7 +188,7 @@ def test_a_person_who_takes_the_call_and_goes_leaves_nobody_alone_in_the_confere
             # During the redirect of the caller.
             posts.on_redirect = lambda: desk.ended(token, "completed")
         await desk.answered(token, "1")
-        assert await task is Outcome.TAKEN
+        assert await task is TransferOutcome.TAKEN
         # The caller's stream ends with that, but their call is not ended.
         await desk.hang_up(CALLER)
         if not gone_first:
@@ -229,7 +233,7 @@ def test_a_telephone_that_nobody_hears_of_again_is_given_up():
     async def call() -> float:
         task, _ = await ringing(desk, posts)
         began_s = asyncio.get_running_loop().time()
-        assert await task is Outcome.NO_ANSWER
+        assert await task is TransferOutcome.NO_ANSWER
         took_s = asyncio.get_running_loop().time() - began_s
         await asyncio.sleep(0.1)
         assert len(posts.hung_up) == 1
@@ -243,7 +247,7 @@ def test_without_an_account_nothing_is_begun():
 
     async def call() -> None:
         assert not desk.can_call
-        assert await desk.transfer(CALLER, "+15550123", "+15550199", "x") is Outcome.FAILED
+        assert await desk.transfer(CALLER, "+15550123", "+15550199", "x") is TransferOutcome.FAILED
         await desk.hang_up(CALLER)
         with pytest.raises(EngineError, match="no account"):
             await desk.call("+15550123", "+15550199", "<Response/>")
@@ -254,4 +258,4 @@ def test_without_an_account_nothing_is_begun():
 def test_a_number_that_cannot_be_rung_up_is_a_failed_transfer():
     posts = Posts()
     posts.fails = "begin"
-    assert virtual_time.run(desk_of(posts).transfer(CALLER, "+1555", "+1555", "x")) is Outcome.FAILED
+    assert virtual_time.run(desk_of(posts).transfer(CALLER, "+1555", "+1555", "x")) is TransferOutcome.FAILED

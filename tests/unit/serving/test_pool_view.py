@@ -7,7 +7,7 @@ import pytest
 from serving.gateway.pool_view import status_of
 from serving.pool.pool import SeenWorker
 from serving.scheduler.wants import Lease, Running, Standing, Task
-from serving.worker.lifecycle import State
+from serving.worker.lifecycle import LifecycleState
 
 
 def seen(state: str | None, task: Task | None = None, **more: Any) -> SeenWorker:
@@ -20,38 +20,38 @@ def seen(state: str | None, task: Task | None = None, **more: Any) -> SeenWorker
 @pytest.mark.parametrize(
     ("state", "task", "status"),
     [
-        (State.LOADING, None, "loading"),
-        (State.IDLE, None, "idle"),
-        (State.IDLE, Task.CHAT, "busy_chat"),
-        (State.BUSY, Task.CHAT, "busy_chat"),
-        (State.BUSY, Task.HALF_DUPLEX, "busy_half_duplex"),
+        (LifecycleState.LOADING, None, "loading"),
+        (LifecycleState.IDLE, None, "idle"),
+        (LifecycleState.IDLE, Task.CHAT, "busy_chat"),
+        (LifecycleState.BUSY, Task.CHAT, "busy_chat"),
+        (LifecycleState.BUSY, Task.HALF_DUPLEX, "busy_half_duplex"),
         # It cleans up after a call, or another client holds it.
-        (State.BUSY, Task.OMNI_DUPLEX, "busy"),
-        (State.BUSY, None, "busy"),
-        (State.DUPLEX_ACTIVE, Task.AUDIO_DUPLEX, "duplex_active"),
-        (State.DUPLEX_ACTIVE, None, "duplex_active"),
-        (State.DUPLEX_PAUSED, Task.OMNI_DUPLEX, "duplex_paused"),
-        (State.DRAINING, Task.OMNI_DUPLEX, "duplex_active"),
-        (State.DRAINING, None, "busy"),
-        (State.SUSPECT, Task.OMNI_DUPLEX, "error"),
-        (State.DEAD, None, "offline"),
+        (LifecycleState.BUSY, Task.OMNI_DUPLEX, "busy"),
+        (LifecycleState.BUSY, None, "busy"),
+        (LifecycleState.DUPLEX_ACTIVE, Task.AUDIO_DUPLEX, "duplex_active"),
+        (LifecycleState.DUPLEX_ACTIVE, None, "duplex_active"),
+        (LifecycleState.DUPLEX_PAUSED, Task.OMNI_DUPLEX, "duplex_paused"),
+        (LifecycleState.DRAINING, Task.OMNI_DUPLEX, "duplex_active"),
+        (LifecycleState.DRAINING, None, "busy"),
+        (LifecycleState.SUSPECT, Task.OMNI_DUPLEX, "error"),
+        (LifecycleState.DEAD, None, "offline"),
     ],
 )
-def test_a_state_has_a_word_of_theirs(state: State, task: Task | None, status: str):
+def test_a_state_has_a_word_of_theirs(state: LifecycleState, task: Task | None, status: str):
     assert status_of(seen(state.value, task)) == status
 
 
 def test_every_state_has_one():
-    words = {status_of(seen(state.value, task)) for state in State for task in (None, *Task)}
+    words = {status_of(seen(state.value, task)) for state in LifecycleState for task in (None, *Task)}
     assert words == {
         *("loading", "idle", "busy", "busy_chat", "busy_half_duplex"),
         *("duplex_active", "duplex_paused", "error", "offline"),
     }
 
 
-@pytest.mark.parametrize("state", list(State))
-def test_one_that_says_nothing_is_not_taken_at_its_last_word(state: State):
-    expected = "offline" if state is State.DEAD else "error"
+@pytest.mark.parametrize("state", list(LifecycleState))
+def test_one_that_says_nothing_is_not_taken_at_its_last_word(state: LifecycleState):
+    expected = "offline" if state is LifecycleState.DEAD else "error"
     assert status_of(seen(state.value, is_silent=True)) == expected
 
 

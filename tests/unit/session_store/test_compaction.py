@@ -15,8 +15,8 @@ from session_store.compaction import (
     CompactionTuning,
     Compactor,
     ExtractiveSummarizer,
-    Line,
     LlmSummarizer,
+    SummaryLine,
     SummaryRequest,
     covered_until,
     transcript,
@@ -235,7 +235,7 @@ def test_settings_are_checked() -> None:
         CompactionTuning.model_validate({"keep": 3})
 
 
-def request(*lines: Line, previous: str = "", max_tokens: int = 100, **slots: str) -> SummaryRequest:
+def request(*lines: SummaryLine, previous: str = "", max_tokens: int = 100, **slots: str) -> SummaryRequest:
     state = SessionState(slots={name: Slot(value, 1) for name, value in slots.items()})
     return SummaryRequest(lines, previous, state, max_tokens)
 
@@ -243,13 +243,13 @@ def request(*lines: Line, previous: str = "", max_tokens: int = 100, **slots: st
 def test_an_extract_prefers_what_people_come_back_to() -> None:
     text = ExtractiveSummarizer().extract(
         request(
-            Line("person", "Well, I was just wondering about this and that."),
-            Line("assistant", "I see."),
-            Line("person", "My account number is 4172."),
-            Line("assistant", "Thank you."),
-            Line("person", "Okay."),
-            Line("person", "What does a wire cost?"),
-            Line("assistant", "A wire costs twenty dollars."),
+            SummaryLine("person", "Well, I was just wondering about this and that."),
+            SummaryLine("assistant", "I see."),
+            SummaryLine("person", "My account number is 4172."),
+            SummaryLine("assistant", "Thank you."),
+            SummaryLine("person", "Okay."),
+            SummaryLine("person", "What does a wire cost?"),
+            SummaryLine("assistant", "A wire costs twenty dollars."),
             max_tokens=70,
         )
     )
@@ -261,12 +261,16 @@ def test_an_extract_prefers_what_people_come_back_to() -> None:
 
 def test_an_answer_that_was_cut_off_is_told_as_one() -> None:
     heard = 'At nine [interrupted by the person here, who did not hear: "sharp"]'
-    text = ExtractiveSummarizer().extract(request(Line("person", "When?"), Line("assistant", heard)))
+    text = ExtractiveSummarizer().extract(
+        request(SummaryLine("person", "When?"), SummaryLine("assistant", heard))
+    )
     assert text == 'The person asked: "When?" The assistant answered: "At nine (cut off)"'
 
 
 def test_what_tools_did_is_kept() -> None:
-    text = ExtractiveSummarizer().extract(request(Line("tool", 'order({"item": "tea"}) -> {"number": 7}')))
+    text = ExtractiveSummarizer().extract(
+        request(SummaryLine("tool", 'order({"item": "tea"}) -> {"number": 7}'))
+    )
     assert "tea" in text and "7" in text
 
 
@@ -285,14 +289,16 @@ def test_a_paragraph_that_a_model_wrote_is_taken_in_sentence_by_sentence() -> No
 def test_an_extract_is_never_too_long_and_always_the_same(
     said: list[tuple[Any, str]], previous: str, max_tokens: int
 ) -> None:
-    asked = request(*(Line(who, text) for who, text in said), previous=previous, max_tokens=max_tokens)
+    asked = request(*(SummaryLine(who, text) for who, text in said), previous=previous, max_tokens=max_tokens)
     text = ExtractiveSummarizer().extract(asked)
     assert approximate_tokens(text) <= max_tokens
     assert ExtractiveSummarizer().extract(asked) == text
 
 
 def test_a_transcript_names_who_said_what_and_what_is_known() -> None:
-    asked = request(Line("person", "Hi."), Line("assistant", "Hello."), previous="They met.", name="Ada")
+    asked = request(
+        SummaryLine("person", "Hi."), SummaryLine("assistant", "Hello."), previous="They met.", name="Ada"
+    )
     assert transcript(asked) == (
         "Earlier summary:\nThey met.\n\nKnown about the person:\nname: Ada\n\n"
         "Transcript:\nPerson: Hi.\nAssistant: Hello."
@@ -303,7 +309,7 @@ def test_a_transcript_names_who_said_what_and_what_is_known() -> None:
 
 
 def extract(text: str, max_tokens: int = 50) -> str:
-    return ExtractiveSummarizer().extract(request(Line("person", text), max_tokens=max_tokens))
+    return ExtractiveSummarizer().extract(request(SummaryLine("person", text), max_tokens=max_tokens))
 
 
 def test_of_a_sentence_that_is_too_long_the_beginning_is_kept_up_to_a_word() -> None:
@@ -323,7 +329,12 @@ def test_of_several_that_are_too_long_it_is_the_one_that_says_most() -> None:
         "The contract that I signed has the number 4172 and was made in Wiesbaden with Mister Meier " * 3
     )
     text = ExtractiveSummarizer().extract(
-        request(Line("person", dull), Line("person", telling), Line("person", dull), max_tokens=50)
+        request(
+            SummaryLine("person", dull),
+            SummaryLine("person", telling),
+            SummaryLine("person", dull),
+            max_tokens=50,
+        )
     )
     assert "The contract that I signed" in text
     assert text.endswith(" ...")

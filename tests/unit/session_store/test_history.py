@@ -3,7 +3,7 @@
 from typing import Any
 
 from session_store.events import Draft, Event, Kind
-from session_store.history import Said, parting
+from session_store.history import DisplayedMessage, parting
 
 CHAT = "chat"
 
@@ -17,8 +17,8 @@ def turns(*said: tuple[str, str] | tuple[str, str, str], **more: Any) -> list[Ev
     return events
 
 
-def shown(*said: tuple[str, str]) -> list[Said]:
-    return [Said(role, text) for role, text in said]  # type: ignore[arg-type]
+def shown(*said: tuple[str, str]) -> list[DisplayedMessage]:
+    return [DisplayedMessage(role, text) for role, text in said]  # type: ignore[arg-type]
 
 
 FIRST = (("user", "Hello."), ("assistant", "Hi there."))

@@ -6,7 +6,17 @@ import pytest
 
 from core.errors import StoreError
 from sequencer.merge import Sequencer, SequencerSettings
-from sequencer.operations import Advance, Heartbeat, Join, Journal, Learn, Leave, Operation, Report, to_json
+from sequencer.operations import (
+    Advance,
+    Heartbeat,
+    Join,
+    Journal,
+    Learn,
+    Operation,
+    Report,
+    StreamEnded,
+    to_json,
+)
 from session_store.events import Draft, Event, Kind
 from session_store.replay import main, recorded_calls, replay
 from session_store.store import SessionStore, StoreTuning
@@ -24,7 +34,7 @@ OPERATIONS: list[Operation[None]] = [
     # Late: it happened before the committed events.
     Report("vision", 410_000, None, 20_000),
     Report("stt", 420_000, None, identity="u2"),
-    Leave("vision"),
+    StreamEnded("vision"),
     Advance(600_000),
 ]
 

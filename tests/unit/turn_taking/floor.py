@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_settings import BargeInTuning
-from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, Resume, State
+from turn_taking.barge_in_table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
 
 # Delay of the front end's voice activity detector.
 MAYBE_LAG_MS = 32
@@ -29,7 +29,7 @@ class Floor:
     def __init__(self, settings: BargeInTuning | None = None) -> None:
         self.machine = BargeIn(settings)
         self.decisions: list[Decision] = []
-        self.states: list[tuple[int, State]] = [(0, State.LISTENING)]
+        self.states: list[tuple[int, BargeInState]] = [(0, BargeInState.LISTENING)]
         self.now_ms = 0
         self._happenings: list[tuple[int, int, Happening]] = []
         self._resumed = 0
@@ -76,7 +76,7 @@ class Floor:
         """Run all events up to a moment."""
         for _ in range(MOST_DEADLINES):
             due_ms = self.machine.next_deadline_ms()
-            assert due_ms is not None or self.machine.state is State.LISTENING
+            assert due_ms is not None or self.machine.state is BargeInState.LISTENING
             next_ms = self._happenings[0][0] if self._happenings else None
             if due_ms is not None and due_ms <= until_ms and (next_ms is None or due_ms < next_ms):
                 self.now_ms = max(self.now_ms, due_ms)
@@ -95,7 +95,7 @@ class Floor:
         if decision is None:
             return
         self.decisions.append(decision)
-        if isinstance(decision, Resume):
+        if isinstance(decision, ResumeReply):
             # The rest of the reply, 200 ms later.
             self._resumed += 1
             reply_id = f"rest {self._resumed}"

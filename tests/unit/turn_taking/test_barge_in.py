@@ -13,16 +13,16 @@ from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.barge_in_table import (
     IGNORED,
     TRANSITIONS,
-    Act,
+    BargeInAct,
+    BargeInEvent,
+    BargeInState,
     Cut,
+    CutReason,
     Duck,
-    Event,
-    Reason,
     Restore,
-    Resume,
-    State,
+    ResumeReply,
 )
-from turn_taking.utterances import Kind
+from turn_taking.utterances import UtteranceKind
 
 CHOSEN = BargeInTuning()
 QUESTION = ((300, "what", 0.9), (520, "what about", 0.9), (760, "what about the fees", 0.9))
@@ -40,26 +40,26 @@ def speaking(length_ms: int = 60_000, settings: BargeInTuning | None = None) -> 
 
 
 def test_every_pair_of_state_and_event_has_one_meaning():
-    for state in State:
-        for event in Event:
+    for state in BargeInState:
+        for event in BargeInEvent:
             assert ((state, event) in TRANSITIONS) != (event in IGNORED[state]), (state, event)
 
 
 def test_every_state_can_be_reached_and_left():
-    assert {to for to, _ in TRANSITIONS.values()} == set(State)
-    assert {state for state, _ in TRANSITIONS} == set(State)
+    assert {to for to, _ in TRANSITIONS.values()} == set(BargeInState)
+    assert {state for state, _ in TRANSITIONS} == set(BargeInState)
 
 
 def test_volume_and_state_agree_in_the_table():
-    ducked = {State.ARMED, State.WEIGHED}
+    ducked = {BargeInState.ARMED, BargeInState.WEIGHED}
     for (state, _), (to, act) in TRANSITIONS.items():
-        assert (act is Act.DUCK) == (state not in ducked and to in ducked)
+        assert (act is BargeInAct.DUCK) == (state not in ducked and to in ducked)
         if state in ducked and to not in ducked:
-            assert act in (Act.RESTORE, Act.CUT)
-        if act is Act.RESTORE:
+            assert act in (BargeInAct.RESTORE, BargeInAct.CUT)
+        if act is BargeInAct.RESTORE:
             assert state in ducked
-        if act is Act.RESUME:
-            assert state is State.CUT
+        if act is BargeInAct.RESUME:
+            assert state is BargeInState.CUT
 
 
 def test_the_document_shows_the_tables():
@@ -120,7 +120,7 @@ def test_a_voice_without_words_confirms_by_its_length():
     floor.voice(5_000, 2_000)
     floor.run(6_500)
     (cut,) = floor.cuts
-    assert (cut.reply_id, cut.reason) == ("r1", Reason.DURATION)
+    assert (cut.reply_id, cut.reason) == ("r1", CutReason.DURATION)
     assert cut.at_ms == 5_000 + CHOSEN.confirm_ms + CHOSEN.end_lag_ms
     assert floor.machine.caller_has_floor
 
@@ -130,7 +130,7 @@ def test_the_second_word_of_weight_confirms_before_that():
     floor.voice(5_000, 2_000, partials=QUESTION)
     floor.run(6_500)
     (cut,) = floor.cuts
-    assert (cut.at_ms, cut.reason) == (5_520, Reason.WORDS)
+    assert (cut.at_ms, cut.reason) == (5_520, CutReason.WORDS)
 
 
 def test_words_that_were_hardly_understood_confirm_nothing():
@@ -146,8 +146,8 @@ def test_a_stop_word_cuts_at_once(text: str):
     floor.voice(5_000, 400, partials=((350, text, 0.9),), final=(text, 0.9))
     floor.run(20_000)
     (cut,) = floor.cuts
-    assert (cut.at_ms, cut.reason) == (5_350, Reason.STOP_WORD)
-    assert floor.of(Resume) == []
+    assert (cut.at_ms, cut.reason) == (5_350, CutReason.STOP_WORD)
+    assert floor.of(ResumeReply) == []
 
 
 def test_a_stop_word_of_the_final_words_cuts_a_voice_that_had_ended():
@@ -155,7 +155,7 @@ def test_a_stop_word_of_the_final_words_cuts_a_voice_that_had_ended():
     floor.voice(5_000, 350, final=("stop", 0.9))
     floor.run(20_000)
     (cut,) = floor.cuts
-    assert cut.reason is Reason.STOP_WORD
+    assert cut.reason is CutReason.STOP_WORD
     assert cut.at_ms == 5_630
 
 
@@ -164,7 +164,7 @@ def test_a_spotted_stop_word_needs_no_recogniser():
     floor.voice(5_000, 350)
     floor.at(5_300, lambda now: floor.machine.on_spotted(now, "stop"))
     floor.run(20_000)
-    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_300, Reason.STOP_WORD)]
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_300, CutReason.STOP_WORD)]
 
 
 def short_voice(
@@ -195,15 +195,15 @@ def short_voice(
 def test_a_short_voice_that_wants_the_floor_by_how_it_sounds_gets_it(words: str, final_ms: int):
     floor = short_voice(words, 0.3, "", final_ms=final_ms, odds=0.5)
     floor.run(20_000)
-    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_640, Reason.WORDS)]
-    assert not any(isinstance(decision, Resume) for decision in floor.decisions)
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_640, CutReason.WORDS)]
+    assert not any(isinstance(decision, ResumeReply) for decision in floor.decisions)
 
 
 def test_a_voice_that_wants_the_floor_and_has_no_words_was_nothing_after_all():
     floor = short_voice("", 0.3, "", odds=0.5)
     floor.run(20_000)
     assert [cut.at_ms for cut in floor.cuts] == [5_640]
-    [resume] = [decision for decision in floor.decisions if isinstance(decision, Resume)]
+    [resume] = [decision for decision in floor.decisions if isinstance(decision, ResumeReply)]
     assert resume.at_ms - 5_640 <= floor.machine.settings.words_wait_ms
 
 
@@ -283,7 +283,7 @@ def test_a_command_in_a_voice_that_only_listens_by_how_it_sounds_is_none(spotted
 def test_a_stop_word_over_sure_listener_s_words_is_a_command_whatever_it_sounds_like():
     floor = short_voice("right okay", 0.9, "stop", odds=-3.0)
     floor.run(20_000)
-    assert floor.machine.last_kind is Kind.BACKCHANNEL
+    assert floor.machine.last_kind is UtteranceKind.BACKCHANNEL
     # A command that cuts is in the turn, too.
     assert floor.machine.spotted_command and [cut.at_ms for cut in floor.cuts] == [5_640]
 
@@ -318,7 +318,7 @@ def test_a_hum_behind_words_that_wait_does_not_make_a_hum_of_them():
     floor.at(6_000, lambda now: floor.machine.on_spotted(now, "what", voice=1))
     floor.run(5_990)
     assert floor.machine.voice_number == 2
-    assert floor.machine.last_kind is Kind.BACKCHANNEL and floor.machine.holds_words
+    assert floor.machine.last_kind is UtteranceKind.BACKCHANNEL and floor.machine.holds_words
     floor.run(20_000)
     assert [cut.at_ms for cut in floor.cuts] == [6_000]
 
@@ -342,16 +342,16 @@ def test_the_same_words_cut_where_nobody_listens_once_more():
 def test_words_that_are_sure_do_not_wait_for_the_spotter():
     floor = short_voice("tell me more", 0.9, "")
     floor.run(20_000)
-    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_600, Reason.WORDS)]
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_600, CutReason.WORDS)]
 
 
 @pytest.mark.parametrize("command", ["no", "no no", "how much"])
 def test_a_spotted_word_that_claims_the_floor_cuts_and_is_meant(command: str):
     floor = short_voice("now", 0.2, command)
     floor.run(20_000)
-    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_640, Reason.WORDS)]
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_640, CutReason.WORDS)]
     # There is no wait, and the reply does not go on.
-    assert not any(isinstance(decision, Resume) for decision in floor.decisions)
+    assert not any(isinstance(decision, ResumeReply) for decision in floor.decisions)
 
 
 def test_a_single_spotted_word_leaves_it_to_the_recogniser():
@@ -387,7 +387,7 @@ def test_words_of_which_the_spotter_says_nothing_in_time_are_believed():
     floor.voice(5_700, 1_500)
     floor.run(20_000)
     assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [
-        (5_400 + STOP_LAG_MS + CHOSEN.words_wait_ms, Reason.WORDS)
+        (5_400 + STOP_LAG_MS + CHOSEN.words_wait_ms, CutReason.WORDS)
     ]
     assert not floor.machine.holds_words
 
@@ -396,7 +396,7 @@ def test_a_click_behind_words_that_wait_decides_nothing_about_them():
     floor = short_voice("shut", 0.3, "stop")
     floor.at(5_610, lambda now: floor.machine.on_maybe_voice(now))
     floor.run(20_000)
-    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_640, Reason.STOP_WORD)]
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_640, CutReason.STOP_WORD)]
 
 
 def test_a_voice_that_begins_while_words_wait_leaves_them_to_the_spotter():
@@ -407,9 +407,9 @@ def test_a_voice_that_begins_while_words_wait_leaves_them_to_the_spotter():
     assert floor.machine.take_verdict() is False
     assert not floor.machine.holds_words
     # The second voice is weighed by itself.
-    assert floor.machine.state is State.ARMED and floor.cuts == []
+    assert floor.machine.state is BargeInState.ARMED and floor.cuts == []
     floor.run(20_000)
-    assert floor.cuts == [] and floor.machine.state is State.REPLYING
+    assert floor.cuts == [] and floor.machine.state is BargeInState.REPLYING
 
 
 def test_a_late_command_of_an_earlier_voice_cuts_and_a_late_nothing_vetoes_no_other():
@@ -417,7 +417,7 @@ def test_a_late_command_of_an_earlier_voice_cuts_and_a_late_nothing_vetoes_no_ot
     floor.voice(5_900, 400)
     floor.at(5_950, lambda now: floor.machine.on_spotted(now, "stop", voice=1))
     floor.run(20_000)
-    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_950, Reason.STOP_WORD)]
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_950, CutReason.STOP_WORD)]
 
     floor = short_voice("the", 0.2, None)
     floor.voice(5_900, 400)
@@ -425,7 +425,7 @@ def test_a_late_command_of_an_earlier_voice_cuts_and_a_late_nothing_vetoes_no_ot
     # The second voice was not spotted again: its words are trusted, as they would be alone.
     floor.at(6_500, lambda now: floor.machine.on_final(now, "as far apart", confidences=(0.7, 0.7, 0.7)))
     floor.run(20_000)
-    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(6_500, Reason.WORDS)]
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(6_500, CutReason.WORDS)]
 
 
 @pytest.mark.parametrize(("spotted", "meant"), [("", False), ("what", True), ("stop", True), (None, True)])
@@ -435,7 +435,7 @@ def test_words_that_wait_when_the_reply_is_over_are_decided_all_the_same(spotted
     if spotted is not None:
         floor.at(5_640, lambda now: floor.machine.on_spotted(now, spotted, voice=1))
     floor.run(5_620)
-    assert floor.machine.state is State.LISTENING and floor.machine.holds_words
+    assert floor.machine.state is BargeInState.LISTENING and floor.machine.holds_words
     assert floor.machine.take_verdict() is None
     floor.run(20_000)
     assert floor.machine.take_verdict() is meant
@@ -471,7 +471,7 @@ def test_a_verdict_holds_for_its_voice_whatever_happens_to_the_reply():
     for ms, before in ((5_700, click), (5_640, over), (6_100, lambda _floor: None)):
         floor = guess_at(ms, before=before)
         assert floor.cuts == []
-        assert floor.machine.last_kind is Kind.BACKCHANNEL
+        assert floor.machine.last_kind is UtteranceKind.BACKCHANNEL
 
 
 @pytest.mark.parametrize("spotted_ms", [5_600, 5_900], ids=["verdict first", "words first"])
@@ -496,7 +496,7 @@ def test_final_words_are_as_long_as_the_voice_that_they_are_about():
     # A second of voice is not a backchannel, even when the caller has gone on before its words come.
     floor.at(6_500, lambda now: floor.machine.on_final(now, "i want to know", confidences=(0.7,) * 4))
     floor.run(6_600)
-    assert floor.machine.last_kind is Kind.SUBSTANTIVE
+    assert floor.machine.last_kind is UtteranceKind.SUBSTANTIVE
     assert not floor.machine.last_is_guess and not floor.machine.holds_words
 
 
@@ -507,7 +507,7 @@ def test_words_that_come_when_the_reply_is_over_wait_all_the_same():
     floor.at(5_570, lambda now: floor.machine.on_bot_stopped(now, "r1"))
     floor.at(5_600, lambda now: floor.machine.on_final(now, "shut it", confidences=(0.5, 0.5)))
     floor.run(5_610)
-    assert floor.machine.state is State.LISTENING and floor.machine.holds_words
+    assert floor.machine.state is BargeInState.LISTENING and floor.machine.holds_words
     floor.at(5_640, lambda now: floor.machine.on_spotted(now, "stop", voice=1))
     floor.run(20_000)
     assert floor.machine.take_verdict() is True
@@ -554,7 +554,7 @@ def test_final_words_that_come_when_the_volume_is_up_again_still_cut():
     floor.run(12_000)
     kinds = [type(decision) for decision in floor.decisions]
     assert kinds == [Duck, Restore, Cut]
-    assert floor.machine.state is State.LISTENING
+    assert floor.machine.state is BargeInState.LISTENING
 
 
 def test_words_that_were_understood_at_last_leave_nothing_to_resume():
@@ -562,7 +562,7 @@ def test_words_that_were_understood_at_last_leave_nothing_to_resume():
     floor.voice(5_000, 500, final=("the account number", 0.9))
     floor.run(30_000)
     assert len(floor.cuts) == 1
-    assert floor.of(Resume) == []
+    assert floor.of(ResumeReply) == []
 
 
 # Backchannels and noise.
@@ -631,8 +631,8 @@ def test_yeah_after_a_question_is_an_answer():
     floor.at(4_000, floor.machine.on_question)
     floor.voice(5_000, 350, partials=((300, "yeah", 0.9),), final=("yeah", 0.9))
     floor.run(20_000)
-    assert [cut.reason for cut in floor.cuts] == [Reason.WORDS]
-    assert floor.of(Resume) == []
+    assert [cut.reason for cut in floor.cuts] == [CutReason.WORDS]
+    assert floor.of(ResumeReply) == []
 
 
 def test_a_question_is_open_for_a_while_only():
@@ -650,7 +650,7 @@ def test_a_voice_far_away_cuts_by_a_stop_word_only():
     floor.run(13_900)
     assert [type(decision) for decision in floor.decisions] == [Duck, Restore]
     floor.run(14_100)
-    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(14_000, Reason.STOP_WORD)]
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(14_000, CutReason.STOP_WORD)]
 
 
 def test_a_caller_who_comes_back_to_the_microphone_cuts_before_their_next_words():
@@ -718,8 +718,8 @@ def test_a_caller_who_never_stops_is_given_the_floor_once():
     floor.voice(5_000, 600_000)
     floor.run(300_000)
     assert len(floor.cuts) == 1
-    assert floor.of(Resume) == []
-    assert floor.states[-1] == (floor.cuts[0].at_ms + CHOSEN.taken_ms, State.LISTENING)
+    assert floor.of(ResumeReply) == []
+    assert floor.states[-1] == (floor.cuts[0].at_ms + CHOSEN.taken_ms, BargeInState.LISTENING)
     assert floor.machine.caller_has_floor
 
 
@@ -735,9 +735,9 @@ def test_a_cut_for_nothing_goes_on_with_the_first_word_that_was_not_heard():
     floor.voice(5_000, 900)
     heard(floor, 5_900, 11)
     floor.run(9_000)
-    (resume,) = floor.of(Resume)
-    assert resume == Resume(5_900 + CHOSEN.resume_ms, "r1", 12)
-    assert floor.machine.state is State.REPLYING
+    (resume,) = floor.of(ResumeReply)
+    assert resume == ResumeReply(5_900 + CHOSEN.resume_ms, "r1", 12)
+    assert floor.machine.state is BargeInState.REPLYING
 
 
 def test_a_cut_backchannel_is_resumed_as_soon_as_its_words_are_known():
@@ -745,7 +745,7 @@ def test_a_cut_backchannel_is_resumed_as_soon_as_its_words_are_known():
     floor.voice(5_000, 900, final=("yeah yeah", 0.9))
     heard(floor, 5_900, 11)
     floor.run(9_000)
-    assert floor.of(Resume) == [Resume(6_180, "r1", 12)]
+    assert floor.of(ResumeReply) == [ResumeReply(6_180, "r1", 12)]
 
 
 def test_nothing_is_resumed_when_all_of_it_was_heard():
@@ -753,8 +753,8 @@ def test_nothing_is_resumed_when_all_of_it_was_heard():
     floor.voice(5_000, 900)
     heard(floor, 5_900, 40, is_rest_heard=True)
     floor.run(20_000)
-    assert floor.of(Resume) == []
-    assert floor.machine.state is State.LISTENING
+    assert floor.of(ResumeReply) == []
+    assert floor.machine.state is BargeInState.LISTENING
 
 
 def test_words_after_the_cut_make_it_a_true_one():
@@ -763,7 +763,7 @@ def test_words_after_the_cut_make_it_a_true_one():
     floor.voice(6_500, 900, final=("what about the fees", 0.9))
     floor.run(30_000)
     assert len(floor.cuts) == 1
-    assert floor.of(Resume) == []
+    assert floor.of(ResumeReply) == []
 
 
 def test_after_false_interruptions_a_voice_needs_longer_until_one_is_meant():
@@ -790,7 +790,7 @@ def test_an_interruption_that_is_coughed_through_is_decided_by_a_deadline():
     for number in range(30):
         floor.voice(6_200 + number * 1_000, 300)
     floor.run(5_000 + 796 + CHOSEN.undecided_ms + 1_000)
-    assert len(floor.of(Resume)) == 1
+    assert len(floor.of(ResumeReply)) == 1
 
 
 # Early voices.
@@ -819,7 +819,7 @@ def test_a_reply_that_was_cut_before_it_was_heard_is_said_from_its_beginning():
     floor.at(1_000, lambda now: floor.machine.on_reply(now, "r1"))
     floor.voice(1_050, 450)
     floor.run(10_000)
-    assert floor.of(Resume) == [Resume(1_660 + CHOSEN.words_wait_ms, "r1", 0)]
+    assert floor.of(ResumeReply) == [ResumeReply(1_660 + CHOSEN.words_wait_ms, "r1", 0)]
 
 
 def test_a_reply_that_does_not_come_is_not_waited_for_for_ever():
@@ -828,7 +828,7 @@ def test_a_reply_that_does_not_come_is_not_waited_for_for_ever():
     due_ms = machine.next_deadline_ms()
     assert due_ms == 1_000 + CHOSEN.reply_wait_ms
     assert machine.on_deadline(due_ms) is None
-    assert machine.state is State.LISTENING
+    assert machine.state is BargeInState.LISTENING
 
 
 # Replies.
@@ -839,16 +839,16 @@ def test_what_comes_late_for_a_cut_reply_is_ignored():
     floor.voice(5_000, 3_000, partials=QUESTION, final=("what about the fees", 0.9))
     floor.run(9_000)
     assert floor.machine.on_bot_started(9_100, "r1") is None
-    assert floor.machine.state is State.LISTENING
+    assert floor.machine.state is BargeInState.LISTENING
     assert floor.machine.on_reply(9_200, "r1") is None
-    assert floor.machine.state is State.LISTENING
+    assert floor.machine.state is BargeInState.LISTENING
 
 
 def test_the_end_of_the_cut_reply_does_not_decide_whether_it_was_meant():
     floor = speaking(5_900)
     floor.voice(5_000, 900)
     floor.run(20_000)
-    assert len(floor.of(Resume)) == 1
+    assert len(floor.of(ResumeReply)) == 1
 
 
 def test_a_reply_that_ends_while_the_caller_speaks_leaves_them_the_floor():
@@ -877,7 +877,7 @@ def test_one_cut_takes_the_reply_that_waits_with_it():
     floor.reply("r1", 9_000, 15_000)
     floor.run(12_000)
     assert [cut.reply_id for cut in floor.cuts] == ["filler"]
-    assert floor.machine.state is State.LISTENING
+    assert floor.machine.state is BargeInState.LISTENING
 
 
 def test_fifty_interruptions_in_a_row_cut_fifty_replies_once_each():
@@ -889,9 +889,9 @@ def test_fifty_interruptions_in_a_row_cut_fifty_replies_once_each():
     floor.run(210_000)
     check_invariants(floor.decisions)
     assert [cut.reply_id for cut in floor.cuts] == [f"r{number}" for number in range(50)]
-    assert all(cut.reason is Reason.WORDS for cut in floor.cuts)
+    assert all(cut.reason is CutReason.WORDS for cut in floor.cuts)
     assert len(floor.of(Duck)) == 50
-    assert floor.machine.state is State.LISTENING
+    assert floor.machine.state is BargeInState.LISTENING
 
 
 def test_fifty_voices_without_words_in_a_row_never_leave_the_bot_stuck():
@@ -901,7 +901,7 @@ def test_fifty_voices_without_words_in_a_row_never_leave_the_bot_stuck():
     floor.run(330_000)
     check_invariants(floor.decisions)
     # Longer than any backchannel: each is an interruption, and each was a false one.
-    assert len(floor.cuts) == len(floor.of(Resume)) == 50
+    assert len(floor.cuts) == len(floor.of(ResumeReply)) == 50
 
 
 # Protection.
@@ -920,7 +920,7 @@ def test_a_stop_word_ends_a_protected_reply():
     floor.reply("r1", 0, 20_000, protected=True)
     floor.voice(5_000, 500, partials=((400, "stop", 0.9),))
     floor.run(15_000)
-    assert [cut.reason for cut in floor.cuts] == [Reason.STOP_WORD]
+    assert [cut.reason for cut in floor.cuts] == [CutReason.STOP_WORD]
 
 
 def test_protection_can_be_absolute():
@@ -981,7 +981,7 @@ def test_a_stop_word_that_the_bot_does_not_say_is_no_echo():
     floor.voice(5_000, 500, partials=((400, "stop", 0.9),))
     floor.at(5_200, lambda now: floor.machine.on_self_voice(now, own=True))
     floor.run(9_000)
-    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_400, Reason.STOP_WORD)]
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(5_400, CutReason.STOP_WORD)]
 
 
 def test_a_stop_word_that_the_bot_says_is_its_echo():
@@ -1006,7 +1006,7 @@ def test_other_words_cut_while_it_converges():
     floor = saying("Hello, what would you like to know?", warm_up_ms=3_000)
     floor.voice(300, 900, final=("what about the fees", 0.9))
     floor.run(9_000)
-    assert [cut.reason for cut in floor.cuts] == [Reason.WORDS]
+    assert [cut.reason for cut in floor.cuts] == [CutReason.WORDS]
 
 
 def test_a_reply_that_its_own_echo_cut_goes_on_at_once():
@@ -1014,7 +1014,7 @@ def test_a_reply_that_its_own_echo_cut_goes_on_at_once():
     floor.voice(5_000, 3_000)
     floor.at(6_000, lambda now: floor.machine.on_self_voice(now, own=True))
     floor.run(7_000)
-    assert [resume.at_ms for resume in floor.of(Resume)] == [6_000]
+    assert [resume.at_ms for resume in floor.of(ResumeReply)] == [6_000]
 
 
 def test_a_caller_who_joins_the_echo_is_heard_when_the_verdict_changes():
@@ -1036,7 +1036,7 @@ def test_what_was_understood_of_the_echo_does_not_count_for_the_caller_who_joins
     for at_ms, own in ((5_200, True), (6_700, False), (7_000, False)):
         floor.at(at_ms, lambda now, own=own: floor.machine.on_self_voice(now, own=own))
     floor.run(9_000)
-    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(7_400, Reason.WORDS)]
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(7_400, CutReason.WORDS)]
 
 
 def test_a_verdict_that_is_taken_back_after_the_voice_believes_its_words():
@@ -1078,7 +1078,7 @@ def test_words_cut_while_the_canceller_converges_and_so_does_a_voice_that_is_sur
     for at_ms in (650, 700):
         by_verdict.at(at_ms, lambda now: by_verdict.machine.on_self_voice(now, own=False))
     by_verdict.run(2_000)
-    assert [cut.reason for cut in by_verdict.cuts] == [Reason.DURATION]
+    assert [cut.reason for cut in by_verdict.cuts] == [CutReason.DURATION]
 
 
 # Settings.
@@ -1116,7 +1116,7 @@ def test_no_pure_backchannel_ever_cuts(sounds: list[tuple[int, int, str | None, 
     check_invariants(floor.decisions)
     assert floor.cuts == []
     assert len(floor.of(Duck)) == len(floor.of(Restore)) >= 1
-    assert floor.machine.state is State.REPLYING
+    assert floor.machine.state is BargeInState.REPLYING
 
 
 @settings(max_examples=200, deadline=None)
@@ -1199,7 +1199,7 @@ def test_in_whatever_order_events_come_no_rule_is_broken_and_rest_is_found(steps
         nonlocal now_ms
         for _ in range(1_000):
             due_ms = machine.next_deadline_ms()
-            assert (due_ms is None) == (machine.state is State.LISTENING)
+            assert (due_ms is None) == (machine.state is BargeInState.LISTENING)
             if due_ms is None or due_ms > until_ms:
                 return
             # A deadline may lie in the past when it is set: then it is due now.
@@ -1215,11 +1215,11 @@ def test_in_whatever_order_events_come_no_rule_is_broken_and_rest_is_found(steps
         decision = take(machine, at_ms, step)
         if decision is not None:
             decisions.append(decision)
-        assert machine.is_ducked == (machine.state in (State.ARMED, State.WEIGHED))
+        assert machine.is_ducked == (machine.state in (BargeInState.ARMED, BargeInState.WEIGHED))
     check_invariants(decisions)
     keep_deadlines(at_ms + 10_000_000)
     check_invariants(decisions)
-    assert machine.state is State.LISTENING
+    assert machine.state is BargeInState.LISTENING
 
 
 @pytest.mark.parametrize("final_ms", [5_600, 5_680], ids=["words before", "words behind"])

@@ -11,14 +11,14 @@ from turn_taking.barge_in_reply import ReplyTracker
 from turn_taking.barge_in_settings import BargeInTuning
 from turn_taking.barge_in_table import (
     TRANSITIONS,
-    Act,
+    BargeInAct,
+    BargeInEvent,
+    BargeInState,
     Cut,
     Decision,
     Duck,
-    Event,
     Restore,
-    Resume,
-    State,
+    ResumeReply,
 )
 from turn_taking.barge_in_voice import (
     VOICE_TRANSITIONS,
@@ -30,7 +30,7 @@ from turn_taking.barge_in_voice import (
     VoiceTracker,
 )
 from turn_taking.barge_in_words import SpotVerdict, WordArbiter
-from turn_taking.utterances import ENGLISH, Kind, Utterance
+from turn_taking.utterances import ENGLISH, Utterance, UtteranceKind
 
 CHOSEN = BargeInTuning()
 FAR_DB = CHOSEN.sounds.quiet_db
@@ -87,17 +87,17 @@ NOW_MS = 10_000
 MEANT = "what about the fees"
 
 
-def standing(state: State) -> BargeIn:
+def standing(state: BargeInState) -> BargeIn:
     """Return a machine in a state that it reached as in a call."""
     machine = BargeIn()
-    if state is State.LISTENING:
+    if state is BargeInState.LISTENING:
         return machine
-    machine.on_bot_started(0, "r1", protected=state is State.PROTECTED)
-    if state in (State.ARMED, State.WEIGHED, State.CUT):
+    machine.on_bot_started(0, "r1", protected=state is BargeInState.PROTECTED)
+    if state in (BargeInState.ARMED, BargeInState.WEIGHED, BargeInState.CUT):
         machine.on_voice_started(NOW_MS - 400)
-    if state is State.WEIGHED:
+    if state is BargeInState.WEIGHED:
         machine.on_voice_stopped(NOW_MS, silence_ms=0)
-    elif state is State.CUT:
+    elif state is BargeInState.CUT:
         machine.on_partial(NOW_MS, MEANT)
         # Otherwise the next reply would be ducked for a caller who still spoke.
         machine.on_voice_stopped(NOW_MS, silence_ms=0)
@@ -105,35 +105,43 @@ def standing(state: State) -> BargeIn:
 
 
 def over(machine: BargeIn) -> Decision | None:
-    if machine.state is not State.CUT:
+    if machine.state is not BargeInState.CUT:
         return machine.on_bot_stopped(NOW_MS, "r1")
     # The end of a reply that was cut is no news; that its rest was heard is.
     machine.on_heard("r1", 9, is_rest_heard=True)
     return machine.on_self_voice(NOW_MS, own=True)
 
 
-EVENTS: dict[Event, Callable[[BargeIn], Decision | None]] = {
-    Event.REPLY: lambda machine: machine.on_bot_started(
-        NOW_MS, "r2", protected=machine.state is State.PROTECTED
+EVENTS: dict[BargeInEvent, Callable[[BargeIn], Decision | None]] = {
+    BargeInEvent.REPLY: lambda machine: machine.on_bot_started(
+        NOW_MS, "r2", protected=machine.state is BargeInState.PROTECTED
     ),
-    Event.OVER: over,
-    Event.PROTECT: lambda machine: machine.on_protected(NOW_MS, True),
-    Event.RELEASE: lambda machine: machine.on_protected(NOW_MS, False),
-    Event.VOICE: lambda machine: machine.on_voice_started(NOW_MS),
-    Event.QUIET: lambda machine: machine.on_voice_stopped(NOW_MS, silence_ms=0),
-    Event.DISMISSED: lambda machine: machine.on_self_voice(NOW_MS, own=True),
-    Event.MEANT: lambda machine: machine.on_partial(NOW_MS, MEANT),
-    Event.STOP: lambda machine: machine.on_final(NOW_MS, "stop"),
+    BargeInEvent.OVER: over,
+    BargeInEvent.PROTECT: lambda machine: machine.on_protected(NOW_MS, True),
+    BargeInEvent.RELEASE: lambda machine: machine.on_protected(NOW_MS, False),
+    BargeInEvent.VOICE: lambda machine: machine.on_voice_started(NOW_MS),
+    BargeInEvent.QUIET: lambda machine: machine.on_voice_stopped(NOW_MS, silence_ms=0),
+    BargeInEvent.DISMISSED: lambda machine: machine.on_self_voice(NOW_MS, own=True),
+    BargeInEvent.MEANT: lambda machine: machine.on_partial(NOW_MS, MEANT),
+    BargeInEvent.STOP: lambda machine: machine.on_final(NOW_MS, "stop"),
 }
-DECISIONS = {Act.DUCK: Duck, Act.RESTORE: Restore, Act.CUT: Cut, Act.RESUME: Resume, Act.NOTHING: NoneType}
+DECISIONS = {
+    BargeInAct.DUCK: Duck,
+    BargeInAct.RESTORE: Restore,
+    BargeInAct.CUT: Cut,
+    BargeInAct.RESUME: ResumeReply,
+    BargeInAct.NOTHING: NoneType,
+}
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(State, Event)))
-def test_a_call_brings_about_what_the_table_says_of_every_state_and_event(state: State, event: Event):
+@pytest.mark.parametrize(("state", "event"), list(product(BargeInState, BargeInEvent)))
+def test_a_call_brings_about_what_the_table_says_of_every_state_and_event(
+    state: BargeInState, event: BargeInEvent
+):
     machine = standing(state)
     assert machine.state is state
     decision = EVENTS[event](machine)
-    after, act = TRANSITIONS.get((state, event), (state, Act.NOTHING))
+    after, act = TRANSITIONS.get((state, event), (state, BargeInAct.NOTHING))
     assert (machine.state, type(decision)) == (after, DECISIONS[act])
 
 
@@ -248,8 +256,8 @@ def arbiter(*findings: tuple[VoiceFinding, int]) -> WordArbiter:
 
 
 def final(
-    words: WordArbiter, text: str, sure: float, voice: int = 1, state: State = State.WEIGHED
-) -> Kind | None:
+    words: WordArbiter, text: str, sure: float, voice: int = 1, state: BargeInState = BargeInState.WEIGHED
+) -> UtteranceKind | None:
     heard = Utterance(text, (sure,), (400,), True, None)
     return words.take_final(heard, voice, asked=False, state=state, is_far=False, held_until_ms=900)
 
@@ -264,9 +272,12 @@ def test_a_guess_waits_for_the_spotter_and_the_spotter_decides():
 
 
 def test_the_same_guess_waits_for_nothing_behind_a_cut_or_without_a_spotter():
-    assert final(arbiter((VoiceFinding.SPOTTING, 1)), "about fees", 0.5, state=State.CUT) is Kind.SUBSTANTIVE
-    assert final(arbiter(), "about fees", 0.5) is Kind.SUBSTANTIVE
-    assert final(arbiter((VoiceFinding.NO_COMMAND, 1)), "about fees", 0.5) is Kind.BACKCHANNEL
+    assert (
+        final(arbiter((VoiceFinding.SPOTTING, 1)), "about fees", 0.5, state=BargeInState.CUT)
+        is UtteranceKind.SUBSTANTIVE
+    )
+    assert final(arbiter(), "about fees", 0.5) is UtteranceKind.SUBSTANTIVE
+    assert final(arbiter((VoiceFinding.NO_COMMAND, 1)), "about fees", 0.5) is UtteranceKind.BACKCHANNEL
 
 
 def test_of_two_voices_that_wait_the_one_that_was_nothing_leaves_the_other():
@@ -293,4 +304,4 @@ def test_what_is_found_out_about_a_voice_is_over_with_the_turn():
     final(words, "about fees", 0.5)
     words.end_turn()
     assert words.held is None and words.take_verdict() is None
-    assert final(words, "about fees", 0.5) is Kind.SUBSTANTIVE
+    assert final(words, "about fees", 0.5) is UtteranceKind.SUBSTANTIVE

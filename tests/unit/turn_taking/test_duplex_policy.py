@@ -7,7 +7,7 @@ import pytest
 from turn_taking.duplex_policy import (
     Act,
     Ask,
-    Close,
+    CloseTurn,
     DuplexPolicy,
     Forget,
     GoOn,
@@ -206,7 +206,7 @@ def test_a_turn_that_somebody_ends_is_over_with_the_next_tick() -> None:
     talk.at(1_000, lambda now: talk.policy.on_voice_started(now, voiced_ms=128))
     talk.at(3_000, lambda _now: talk.policy.end_turn())
     talk.run(4_000)
-    [closed_ms] = [at_ms for at_ms, act in talk.acts if isinstance(act, Close)]
+    [closed_ms] = [at_ms for at_ms, act in talk.acts if isinstance(act, CloseTurn)]
     assert 3_000 <= closed_ms <= 3_000 + TICK_MS
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from turn_taking.evidence_tempo import Tempo
-from turn_taking.evidence_voice import USUAL_WEIGHT, CallerVoice, VoiceEnd
+from turn_taking.evidence_voice import USUAL_WEIGHT, CallerVoiceAverage, VoiceEnd
 
 
 def end(final: float = 1.0, whole: float = 1.0, moved: float | None = 0.0) -> VoiceEnd:
@@ -11,7 +11,7 @@ def end(final: float = 1.0, whole: float = 1.0, moved: float | None = 0.0) -> Vo
 
 
 def test_a_tempo_is_relative_to_the_caller_s_own():
-    hasty, calm = CallerVoice(1.0), CallerVoice(1.0)
+    hasty, calm = CallerVoiceAverage(1.0), CallerVoiceAverage(1.0)
     for _ in range(40):
         hasty.on_voice_end(end(whole=1.5))
         calm.on_voice_end(end(whole=0.5))
@@ -20,10 +20,10 @@ def test_a_tempo_is_relative_to_the_caller_s_own():
 
 
 def test_before_anything_was_heard_the_general_tempo_counts_beside_this_pause():
-    signs = CallerVoice(1.0).signs(end(final=0.0, whole=2.0))
+    signs = CallerVoiceAverage(1.0).signs(end(final=0.0, whole=2.0))
     assert signs.tempo == pytest.approx(-(USUAL_WEIGHT + 2.0) / (USUAL_WEIGHT + 1))
 
 
 def test_looking_at_a_pause_twice_teaches_nothing():
-    caller = CallerVoice(1.0)
+    caller = CallerVoiceAverage(1.0)
     assert caller.signs(end(0.2, 2.0)) == caller.signs(end(0.2, 2.0))

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turn_taking.evidence_words import Asked, WordCue, asked_for, reads_as_question, tells, word_cue
+from turn_taking.evidence_words import QuestionKind, WordCue, asked_for, reads_as_question, tells, word_cue
 
 
 @pytest.mark.parametrize(
@@ -38,33 +38,33 @@ def test_the_strongest_sign_of_the_last_words(text: str, cue: WordCue):
 @pytest.mark.parametrize(
     ("asked", "text", "cue"),
     [
-        (Asked.NUMBER, "four two", WordCue.OPEN_NUMBER),
-        (Asked.NOTHING, "four two", WordCue.PLAIN),
-        (Asked.ADDRESS, "seven", WordCue.OPEN_ADDRESS),
-        (Asked.ADDRESS, "seven mill lane", WordCue.PLAIN),
-        (Asked.SPELLING, "s", WordCue.SPELLING),
-        (Asked.NOTHING, "plan b", WordCue.PLAIN),
+        (QuestionKind.NUMBER, "four two", WordCue.OPEN_NUMBER),
+        (QuestionKind.NOTHING, "four two", WordCue.PLAIN),
+        (QuestionKind.ADDRESS, "seven", WordCue.OPEN_ADDRESS),
+        (QuestionKind.ADDRESS, "seven mill lane", WordCue.PLAIN),
+        (QuestionKind.SPELLING, "s", WordCue.SPELLING),
+        (QuestionKind.NOTHING, "plan b", WordCue.PLAIN),
     ],
 )
-def test_what_was_asked_decides_what_is_whole(asked: Asked, text: str, cue: WordCue):
+def test_what_was_asked_decides_what_is_whole(asked: QuestionKind, text: str, cue: WordCue):
     assert word_cue(text, asked) is cue
 
 
 @pytest.mark.parametrize(
     ("said", "asked"),
     [
-        ("", Asked.NOTHING),
-        ("?", Asked.QUESTION),
-        ("The branch opens at nine.", Asked.NOTHING),
-        ("Your number is blocked. What can I do for you?", Asked.QUESTION),
-        ("What is your account number?", Asked.NUMBER),
-        ("Please tell me your address.", Asked.ADDRESS),
-        ("Could you spell your last name, please?", Asked.SPELLING),
-        ("Shall I close the account?", Asked.CHOICE),
-        ("Could you give me your address?", Asked.ADDRESS),
+        ("", QuestionKind.NOTHING),
+        ("?", QuestionKind.QUESTION),
+        ("The branch opens at nine.", QuestionKind.NOTHING),
+        ("Your number is blocked. What can I do for you?", QuestionKind.QUESTION),
+        ("What is your account number?", QuestionKind.NUMBER),
+        ("Please tell me your address.", QuestionKind.ADDRESS),
+        ("Could you spell your last name, please?", QuestionKind.SPELLING),
+        ("Shall I close the account?", QuestionKind.CHOICE),
+        ("Could you give me your address?", QuestionKind.ADDRESS),
     ],
 )
-def test_what_the_bot_asked_for(said: str, asked: Asked):
+def test_what_the_bot_asked_for(said: str, asked: QuestionKind):
     assert asked_for(said) is asked
 
 
@@ -74,10 +74,10 @@ def test_a_question_begins_like_one():
     assert not reads_as_question("")
 
 
-@given(st.text(max_size=60), st.sampled_from(Asked))
-def test_any_text_has_one_cue_whatever_its_case_and_punctuation(text: str, asked: Asked):
+@given(st.text(max_size=60), st.sampled_from(QuestionKind))
+def test_any_text_has_one_cue_whatever_its_case_and_punctuation(text: str, asked: QuestionKind):
     assert word_cue(text, asked) in WordCue
-    assert asked_for(text) in Asked
+    assert asked_for(text) in QuestionKind
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ from turn_taking.caller_intents import asks_for_a_moment, ends_in_farewell
 from turn_taking.idle import (
     IGNORED,
     TRANSITIONS,
-    Act,
     Decision,
-    Event,
     Goodbye,
     HangUp,
+    IdleAct,
+    IdleEvent,
+    IdleState,
     IdleTuning,
     IdleWatch,
     Prompt,
-    State,
     TurnLimit,
     says_goodbye,
 )
@@ -63,14 +63,14 @@ class Line:
 
 
 def test_every_pair_of_state_and_event_has_one_meaning():
-    for state in State:
-        for event in Event:
+    for state in IdleState:
+        for event in IdleEvent:
             assert ((state, event) in TRANSITIONS) != (event in IGNORED[state]), (state, event)
 
 
 def test_only_a_closed_call_is_never_left():
-    assert {state for state, _ in TRANSITIONS} == set(State) - {State.ENDED}
-    assert all((to is State.ENDED) == (act is Act.HANG_UP) for to, act in TRANSITIONS.values())
+    assert {state for state, _ in TRANSITIONS} == set(IdleState) - {IdleState.ENDED}
+    assert all((to is IdleState.ENDED) == (act is IdleAct.HANG_UP) for to, act in TRANSITIONS.values())
 
 
 def test_a_caller_who_says_nothing_is_prompted_then_let_go():
@@ -84,7 +84,7 @@ def test_a_caller_who_says_nothing_is_prompted_then_let_go():
         at_ms += wait_ms + 100 + SPEECH_MS
     assert [decision.at_ms for decision in line.decisions[:-1]] == expected
     assert line.decisions[-1].at_ms == at_ms + CHOSEN.hang_up_ms
-    assert line.watch.state is State.ENDED
+    assert line.watch.state is IdleState.ENDED
 
 
 def test_no_prompt_repeats_the_one_before():
@@ -97,7 +97,7 @@ def test_a_caller_who_only_coughs_is_treated_like_one_who_says_nothing():
     line = Line()
     for _ in range(60):
         line.run(line.now_ms + 2_500)
-        if line.watch.state is State.ENDED:
+        if line.watch.state is IdleState.ENDED:
             break
         line.caller("", 300)
     kinds = [type(decision) for decision in line.decisions]
@@ -150,7 +150,7 @@ def test_a_caller_who_asks_for_a_moment_gets_it(text: str):
     line = Line()
     line.asks(text, "Take your time.")
     answered_ms = line.now_ms
-    assert line.watch.state is State.PATIENT
+    assert line.watch.state is IdleState.PATIENT
     line.run(answered_ms + CHOSEN.patience_ms + 13_000)
     first, second = line.decisions
     assert first.at_ms == answered_ms + CHOSEN.patience_ms
@@ -181,7 +181,7 @@ def test_whoever_speaks_after_the_goodbye_keeps_the_call():
     line.asks("oh wait what about the fees", "There are none.")
     line.run(line.now_ms + 5_000)
     assert line.decisions == []
-    assert line.watch.state is State.WAITING
+    assert line.watch.state is IdleState.WAITING
 
 
 def test_a_cough_after_the_goodbye_does_not_keep_it():
@@ -262,7 +262,7 @@ def test_whatever_happens_a_call_without_anybody_ends(steps: list):
         nonlocal hung_up
         for _ in range(1_000):
             due_ms = watch.next_deadline_ms()
-            assert (due_ms is None) == (watch.state is State.ENDED)
+            assert (due_ms is None) == (watch.state is IdleState.ENDED)
             if due_ms is None or due_ms > until_ms:
                 return
             hung_up += isinstance(watch.on_deadline(due_ms), HangUp)
@@ -283,5 +283,5 @@ def test_whatever_happens_a_call_without_anybody_ends(steps: list):
             watch.on_bot_stopped(at_ms, text)
     watch.on_voice_stopped(at_ms)
     keep_deadlines(at_ms + 1_000_000)
-    assert watch.state is State.ENDED
+    assert watch.state is IdleState.ENDED
     assert hung_up == 1

@@ -4,7 +4,7 @@ from pydantic import ValidationError
 from tests.unit.turn_taking.floor import Floor, check_invariants
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_settings import BargeInTuning
-from turn_taking.barge_in_table import Cut, Duck, Reason, Restore, State
+from turn_taking.barge_in_table import BargeInState, Cut, CutReason, Duck, Restore
 from turn_taking.looks import LookSettings, LookVerdict
 
 TAKE, LEAVE = 2.0, -1.0
@@ -56,28 +56,28 @@ def test_a_sure_look_cuts_before_the_voice_lasts():
     floor = looked_at((0.0, TAKE), 2_000)
     floor.run(BEGAN_MS + 400)
     [cut] = floor.cuts
-    assert (cut.at_ms, cut.reason, cut.reply_id) == (BEGAN_MS + 320, Reason.SOUND, "r1")
+    assert (cut.at_ms, cut.reason, cut.reply_id) == (BEGAN_MS + 320, CutReason.SOUND, "r1")
     assert isinstance(floor.decisions[0], Duck)
 
 
 def test_a_look_that_is_not_sure_leaves_it_to_the_length():
     floor = looked_at((0.0, 0.0), 2_000)
     floor.run(BEGAN_MS + 2_000)
-    assert [cut.reason for cut in floor.cuts] == [Reason.DURATION]
+    assert [cut.reason for cut in floor.cuts] == [CutReason.DURATION]
 
 
 def test_a_look_that_is_sure_of_a_listener_restores_at_once():
     floor = looked_at((-3.0,), 500, final=("mhm", 0.9))
     floor.run(BEGAN_MS + 3_000)
     assert floor.decisions[1:] == [Restore(BEGAN_MS + 224)]
-    assert floor.machine.state is State.REPLYING
+    assert floor.machine.state is BargeInState.REPLYING
 
 
 def test_words_of_weight_cut_a_voice_that_a_look_took_for_a_listener():
     partials = ((600, "what about the fees", 0.9),)
     floor = looked_at((-3.0,), 1_000, partials=partials)
     floor.run(BEGAN_MS + 700)
-    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(BEGAN_MS + 600, Reason.WORDS)]
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(BEGAN_MS + 600, CutReason.WORDS)]
     check_invariants(floor.decisions)
 
 
@@ -85,7 +85,7 @@ def test_a_voice_that_lasts_in_spite_of_a_look_is_meant():
     floor = looked_at((-3.0,), 4_000)
     floor.run(BEGAN_MS + 4_000)
     due_ms = BEGAN_MS + LOOKS.left_confirm_ms + CHOSEN.end_lag_ms
-    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(due_ms, Reason.DURATION)]
+    assert [(cut.at_ms, cut.reason) for cut in floor.cuts] == [(due_ms, CutReason.DURATION)]
     check_invariants(floor.decisions)
 
 
@@ -107,7 +107,7 @@ def test_an_answer_that_comes_late_changes_nothing():
     floor.at(BEGAN_MS + 150, lambda now: machine.on_look(now, 0, 9.0, voice=0))
     floor.at(BEGAN_MS + 900, lambda now: machine.on_look(now, 0, -9.0, voice=1))
     floor.run(BEGAN_MS + 1_000)
-    assert [cut.reason for cut in floor.cuts] == [Reason.DURATION]
+    assert [cut.reason for cut in floor.cuts] == [CutReason.DURATION]
     assert not floor.of(Restore)
 
 

@@ -9,8 +9,8 @@ from turn_taking.voicemail import (
     BEEP,
     TRANSITIONS,
     AnswerScreen,
-    Event,
-    State,
+    VoicemailEvent,
+    VoicemailState,
     VoicemailTuning,
     judge,
 )
@@ -56,8 +56,8 @@ def test_a_person_is_not_taken_for_one(heard: str):
     assert not judge(heard).is_machine
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(State, Event)))
-def test_every_pair_is_a_change_or_a_bug(state: State, event: Event):
+@pytest.mark.parametrize(("state", "event"), list(product(VoicemailState, VoicemailEvent)))
+def test_every_pair_is_a_change_or_a_bug(state: VoicemailState, event: VoicemailEvent):
     screen = AnswerScreen(VoicemailTuning())
     screen.state = state
     if (state, event) in TRANSITIONS:
@@ -70,7 +70,7 @@ def test_every_pair_is_a_change_or_a_bug(state: State, event: Event):
 
 def screen(**more: object) -> AnswerScreen:
     made = AnswerScreen(VoicemailTuning.model_validate({"message": "Please call back.", **more}))
-    made.on_event(Event.CONNECTED, 1_000)
+    made.on_event(VoicemailEvent.CONNECTED, 1_000)
     return made
 
 
@@ -85,7 +85,7 @@ def machine() -> AnswerScreen:
     one = screen(quiet_ms=2_500, undecided_ms=40_000)
     one.on_voice(True, 2_000)
     one.on_voice(False, 6_000)
-    one.on_event(Event.MACHINE, 7_000)
+    one.on_event(VoicemailEvent.MACHINE, 7_000)
     return one
 
 
@@ -116,5 +116,5 @@ def test_a_greeting_that_never_ends_is_talked_over_at_last():
 def test_without_a_message_nothing_is_waited_for():
     one = screen(message=None)
     one.on_voice(True, 2_000)
-    one.on_event(Event.MACHINE, 7_000)
+    one.on_event(VoicemailEvent.MACHINE, 7_000)
     assert one.next_deadline_ms() == 7_000

@@ -11,7 +11,7 @@ from evals.duplex_bench.listening import Beside
 from evals.duplex_bench.runner import PIECE_MS, Side, play
 from evals.duplex_bench.spoken import RATE_HZ
 from models.omni import Vote
-from models.omni.two_tier.ears import Words
+from models.omni.two_tier.ears import TranscriptWords
 from models.stt import Transcript
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor
@@ -37,9 +37,9 @@ def caller(*loud_ms: tuple[int, int], length_ms: int = 4_000) -> np.ndarray:
     return audio
 
 
-def heard(audio: np.ndarray, **settings: object) -> tuple[list[tuple[int, Words]], Beside]:
+def heard(audio: np.ndarray, **settings: object) -> tuple[list[tuple[int, TranscriptWords]], Beside]:
     """Return (ms of the audio, words) of each transcript, in order of delivery, and the recogniser."""
-    told: list[tuple[int, Words]] = []
+    told: list[tuple[int, TranscriptWords]] = []
 
     async def run() -> Beside:
         at_ms = 0
@@ -96,9 +96,9 @@ class WordyHost(ScriptedOmniHost):
 class _Wordy(ScriptedOmni):
     def __init__(self, script: OmniScript) -> None:
         super().__init__(script)
-        self.words: list[Words] = []
+        self.words: list[TranscriptWords] = []
 
-    def on_words(self, words: Words) -> None:
+    def on_words(self, words: TranscriptWords) -> None:
         self.words.append(words)
 
 

@@ -19,7 +19,7 @@ from evals.turns.evidence import (
     score_log_odds,
     words_log_odds,
 )
-from turn_taking.evidence_words import Asked
+from turn_taking.evidence_words import QuestionKind
 
 SETTINGS = EvidenceSettings(asked=AskedRatios(choice=2.0))
 
@@ -29,7 +29,7 @@ def test_nothing_heard_says_nothing():
 
 
 def test_the_signs_add_up():
-    heard = Heard("what are your hours", 0.8, Contour.FALL, Asked.CHOICE)
+    heard = Heard("what are your hours", 0.8, Contour.FALL, QuestionKind.CHOICE)
     parts = (
         asked_log_odds(heard, SETTINGS)
         + score_log_odds(0.8, SETTINGS)
@@ -65,7 +65,7 @@ def test_a_word_that_was_hardly_understood_is_no_cue():
 
 def test_a_short_answer_counts_as_what_was_counted():
     chosen = EvidenceSettings(short=0.5, short_answer=2.0, words_weight=1.0)
-    asked = words_log_odds(Heard("on monday", asked=Asked.QUESTION), chosen)
+    asked = words_log_odds(Heard("on monday", asked=QuestionKind.QUESTION), chosen)
     unasked = words_log_odds(Heard("on monday"), chosen)
     assert asked - unasked == pytest.approx(math.log(4))
 

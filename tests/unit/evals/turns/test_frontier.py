@@ -27,7 +27,7 @@ from evals.turns.evidence import EvidenceSettings, calibrated, score_log_odds, w
 from evals.turns.simulator import run
 from evals.turns.texts import sentences
 from turn_taking.endpointing import EndpointTuning
-from turn_taking.evidence_words import FILLERS, Asked, words_of
+from turn_taking.evidence_words import FILLERS, QuestionKind, words_of
 from turn_taking.pauses import HOLD_SHARE
 from turn_taking.policies import SilenceTimer
 
@@ -219,7 +219,9 @@ def saturating(pauses: int, seed: int) -> list[Sample]:
     for _ in range(pauses):
         end = bool(rng.random() < 0.4)
         truth = float(rng.normal(1.0 if end else -1.0, math.sqrt(2)))
-        rows.append(Sample(end, max(-5.0, truth) + 0.2 * min(0.0, truth + 5.0), "so it is", Asked.NOTHING))
+        rows.append(
+            Sample(end, max(-5.0, truth) + 0.2 * min(0.0, truth + 5.0), "so it is", QuestionKind.NOTHING)
+        )
     return rows
 
 
@@ -241,7 +243,9 @@ def pairs(
 
 def test_a_score_that_says_nothing_has_a_flat_curve():
     rng = np.random.default_rng(2)
-    rows = [Sample(bool(rng.random() < 0.4), float(rng.normal()), "", Asked.NOTHING) for _ in range(4_000)]
+    rows = [
+        Sample(bool(rng.random() < 0.4), float(rng.normal()), "", QuestionKind.NOTHING) for _ in range(4_000)
+    ]
     worths = [worth for _, worth in score_curve(rows)]
     assert max(worths) - min(worths) < 0.6
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from evals.turns.evidence import SignWeight, VoiceWeights, voice_log_odds
 from turn_taking.evidence_tempo import Tempo
-from turn_taking.evidence_voice import CallerVoice, VoiceEnd, VoiceSigns
+from turn_taking.evidence_voice import CallerVoiceAverage, VoiceEnd, VoiceSigns
 
 WEIGHTS = VoiceWeights()
 
@@ -24,7 +24,7 @@ def test_a_drawn_out_word_never_speaks_for_an_end_more_than_a_quick_one(one: flo
 
 
 def test_a_level_pitch_speaks_for_a_hold_and_a_fall_and_a_rise_for_an_end():
-    caller = CallerVoice(1.0)
+    caller = CallerVoiceAverage(1.0)
     level, fall, rise = (voice_log_odds(caller.signs(end(moved=by)), WEIGHTS) for by in (0.0, -5.0, 5.0))
     assert level < fall == rise
 
@@ -36,7 +36,7 @@ def test_a_voice_that_grows_softer_speaks_for_an_end():
 
 def test_what_was_not_measured_says_nothing():
     assert voice_log_odds(None, WEIGHTS) == 0.0
-    assert voice_log_odds(CallerVoice(1.0).signs(VoiceEnd(None, None, None)), WEIGHTS) == 0.0
+    assert voice_log_odds(CallerVoiceAverage(1.0).signs(VoiceEnd(None, None, None)), WEIGHTS) == 0.0
 
 
 def test_a_sign_counts_no_further_than_it_was_seen():

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from models.llm.intelligible import Heard, Intelligible, language_of
+from models.llm.intelligible import Intelligible, TurnKind, language_of
 from models.retrieval.minilm import MiniLm
 
 DOCUMENTS = ("Opening hours. Branches are open until five on weekdays.", "The Kestrel pump has three modes.")
@@ -31,7 +31,7 @@ def judge() -> Intelligible:
     ],
 )
 def test_noise_is_no_question(judge: Intelligible, text: str) -> None:
-    assert judge.judge(text) is Heard.NOISE
+    assert judge.judge(text) is TurnKind.NOISE
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_noise_is_no_question(judge: Intelligible, text: str) -> None:
     ],
 )
 def test_another_language_is_recognised(judge: Intelligible, text: str) -> None:
-    assert judge.judge(text) is Heard.FOREIGN
+    assert judge.judge(text) is TurnKind.FOREIGN
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_another_language_is_recognised(judge: Intelligible, text: str) -> None:
     ],
 )
 def test_a_question_is_one(judge: Intelligible, text: str) -> None:
-    assert judge.judge(text) is Heard.QUESTION
+    assert judge.judge(text) is TurnKind.QUESTION
 
 
 def test_the_language_of_the_documents_is_answered_in() -> None:
@@ -81,13 +81,13 @@ def test_the_language_of_the_documents_is_answered_in() -> None:
         ["Die Filiale ist nicht am Sonntag und nicht am Montag auf.", "Der Preis ist hoch."]
     )
     assert german.language == "German"
-    assert german.judge("Wann ist die Filiale auf und wie viel kostet das?") is Heard.QUESTION
-    assert german.judge("When is the branch open and how much is it?") is Heard.FOREIGN
+    assert german.judge("Wann ist die Filiale auf und wie viel kostet das?") is TurnKind.QUESTION
+    assert german.judge("When is the branch open and how much is it?") is TurnKind.FOREIGN
 
 
 def test_a_name_of_the_documents_is_no_other_language() -> None:
     shop = Intelligible(["The Casa della Pasta is open on Sundays.", "The pasta is good."])
-    assert shop.judge("casa della pasta") is Heard.QUESTION
+    assert shop.judge("casa della pasta") is TurnKind.QUESTION
 
 
 def test_one_word_says_nothing_of_a_language() -> None:

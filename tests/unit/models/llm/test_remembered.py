@@ -7,7 +7,7 @@ import pytest
 from core.notes import Notes, write_notes
 from models.llm import Message
 from models.llm.documents import DocumentLlm, DocumentLlmSettings
-from models.llm.remembered import Conversation, Recalled, read_conversation
+from models.llm.remembered import DialogueHistory, Recalled, read_conversation
 from models.llm.small_talk import spoken_words
 from session_store.prompt import prompt_view
 from tests.fakes.embedder import WordCountEmbedder
@@ -30,7 +30,7 @@ Call the hotline when your card is lost. The hotline never sleeps. You can also 
 """
 
 
-def read(*turns: str, notes: Notes | None = None) -> Conversation:
+def read(*turns: str, notes: Notes | None = None) -> DialogueHistory:
     """Return a dialogue of alternating turns, the caller first."""
     roles = ("user", "assistant")
     messages = [Message(roles[at % 2], text) for at, text in enumerate(turns)]  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def read(*turns: str, notes: Notes | None = None) -> Conversation:
     return read_conversation(messages)
 
 
-def recalled(conversation: Conversation, *, topics: Sequence[str] = ()) -> Recalled | None:
+def recalled(conversation: DialogueHistory, *, topics: Sequence[str] = ()) -> Recalled | None:
     return conversation.recall(spoken_words(conversation.messages[-1].text), topics)
 
 

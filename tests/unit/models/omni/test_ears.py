@@ -6,7 +6,7 @@ from models.omni.two_tier.ears import PRE_SPEECH_MS, Ears, EarSettings
 from models.turn import TurnEstimate
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.vad import EnergyVad
-from turn_taking.duplex_policy import Ask, Close, DuplexPolicy
+from turn_taking.duplex_policy import Ask, CloseTurn, DuplexPolicy
 
 RATE_HZ, UNIT = 16_000, 1_280
 
@@ -36,7 +36,7 @@ def test_a_pause_is_judged_without_the_turn_before() -> None:
     caller = np.concatenate([voice(20), quiet, voice(10), quiet])
     for start in range(0, len(caller), UNIT):
         ears.hear(caller[start : start + UNIT], bot_speaks=False)
-        if any(isinstance(act, Ask | Close) for act in policy.on_tick(ears.now_ms)):
+        if any(isinstance(act, Ask | CloseTurn) for act in policy.on_tick(ears.now_ms)):
             ears.turn_over()
     first_ms, *_, last_ms = (len(audio) * 1000 / RATE_HZ for audio in model.heard)
     assert first_ms >= 20 * 80

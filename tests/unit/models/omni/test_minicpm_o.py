@@ -19,7 +19,7 @@ from core.errors import CapacityError, ConfigError, EngineError
 from models.omni import OMNI, Preparation, UnitResult, Vote
 from models.omni.minicpm_o.binding import DuplexBinding
 from models.omni.minicpm_o.engine import MiniCpmOHost
-from models.omni.minicpm_o.settings import MiniCpmOSettings, SessionSettings, WindowSettings
+from models.omni.minicpm_o.settings import ContextWindowSettings, MiniCpmOSettings, SessionSettings
 from models.omni.minicpm_o.worker import unit_of
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 from tests.fakes.minicpm_duplex import TELL, HubDuplex, StandInDuplex
@@ -215,7 +215,9 @@ def test_one_conversation_at_a_time(host: MiniCpmOHost) -> None:
 
 
 def test_a_context_without_a_window_fills() -> None:
-    made = MiniCpmOHost(settings(window=WindowSettings(sliding_window_mode="off"), sees=False), worker=CHILD)
+    made = MiniCpmOHost(
+        settings(window=ContextWindowSettings(sliding_window_mode="off"), sees=False), worker=CHILD
+    )
     engine = begun(made)
     assert engine.context_units == (8_192 - 512) // 32 and not engine.takes_frames
     engine.cleanup()

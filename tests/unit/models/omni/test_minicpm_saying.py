@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from core.errors import ConfigError, EngineError
 from models.omni import UnitResult, Vote
-from models.omni.minicpm_o.saying import Said, Saying
+from models.omni.minicpm_o.saying import TurnAssembler, UnitOutput
 from models.omni.minicpm_o.settings import (
+    ContextWindowSettings,
     SamplingSettings,
     SessionSettings,
-    WindowSettings,
     checked_voice,
     context_units,
     merged,
@@ -25,18 +25,18 @@ def speech(ms: int, *, pad_ms: int = 0, level: float = 0.5) -> np.ndarray:
     return np.concatenate((np.zeros(pad_ms * 24, np.float32), np.full(ms * 24, level, np.float32)))
 
 
-def spoken(audio: np.ndarray, *, end: bool = False, text: str = " word") -> Said:
-    return Said(is_listen=False, text=text, audio=audio, end_of_turn=end)
+def spoken(audio: np.ndarray, *, end: bool = False, text: str = " word") -> UnitOutput:
+    return UnitOutput(is_listen=False, text=text, audio=audio, end_of_turn=end)
 
 
-LISTENS = Said(is_listen=True, text="", audio=np.zeros(UNIT, np.float32), end_of_turn=False)
+LISTENS = UnitOutput(is_listen=True, text="", audio=np.zeros(UNIT, np.float32), end_of_turn=False)
 
 
-def saying() -> Saying:
-    return Saying(1_000, engine="test")
+def saying() -> TurnAssembler:
+    return TurnAssembler(1_000, engine="test")
 
 
-def results(*units: Said) -> list[UnitResult]:
+def results(*units: UnitOutput) -> list[UnitResult]:
     turns = saying()
     return [turns.result(unit, forced=False) for unit in units]
 
@@ -146,7 +146,7 @@ def test_settings_of_a_conversation_override_those_of_the_deployment() -> None:
 
 def test_a_window_has_two_different_edges() -> None:
     with pytest.raises(ValueError, match="not below"):
-        WindowSettings(basic_window_high_tokens=500, basic_window_low_tokens=500)
+        ContextWindowSettings(basic_window_high_tokens=500, basic_window_low_tokens=500)
 
 
 def test_what_was_said_before_stands_in_the_prompt_the_newest_of_it() -> None:

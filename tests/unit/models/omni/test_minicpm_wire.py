@@ -81,9 +81,9 @@ def test_a_result_that_speaks_has_its_sound_and_its_costs() -> None:
         ('{"type":"queue_update","position":1,"estimated_wait_s":null}', wire.Waiting(1, 0.0)),
         ('{"type":"queue_done"}', wire.Assigned()),
         ('{"type":"prepared","prompt_length":8}', wire.Prepared()),
-        ('{"type":"error","error":"No audio"}', wire.Refused("No audio")),
-        ('{"type":"timeout","reason":"pause"}', wire.Over("pause")),
-        ('{"type":"stopped"}', wire.Over("stopped")),
+        ('{"type":"error","error":"No audio"}', wire.ServerError("No audio")),
+        ('{"type":"timeout","reason":"pause"}', wire.ServerEnded("pause")),
+        ('{"type":"stopped"}', wire.ServerEnded("stopped")),
         ('{"type":"vad_state","speaking":true}', wire.Other("vad_state")),
     ],
 )

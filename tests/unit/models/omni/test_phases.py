@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from core.errors import IllegalTransition, ShapeError
-from models.omni.phases import TRANSITIONS, Call, Phase, Phases, checked_audio, checked_frames
+from models.omni.phases import TRANSITIONS, EngineCall, EnginePhase, Phases, checked_audio, checked_frames
 
 WAY_TO = {
-    Phase.NEW: (),
-    Phase.READY: (Call.PREPARE,),
-    Phase.PREFILLED: (Call.PREPARE, Call.PREFILL),
-    Phase.GENERATED: (Call.PREPARE, Call.PREFILL, Call.GENERATE),
-    Phase.STOPPED: (Call.PREPARE, Call.STOP),
+    EnginePhase.NEW: (),
+    EnginePhase.READY: (EngineCall.PREPARE,),
+    EnginePhase.PREFILLED: (EngineCall.PREPARE, EngineCall.PREFILL),
+    EnginePhase.GENERATED: (EngineCall.PREPARE, EngineCall.PREFILL, EngineCall.GENERATE),
+    EnginePhase.STOPPED: (EngineCall.PREPARE, EngineCall.STOP),
 }
 
 
-def in_phase(phase: Phase) -> Phases:
+def in_phase(phase: EnginePhase) -> Phases:
     phases = Phases()
     for call in WAY_TO[phase]:
         phases.enter(call)
@@ -25,8 +25,8 @@ def in_phase(phase: Phase) -> Phases:
     return phases
 
 
-@pytest.mark.parametrize(("phase", "call"), list(itertools.product(Phase, Call)))
-def test_every_pair_leads_where_the_table_says_or_is_an_error(phase: Phase, call: Call) -> None:
+@pytest.mark.parametrize(("phase", "call"), list(itertools.product(EnginePhase, EngineCall)))
+def test_every_pair_leads_where_the_table_says_or_is_an_error(phase: EnginePhase, call: EngineCall) -> None:
     phases = in_phase(phase)
     following = TRANSITIONS.get((phase, call))
     if following is None:
@@ -34,27 +34,27 @@ def test_every_pair_leads_where_the_table_says_or_is_an_error(phase: Phase, call
             phases.enter(call)
         assert phases.phase is phase
     else:
-        assert phases.enter(call) is (following is not Phase.STOPPED)
+        assert phases.enter(call) is (following is not EnginePhase.STOPPED)
         assert phases.phase is following
 
 
 def test_a_conversation_that_was_stopped_can_be_given_back_and_another_prepared() -> None:
-    for phase in Phase:
+    for phase in EnginePhase:
         phases = in_phase(phase)
-        phases.enter(Call.STOP)
-        phases.enter(Call.CLEANUP)
-        phases.enter(Call.PREPARE)
-        assert phases.phase is Phase.READY
+        phases.enter(EngineCall.STOP)
+        phases.enter(EngineCall.CLEANUP)
+        phases.enter(EngineCall.PREPARE)
+        assert phases.phase is EnginePhase.READY
 
 
 def test_a_call_that_failed_may_come_again_but_not_behind_a_stop() -> None:
-    phases = in_phase(Phase.READY)
-    phases.enter(Call.PREFILL)
-    phases.take_back(Call.PREFILL, Phase.READY)
-    assert phases.phase is Phase.READY
-    phases.enter(Call.PREFILL)
-    phases.enter(Call.STOP)
-    phases.take_back(Call.PREFILL, Phase.READY)
+    phases = in_phase(EnginePhase.READY)
+    phases.enter(EngineCall.PREFILL)
+    phases.take_back(EngineCall.PREFILL, EnginePhase.READY)
+    assert phases.phase is EnginePhase.READY
+    phases.enter(EngineCall.PREFILL)
+    phases.enter(EngineCall.STOP)
+    phases.take_back(EngineCall.PREFILL, EnginePhase.READY)
     assert phases.is_stopped
 
 

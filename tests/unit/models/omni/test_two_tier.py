@@ -9,7 +9,7 @@ import pytest
 
 from models.omni import Preparation, UnitResult, Vote
 from models.omni.two_tier.content import ContentMaker
-from models.omni.two_tier.ears import Words
+from models.omni.two_tier.ears import TranscriptWords
 from models.omni.two_tier.engine import UNIT_MS, TwoTierEngine, TwoTierHost
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel
 from tests.fakes.vad import EnergyVad
@@ -57,7 +57,7 @@ class Talk:
         """Send a voice, and its words after it."""
         results = [self.unit(voice=True) for _ in range(units)] + self.silence(2)
         if text:
-            self.engine.on_words(Words(text, True, (confidence,) * len(text.split())))
+            self.engine.on_words(TranscriptWords(text, True, (confidence,) * len(text.split())))
         return results
 
     def until(self, met: Callable[[], bool], *, most: int = 200) -> None:

@@ -9,7 +9,7 @@ import soundfile
 
 from core.errors import EngineError
 from models.pipecat_data import pipecat_file
-from models.turn.network import LOGITS, SECOND_LAYER, THIRD_LAYER, Line, Network, averaged
+from models.turn.network import LOGITS, SECOND_LAYER, THIRD_LAYER, LinearScore, Network, averaged
 from models.turn.onnx_graph import with_output
 from models.turn.smart_turn import LogMel
 
@@ -63,9 +63,9 @@ def test_states_are_averaged_part_by_part() -> None:
 
 
 def test_a_line_is_kept_and_a_broken_file_is_none(tmp_path: Path) -> None:
-    line = Line(np.arange(4, dtype=np.float32), -0.5, "ab")
+    line = LinearScore(np.arange(4, dtype=np.float32), -0.5, "ab")
     line.save(tmp_path / "line.npz")
-    loaded = Line.load(tmp_path / "line.npz", features=4, network="ab", engine="test")
+    loaded = LinearScore.load(tmp_path / "line.npz", features=4, network="ab", engine="test")
     assert np.array_equal(loaded.weights, line.weights) and (loaded.bias, loaded.network) == (-0.5, "ab")
     assert loaded.log_odds(np.ones(4, np.float32)) == 5.5
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 no archive")
@@ -76,4 +76,4 @@ def test_a_line_is_kept_and_a_broken_file_is_none(tmp_path: Path) -> None:
         ("line.npz", 4, "cd"),
     ):
         with pytest.raises(EngineError):
-            Line.load(tmp_path / name, features=features, network=network, engine="test")
+            LinearScore.load(tmp_path / name, features=features, network=network, engine="test")

@@ -8,7 +8,7 @@ from pipecat.audio.turn.smart_turn.local_smart_turn_v3 import LocalSmartTurnAnal
 
 from core.errors import EngineError, ShapeError
 from core.media import pcm16_to_float
-from models.turn.network import LOGITS, SECOND_LAYER, Line
+from models.turn.network import LOGITS, SECOND_LAYER, LinearScore
 from models.turn.smart_turn import FILLER_FEATURES, FRAMES, LogMel, SmartTurn
 from tests.tiny_networks import save_network
 from tests.voices import say, silence
@@ -60,7 +60,9 @@ def test_a_network_that_cannot_take_the_features_is_an_engine_error(tmp_path: Pa
         [helper.make_tensor_value_info("input_features", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info(LOGITS, TensorProto.FLOAT, shape)],
     )
-    line = Line(np.zeros(FILLER_FEATURES, np.float32), 0.0, hashlib.sha256(weights.read_bytes()).hexdigest())
+    line = LinearScore(
+        np.zeros(FILLER_FEATURES, np.float32), 0.0, hashlib.sha256(weights.read_bytes()).hexdigest()
+    )
     line.save(tmp_path / "line.npz")
     with pytest.raises(EngineError, match="the network failed"):
         SmartTurn(weights=weights, filler=tmp_path / "line.npz").estimate(np.zeros(16_000, dtype=np.float32))

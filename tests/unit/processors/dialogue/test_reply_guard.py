@@ -23,7 +23,14 @@ from pipecat.services.llm_service import FunctionCallParams
 
 from core.errors import EngineError
 from processors.dialogue.reply_guard import Failover, ReplyGuard
-from processors.dialogue.reply_watch import TRANSITIONS, Circuit, FailureReason, GuardTuning, State, Step
+from processors.dialogue.reply_watch import (
+    TRANSITIONS,
+    AnswerState,
+    AnswerStep,
+    Circuit,
+    FailureReason,
+    GuardTuning,
+)
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.scripted_llm import HANG, TOOL, Script, ScriptedLanguageModel, ScriptedLlmService
 from tests.virtual_time import run
@@ -455,11 +462,11 @@ def test_nothing_runs_after_the_call():
 
 
 def test_every_state_stops_and_no_other_pair_goes_unnoticed():
-    for state, step in itertools.product(State, Step):
-        if step is Step.STOPPED:
-            assert TRANSITIONS[state, step] is State.IDLE
-    assert (State.FALLBACK, Step.FAILED) not in TRANSITIONS
-    assert (State.PRIMARY, Step.ASKED) not in TRANSITIONS
+    for state, step in itertools.product(AnswerState, AnswerStep):
+        if step is AnswerStep.STOPPED:
+            assert TRANSITIONS[state, step] is AnswerState.IDLE
+    assert (AnswerState.FALLBACK, AnswerStep.FAILED) not in TRANSITIONS
+    assert (AnswerState.PRIMARY, AnswerStep.ASKED) not in TRANSITIONS
 
 
 def test_the_fallback_is_told_what_the_service_was_told():

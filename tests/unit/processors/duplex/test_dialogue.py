@@ -7,7 +7,7 @@ import pytest
 
 from models.omni import Preparation
 from models.omni.two_tier.content import Content
-from models.omni.two_tier.dialogue import Asked
+from models.omni.two_tier.dialogue import UserTurnReady
 from processors.duplex.dialogue import CallDialogue
 
 RATE_HZ = 16_000
@@ -25,7 +25,7 @@ class Steps:
     def on_turn(self, *, is_open: bool) -> None:
         self.told.append(("turn", is_open))
 
-    def on_asked(self, asked: Asked) -> None:
+    def on_asked(self, asked: UserTurnReady) -> None:
         self.told.append(("asked", asked.text))
 
     def on_said(self, text: str) -> None:
@@ -69,7 +69,7 @@ async def test_what_is_asked_comes_to_the_loop_in_its_order(call: tuple[CallDial
     def in_thread() -> None:
         end.turn(is_open=True)
         end.foresee("what is it")
-        end.ask(Asked("what is it"))
+        end.ask(UserTurnReady("what is it"))
         end.forget()
         end.drop()
         end.say("Sorry.")
@@ -88,7 +88,7 @@ async def test_an_engine_that_comes_back_late_takes_nothing_from_the_next(
     hung.open(Preparation(), lambda _content: None)
     following = dialogue.end()
     following.open(Preparation(), taken.append)
-    hung.ask(Asked("old"))
+    hung.ask(UserTurnReady("old"))
     hung.close()
     await settled()
     assert dialogue.is_open and steps.told == []

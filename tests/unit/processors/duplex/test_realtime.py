@@ -27,7 +27,7 @@ from pipecat.tests.utils import run_test
 from core.call_events import TextTyped, WaitBegan, WaitEnded
 from processors.duplex.answer_watch import AnswerWatch
 from processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
-from processors.duplex.services import Typing
+from processors.duplex.services import TypedInput
 from processors.playout.assistant import HEARD_LATER
 from processors.playout.playout import Playout
 from processors.turns.floor import Floor
@@ -122,13 +122,13 @@ async def test_text_is_spread_over_the_audio_however_they_come():
 @pytest.mark.parametrize(
     ("typing", "handed_on", "told"),
     [
-        (Typing.MESSAGES, [LLMMessagesAppendFrame], ["How much?"]),
-        (Typing.TEXT, [InputTextRawFrame], ["How much?"]),
-        (Typing.NONE, [], []),
+        (TypedInput.MESSAGES, [LLMMessagesAppendFrame], ["How much?"]),
+        (TypedInput.TEXT, [InputTextRawFrame], ["How much?"]),
+        (TypedInput.NONE, [], []),
     ],
 )
 async def test_typed_words_go_the_way_that_the_service_has_for_them(
-    typing: Typing, handed_on: list[type[Frame]], told: list[str]
+    typing: TypedInput, handed_on: list[type[Frame]], told: list[str]
 ):
     handed: list[Frame] = []
     heard: list[str] = []
@@ -145,7 +145,7 @@ async def test_typed_words_go_the_way_that_the_service_has_for_them(
     assert not any(isinstance(each, LLMMessagesAppendFrame) for each in down)
     assert [type(each) for each in handed] == handed_on
     assert heard == told
-    if typing is Typing.TEXT:
+    if typing is TypedInput.TEXT:
         assert [each.text for each in handed if isinstance(each, InputTextRawFrame)] == ["How much?"]
 
 

@@ -9,7 +9,7 @@ from configs.deployment import Choice, Deployment, Duplex
 from core.errors import ConfigError
 from pipelines.engine_plan import plan, plan_omni, plan_realtime
 from pipelines.stages.service import Beginning, beginning
-from processors.duplex.services import REALTIME_SERVICES, Opening, RealtimeRow, Turns
+from processors.duplex.services import REALTIME_SERVICES, Opening, RealtimeRow, TurnSource
 from processors.service_rows import ServiceRow
 
 NAMES = REALTIME_SERVICES.names()
@@ -111,9 +111,9 @@ async def test_a_service_is_built_with_the_instructions_of_the_deployment(
         assert service._settings.system_instruction == "Be brief."
     # The row's claim about turns agrees with the service's own.
     recommended = service.service_metadata_frame().user_turn_strategies
-    assert (recommended is None) == (row.turns is Turns.VOICE)
+    assert (recommended is None) == (row.turns is TurnSource.VOICE)
     if recommended is not None:
-        assert recommended.enable_interruptions == (row.turns is Turns.SERVICE)
+        assert recommended.enable_interruptions == (row.turns is TurnSource.SERVICE)
 
 
 def test_openai_is_asked_for_turns_by_what_is_said(monkeypatch: pytest.MonkeyPatch):

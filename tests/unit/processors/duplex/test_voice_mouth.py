@@ -16,7 +16,7 @@ from pipecat.frames.frames import (
 
 from core.media import float_to_pcm16
 from models.omni import UnitResult, Vote
-from processors.duplex.voice import EngineVoice, VoiceSettings
+from processors.duplex.voice import EngineVoice, SpeechPacing
 from protocols.surface import TOLD, Faltered, Happening, UnitOver
 from runtime.event_stream import CallEvents
 from tests import virtual_time
@@ -55,7 +55,7 @@ class Bench:
         self.voice = EngineVoice(
             self._push,
             CallEvents(),
-            settings=VoiceSettings(),
+            settings=SpeechPacing(),
             playout=None,
             keeps_apart=lambda: keeps_apart,
             on_yield=self._yielded,

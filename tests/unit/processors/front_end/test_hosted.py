@@ -14,7 +14,7 @@ from core.errors import EngineError
 from core.media import float_to_pcm16, pcm16_to_float
 from models.echo.control import EchoControl, EchoControlSettings
 from models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
-from models.front_end import FrontEnd, FrontEndSettings, Piece, controlled
+from models.front_end import EchoResult, FrontEndEngines, FrontEndSettings, controlled
 from models.vad.meter import VoiceMeter, Window
 from models.vad.silero import SileroSettings, SileroVad
 from processors.front_end.hosted import MOST_CHILDREN, HostedFrontEnd, LocalFrontEnd
@@ -75,7 +75,7 @@ async def hosting_with_a_spare() -> AsyncIterator[EnginePool[object]]:
 
 
 def hosted(engine: EngineProcess[object] | EnginePool[object]) -> HostedFrontEnd:
-    here = FrontEnd(SileroVad(), WebRtcEcho(), least_db=LEAST_DB)
+    here = FrontEndEngines(SileroVad(), WebRtcEcho(), least_db=LEAST_DB)
     pool = engine if isinstance(engine, EnginePool) else EnginePool([engine])
     return HostedFrontEnd(pool, LocalFrontEnd(here, executor=None))
 
@@ -103,7 +103,7 @@ async def test_a_caller_on_a_speakerphone_is_heard_as_in_this_process():
     played, heard = float_to_pcm16(far), float_to_pcm16(near)
     control, vad = EchoControl(WebRtcEcho()), SileroVad()
     here = meter(vad)
-    pieces: list[tuple[Piece, Piece]] = []
+    pieces: list[tuple[EchoResult, EchoResult]] = []
     voice = bytearray()
     hosted_windows: list[Window] = []
     async with hosting() as process:
@@ -252,7 +252,7 @@ async def test_a_caller_with_whom_children_keep_dying_stays_in_threads():
 
 async def test_children_that_died_long_ago_do_not_keep_a_caller_in_threads():
     async with hosting() as process:
-        here = FrontEnd(SileroVad(), WebRtcEcho(), least_db=LEAST_DB)
+        here = FrontEndEngines(SileroVad(), WebRtcEcho(), least_db=LEAST_DB)
         caller = HostedFrontEnd(EnginePool([process]), LocalFrontEnd(here, executor=None), forget_s=0)
         for times in range(1, MOST_CHILDREN + 2):
             kill(process)

@@ -46,7 +46,7 @@ from tests.fakes.late_engine import LateEngine
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from turn_taking.barge_in import BargeIn
 from turn_taking.barge_in_settings import BargeInTuning
-from turn_taking.barge_in_table import State
+from turn_taking.barge_in_table import BargeInState
 from turn_taking.endpointing import EndpointTuning
 from turn_taking.policies import endpoint_policy
 
@@ -308,7 +308,7 @@ def test_books_that_never_come_do_not_leave_the_machine_waiting():
         await floor.voice(1_000)
         await asyncio.sleep(5)
         assert len(floor.of(ReplyResumed)) == 1
-        assert floor.machine.state is State.LISTENING
+        assert floor.machine.state is BargeInState.LISTENING
 
     assert play(scenario).pushed == []
 
@@ -333,12 +333,12 @@ def test_an_answer_that_is_owed_is_guarded_behind_a_filler():
         floor.reply("filler")
         mark = HeardMark("filler", 500, 1, HeardSource.PLAYOUT_CLOCK)
         floor.finish(HeardReply("filler", "One moment.", "", False, mark, False, 0, 500_000))
-        assert floor.machine.state is not State.LISTENING
+        assert floor.machine.state is not BargeInState.LISTENING
         await floor.voice(160)
         assert floor.turns == 0
         floor.events.publish(WaitEnded(floor.events.now_ms(), Wait.ANSWER))
         await asyncio.sleep(1)
-        assert floor.machine.state is State.LISTENING
+        assert floor.machine.state is BargeInState.LISTENING
 
     play(scenario)
 
@@ -422,7 +422,7 @@ def test_a_volume_that_comes_back_late_undoes_no_newer_duck(steps: int):
             await asyncio.sleep(0)
         await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
         await asyncio.sleep(0.05)
-        assert floor.machine.state is State.ARMED
+        assert floor.machine.state is BargeInState.ARMED
         assert floor.gains_db[-1] < 0
         kinds = [type(decision) for decision in floor.decisions]
         assert kinds in ([ReplyDucked], [ReplyDucked, ReplyRestored, ReplyDucked])

@@ -8,7 +8,7 @@ from core.call_events import CallEvent, ReplyCut, ReplyDucked, ReplyRestored, Re
 from processors.turns.over_bot.decisions import DecisionQueue
 from processors.turns.over_bot.turn import TurnOverBot, TurnPhase
 from runtime.event_stream import CallEvents
-from turn_taking.barge_in_table import Cut, Decision, Duck, Reason, Restore, Resume
+from turn_taking.barge_in_table import Cut, CutReason, Decision, Duck, Restore, ResumeReply
 
 
 def turn_in(phase: TurnPhase) -> TurnOverBot:
@@ -63,8 +63,8 @@ def test_a_turn_begins_with_the_words_that_were_held_and_with_no_others():
     [
         (Duck(5, -12.0), ReplyDucked(5), [-12.0]),
         (Restore(6), ReplyRestored(6), [0.0]),
-        (Cut(7, "r", Reason.WORDS, 300), ReplyCut(7, "words", 300), []),
-        (Resume(8, "r", 4), ReplyResumed(8, 4), []),
+        (Cut(7, "r", CutReason.WORDS, 300), ReplyCut(7, "words", 300), []),
+        (ResumeReply(8, "r", 4), ReplyResumed(8, 4), []),
     ],
 )
 def test_a_change_of_volume_is_made_at_once_and_the_rest_waits(

@@ -14,8 +14,8 @@ from serving.scheduler.wants import (
     Granted,
     Lost,
     Offer,
-    Reason,
-    Refused,
+    RefusalReason,
+    RequestRefused,
     Standing,
     Task,
     Want,
@@ -37,8 +37,8 @@ def granted(effects: list[Effect]) -> list[tuple[str, str]]:
     return [(each.ticket_id, each.lease.worker) for each in effects if isinstance(each, Granted)]
 
 
-def refused(effects: list[Effect]) -> list[tuple[str, Reason]]:
-    return [(each.ticket_id, each.reason) for each in effects if isinstance(each, Refused)]
+def refused(effects: list[Effect]) -> list[tuple[str, RefusalReason]]:
+    return [(each.ticket_id, each.reason) for each in effects if isinstance(each, RequestRefused)]
 
 
 def test_a_free_worker_is_granted_at_once_and_carries_the_epoch_of_the_session() -> None:
@@ -67,7 +67,7 @@ def test_a_full_queue_is_refused_and_the_worker_is_not() -> None:
     scheduler.ask(want("a"), 0)
     scheduler.ask(want("b"), 0)
     [effect] = scheduler.ask(want("c"), 0)
-    assert effect == Refused("c", Reason.QUEUE_FULL, 1)
+    assert effect == RequestRefused("c", RefusalReason.QUEUE_FULL, 1)
     assert granted(pool("w", max_waiting=0).ask(want("a"), 0))
 
 
@@ -84,7 +84,7 @@ def test_an_operator_throws_out_who_waits_and_nobody_who_runs() -> None:
     scheduler.ask(want("a"), 0)
     scheduler.ask(want("b"), 0)
     assert scheduler.throw_out("a", 1) == []
-    assert refused(scheduler.throw_out("b", 1)) == [("b", Reason.CANCELLED)]
+    assert refused(scheduler.throw_out("b", 1)) == [("b", RefusalReason.CANCELLED)]
     assert scheduler.waiting == 0
 
 
@@ -94,7 +94,7 @@ def test_who_waits_and_is_not_heard_of_has_left() -> None:
         scheduler.ask(want(ticket), 0)
     scheduler.heard_of("c", 600)
     assert scheduler.next_deadline_ms() == 1_000
-    assert refused(scheduler.on_deadline(1_000)) == [("b", Reason.LEFT)]
+    assert refused(scheduler.on_deadline(1_000)) == [("b", RefusalReason.LEFT)]
     assert scheduler.next_deadline_ms() == 1_600
 
 
@@ -172,8 +172,8 @@ def test_without_a_worker_nobody_waits_for_ever() -> None:
     assert scheduler.ask(want("a"), 100) == []
     assert scheduler.places(100)[0].wait_ms is None
     assert scheduler.next_deadline_ms() == 1_100
-    assert refused(scheduler.on_deadline(1_100)) == [("a", Reason.NO_WORKER)]
-    assert refused(scheduler.ask(want("b"), 1_200)) == [("b", Reason.NO_WORKER)]
+    assert refused(scheduler.on_deadline(1_100)) == [("a", RefusalReason.NO_WORKER)]
+    assert refused(scheduler.ask(want("b"), 1_200)) == [("b", RefusalReason.NO_WORKER)]
     scheduler.worker_up(Offer("w", "1"), 1_300)
     assert granted(scheduler.ask(want("c"), 1_400))
 
@@ -182,8 +182,8 @@ def test_a_scheduler_that_stops_tells_those_who_wait_and_lets_the_others_go_on()
     scheduler = pool("w")
     for ticket in "abc":
         scheduler.ask(want(ticket), 0)
-    assert refused(scheduler.stop()) == [("b", Reason.STOPPING), ("c", Reason.STOPPING)]
-    assert refused(scheduler.ask(want("d"), 1)) == [("d", Reason.STOPPING)]
+    assert refused(scheduler.stop()) == [("b", RefusalReason.STOPPING), ("c", RefusalReason.STOPPING)]
+    assert refused(scheduler.ask(want("d"), 1)) == [("d", RefusalReason.STOPPING)]
     assert len(scheduler.running(2)) == 1
 
 
@@ -212,7 +212,9 @@ def test_memory_is_what_counts_where_a_worker_has_many_slots() -> None:
 
 
 def test_what_no_worker_can_ever_hold_is_refused_with_what_there_is() -> None:
-    assert pool("w", kv_bytes=100).ask(want("a", kv_bytes=101), 0) == [Refused("a", Reason.TOO_LARGE, 100)]
+    assert pool("w", kv_bytes=100).ask(want("a", kv_bytes=101), 0) == [
+        RequestRefused("a", RefusalReason.TOO_LARGE, 100)
+    ]
 
 
 def test_who_fits_nowhere_any_more_holds_nobody_up_and_is_told() -> None:
@@ -224,7 +226,10 @@ def test_who_fits_nowhere_any_more_holds_nobody_up_and_is_told() -> None:
     assert granted(scheduler.ask(want("c", kv_bytes=50), 1_000)) == [("c", "small")]
     # The client may come again.
     assert scheduler.on_deadline(5_999) == []
-    assert refused(scheduler.on_deadline(6_000)) == [("a", Reason.TOO_LARGE), ("b", Reason.TOO_LARGE)]
+    assert refused(scheduler.on_deadline(6_000)) == [
+        ("a", RefusalReason.TOO_LARGE),
+        ("b", RefusalReason.TOO_LARGE),
+    ]
 
 
 def test_a_scheduler_that_stops_takes_nobody_back_in() -> None:
@@ -232,7 +237,7 @@ def test_a_scheduler_that_stops_takes_nobody_back_in() -> None:
     scheduler.ask(want("a"), 0)
     scheduler.stop()
     lost, told = scheduler.worker_down("w", 1)
-    assert isinstance(lost, Lost) and told == Refused("a", Reason.STOPPING)
+    assert isinstance(lost, Lost) and told == RequestRefused("a", RefusalReason.STOPPING)
 
 
 # Caches.

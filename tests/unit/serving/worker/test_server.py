@@ -18,7 +18,7 @@ from protocols.worker_tokens import Claim, sign
 from runtime.engine_hosting.codec import decode, encode
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 from serving.worker.hosting import Hosted
-from serving.worker.lifecycle import State
+from serving.worker.lifecycle import LifecycleState
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
 from tests.fakes.worker import SECRET, Served, worker
 
@@ -50,7 +50,7 @@ async def hear(socket: ClientConnection) -> EngineMessage:
 
 
 async def leased(served: Served, **changes: Any) -> ClientConnection:
-    await asyncio.to_thread(eventually, lambda: served.server.state is not State.LOADING)
+    await asyncio.to_thread(eventually, lambda: served.server.state is not LifecycleState.LOADING)
     socket = await connect(served.url)
     await socket.send(encode(first(served, **changes)))
     answer = await hear(socket)
@@ -76,7 +76,7 @@ def test_a_conversation_is_held_and_given_back() -> None:
         host = WorkerOmniHost(served.settings())
         assert (host.sessions, host.takes_frames) == (1, True)
         engine = host.open_engine()
-        assert served.server.state is State.DUPLEX_ACTIVE
+        assert served.server.state is LifecycleState.DUPLEX_ACTIVE
         voice = np.full(100, 0.5, np.float32)
         said = Preparation("Be kind.", voice, None, (("user", "hello"),), {"tone_hz": 300.0})
         engine.prepare(said)
@@ -95,7 +95,7 @@ def test_a_conversation_is_held_and_given_back() -> None:
         assert np.allclose(inner.heard[2], 0.2) and inner.prepared[0].history == said.history
         assert np.array_equal(inner.prepared[0].llm_ref_audio, voice)  # type: ignore[arg-type]
         engine.cleanup()
-        assert served.server.state is State.IDLE and not inner.is_open
+        assert served.server.state is LifecycleState.IDLE and not inner.is_open
         # The same again with the same engine.
         engine.prepare(Preparation())
         engine.cleanup()
@@ -137,7 +137,7 @@ async def test_nobody_has_a_worker_that_loads() -> None:
     with worker(load) as served:
         assert await refused(served, first(served)) == ("not_ready", 1013)
         may_load.set()
-        eventually(lambda: served.server.state is State.DEAD)
+        eventually(lambda: served.server.state is LifecycleState.DEAD)
 
 
 def test_the_engines_own_errors_arrive_as_what_they_are() -> None:
@@ -154,7 +154,7 @@ def test_the_engines_own_errors_arrive_as_what_they_are() -> None:
         with pytest.raises(EngineError):
             engine.generate()
         engine.cleanup()
-        assert served.server.state is State.IDLE
+        assert served.server.state is LifecycleState.IDLE
 
 
 # Ends of a conversation.
@@ -169,7 +169,7 @@ async def test_a_client_that_vanishes_leaves_a_clean_worker() -> None:
         )
         assert (await hear(socket)).type is MessageType.DONE
         socket.transport.abort()
-        await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE, 1)
+        await asyncio.to_thread(eventually, lambda: served.server.state is LifecycleState.IDLE, 1)
         assert not scripted.engines[-1].is_open
 
 
@@ -178,10 +178,10 @@ async def test_a_lease_that_nobody_renews_ends_by_the_workers_clock() -> None:
         socket = await leased(served)
         # It stays open as long as it answers pings.
         await asyncio.sleep(2.5)
-        assert served.server.state is State.DUPLEX_ACTIVE
+        assert served.server.state is LifecycleState.DUPLEX_ACTIVE
         # The process is alive, but reads nothing any more.
         socket.transport.pause_reading()
-        await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE, 3)
+        await asyncio.to_thread(eventually, lambda: served.server.state is LifecycleState.IDLE, 3)
         socket.transport.abort()
 
 
@@ -200,9 +200,9 @@ async def test_a_pause_ends_by_itself_and_no_later_than_it_may() -> None:
     with worker(ScriptedOmniHost(), pause_ms=1_000) as served:
         socket = await leased(served)
         await say(socket, MessageType.PAUSE, pause_ms=3_600_000)
-        await asyncio.to_thread(eventually, lambda: served.server.state is State.DUPLEX_PAUSED, 1)
+        await asyncio.to_thread(eventually, lambda: served.server.state is LifecycleState.DUPLEX_PAUSED, 1)
         await say(socket, MessageType.RESUME)
-        await asyncio.to_thread(eventually, lambda: served.server.state is State.DUPLEX_ACTIVE, 1)
+        await asyncio.to_thread(eventually, lambda: served.server.state is LifecycleState.DUPLEX_ACTIVE, 1)
         began_s = time.monotonic()
         await say(socket, MessageType.PAUSE, pause_ms=300)
         await say(socket, MessageType.PREFILL, 1, samples=0, frames=[])
@@ -211,7 +211,7 @@ async def test_a_pause_ends_by_itself_and_no_later_than_it_may() -> None:
         told = await hear(socket)
         assert (told.type, told.facts["message"]) == (MessageType.REVOKED, "pause_expired")
         assert 0.25 < time.monotonic() - began_s < 1.0
-        await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE, 1)
+        await asyncio.to_thread(eventually, lambda: served.server.state is LifecycleState.IDLE, 1)
 
 
 def test_a_unit_that_takes_too_long_makes_the_worker_suspect_until_all_is_given_back() -> None:
@@ -226,7 +226,7 @@ def test_a_unit_that_takes_too_long_makes_the_worker_suspect_until_all_is_given_
         with pytest.raises(EngineError, match="hung"):
             engine.generate()
         engine.cleanup()
-        eventually(lambda: served.server.state is State.IDLE)
+        eventually(lambda: served.server.state is LifecycleState.IDLE)
 
 
 async def test_a_worker_that_drains_lets_its_conversation_go_on_and_takes_no_other() -> None:
@@ -241,7 +241,7 @@ async def test_a_worker_that_drains_lets_its_conversation_go_on_and_takes_no_oth
             assert await refused(served, first(served, session_id="x")) == ("not_ready", 1013)
             await say(socket, MessageType.RELEASE, 1)
             assert (await hear(socket)).type is MessageType.DONE
-        await asyncio.to_thread(eventually, lambda: served.server.state is State.DEAD, 2)
+        await asyncio.to_thread(eventually, lambda: served.server.state is LifecycleState.DEAD, 2)
 
 
 # Refused messages.
@@ -261,7 +261,7 @@ async def test_a_worker_that_drains_lets_its_conversation_go_on_and_takes_no_oth
 )
 async def test_who_may_not_have_it_is_told_why(change: dict[str, Any], because: str, code: int) -> None:
     with worker(ScriptedOmniHost()) as served:
-        await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE)
+        await asyncio.to_thread(eventually, lambda: served.server.state is LifecycleState.IDLE)
         assert await refused(served, first(served, **change)) == (because, code)
 
 
@@ -319,11 +319,11 @@ async def test_an_engine_that_opens_nothing_any_more_ends_its_process() -> None:
     with worker(Broken()) as served:
         for _ in range(3):
             # A request before the cleanup of the one before is refused for lack of a place.
-            await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE)
+            await asyncio.to_thread(eventually, lambda: served.server.state is LifecycleState.IDLE)
             # After the third the worker ends, and either side may close the socket first.
             because, code = await refused(served, first(served))
             assert because == "not_ready" and code in (1000, 1001)
-        await asyncio.to_thread(eventually, lambda: served.server.state is State.DEAD)
+        await asyncio.to_thread(eventually, lambda: served.server.state is LifecycleState.DEAD)
 
 
 async def test_no_page_of_a_browser_reaches_a_worker() -> None:
@@ -338,7 +338,7 @@ async def test_what_cannot_be_read_in_a_conversation_ends_that_one_alone() -> No
         socket = await leased(served)
         await socket.send(b"\xff" * 20)
         assert (await hear(socket)).type is MessageType.FAILED
-        await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE, 1)
+        await asyncio.to_thread(eventually, lambda: served.server.state is LifecycleState.IDLE, 1)
         await (await leased(served)).close()
 
 
@@ -371,7 +371,7 @@ async def test_a_question_that_makes_no_sense_is_answered_and_the_conversation_g
 
 async def test_watchers_are_told_what_changes_and_are_bounded() -> None:
     with worker(ScriptedOmniHost(), watchers=1, state_ms=10_000) as served:
-        await asyncio.to_thread(eventually, lambda: served.server.state is State.IDLE)
+        await asyncio.to_thread(eventually, lambda: served.server.state is LifecycleState.IDLE)
         async with connect(served.url) as watching:
             await watching.send(encode(first(served, MessageType.WATCH, session_id="")))
             facts = (await hear(watching)).facts

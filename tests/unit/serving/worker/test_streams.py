@@ -15,7 +15,7 @@ from models.tts import SpeechPiece
 from models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
 from runtime.engine_hosting.codec import encode
 from runtime.engine_hosting.messages import EngineMessage, MessageType
-from serving.worker.lifecycle import State
+from serving.worker.lifecycle import LifecycleState
 from serving.worker.streams import HostedRecogniser, HostedVoice
 from tests.fakes.slow_streams import GatedStt, GatedTts
 from tests.fakes.worker import OPENED_WITHIN_S, SECRET_ENV, Served, told_secret, worker
@@ -82,7 +82,7 @@ def test_one_stream_too_many_is_refused_with_the_reason_and_taken_when_one_is_gi
         assert served.server.facts()["streams"] == 2
         two.close()
         three.close()
-        assert served.server.state is State.IDLE and engine.open == 0
+        assert served.server.state is LifecycleState.IDLE and engine.open == 0
 
 
 def test_each_stream_has_a_lease_of_its_own(engine: GatedStt) -> None:
@@ -103,7 +103,9 @@ async def test_whoever_vanishes_leaves_nothing_behind(engine: GatedStt) -> None:
         await socket.send(encode(EngineMessage(MessageType.START, 1)))
         assert (await hear(socket)).type is MessageType.DONE and engine.open == 1
         socket.transport.abort()
-        await asyncio.to_thread(eventually, lambda: engine.open == 0 and served.server.state is State.IDLE)
+        await asyncio.to_thread(
+            eventually, lambda: engine.open == 0 and served.server.state is LifecycleState.IDLE
+        )
 
 
 async def test_what_makes_no_sense_is_answered_and_the_stream_goes_on(engine: GatedStt) -> None:
@@ -170,16 +172,16 @@ def test_an_overdue_call_makes_the_worker_suspect_until_it_returns_and_the_other
         engine.gate.clear()
         with pytest.raises(EngineError, match="hung"):
             hangs.feed(HELD)
-        assert served.server.state is State.SUSPECT
+        assert served.server.state is LifecycleState.SUSPECT
         assert works.feed(QUIET) is not None
         with pytest.raises(EngineBusyError, match="suspect"):
             hosted.open_stream()
         engine.gate.set()
-        eventually(lambda: served.server.state is State.BUSY)
+        eventually(lambda: served.server.state is LifecycleState.BUSY)
         assert engine.open == 1 and works.feed(QUIET) is not None
         hosted.open_stream().close()
         works.close()
-        assert served.server.state is State.IDLE
+        assert served.server.state is LifecycleState.IDLE
 
 
 def test_a_call_that_never_returns_ends_the_worker_with_its_status(engine: GatedStt) -> None:
@@ -190,7 +192,7 @@ def test_a_call_that_never_returns_ends_the_worker_with_its_status(engine: Gated
         engine.gate.clear()
         with pytest.raises(EngineError):
             hangs.feed(HELD)
-        eventually(lambda: served.server.state is State.DEAD)
+        eventually(lambda: served.server.state is LifecycleState.DEAD)
         with pytest.raises(EngineError):
             works.start()
 
@@ -228,7 +230,7 @@ def test_a_worker_that_drains_lets_its_streams_go_on_and_takes_no_more(engine: G
         speaks, rests = hosted.open_stream(), hosted.open_stream()
         speaks.start()
         served.loop.call_soon_threadsafe(served.server.drain)
-        eventually(lambda: served.server.state is State.DRAINING)
+        eventually(lambda: served.server.state is LifecycleState.DRAINING)
         with pytest.raises(EngineBusyError, match="draining"):
             hosted.open_stream()
         # A stream between two utterances loses nothing by going elsewhere.
@@ -236,7 +238,7 @@ def test_a_worker_that_drains_lets_its_streams_go_on_and_takes_no_more(engine: G
             rests.start()
         speaks.feed(QUIET)
         assert speaks.finish().text == "640"
-        eventually(lambda: served.server.state is State.DEAD)
+        eventually(lambda: served.server.state is LifecycleState.DEAD)
 
 
 def test_a_voice_that_drains_ends_behind_the_clause_that_it_speaks() -> None:
@@ -254,12 +256,12 @@ def test_a_voice_that_drains_ends_behind_the_clause_that_it_speaks() -> None:
         speaking.start()
         assert speaks.wait(5)
         served.loop.call_soon_threadsafe(served.server.drain)
-        eventually(lambda: served.server.state is State.DRAINING)
+        eventually(lambda: served.server.state is LifecycleState.DRAINING)
         may_go_on.set()
         speaking.join(5)
         assert heard == [b"a" * 640 * 4]
         # The stream that is kept for the next clause does not hold it any longer.
-        eventually(lambda: served.server.state is State.DEAD)
+        eventually(lambda: served.server.state is LifecycleState.DEAD)
         hosted.close()
 
 
@@ -352,7 +354,7 @@ def test_streams_that_no_clause_has_are_given_back_in_time() -> None:
         said(hosted, "bb")
         # The stream is the same one.
         assert served.server.facts()["streams"] == 1
-        eventually(lambda: served.server.state is State.IDLE)
+        eventually(lambda: served.server.state is LifecycleState.IDLE)
         hosted.close()
 
 
@@ -398,7 +400,7 @@ def test_a_voice_that_is_full_is_not_asked_by_every_clause() -> None:
         with pytest.raises(EngineBusyError, match="1 places are taken"):
             said(wants, "bb")
         has.close()
-        eventually(lambda: served.server.state is State.IDLE)
+        eventually(lambda: served.server.state is LifecycleState.IDLE)
         with pytest.raises(EngineError, match="a moment ago"):
             said(wants, "bb")
 

@@ -25,7 +25,7 @@ def audio(number: int, at_ms: int, mu_law: bytes = b"\xff" * PACKET_BYTES) -> st
 
 @dataclass
 class TwilioSide:
-    """Implementation of ``transports.twilio.stream.Peer``.
+    """Implementation of ``transports.twilio.stream.PhonePeer``.
 
     Attributes:
         there_s, back_s: delays to Twilio and back.

@@ -9,7 +9,7 @@ import pytest
 from audio.ogg import OggWriter
 from core.errors import ShapeError
 from protocols.surface import Codec, Format
-from transports.websocket.codecs import Decoder, Encoder
+from transports.websocket.codecs import Decoder, PcmEncoder
 from transports.websocket.opus import packet_samples
 
 PIPELINE_HZ = 16_000
@@ -37,7 +37,7 @@ def decoded(decoder: Decoder, data: bytes, format_: Format) -> bytes:
     ],
 )
 def test_there_and_back_is_the_same_sound(format_: Format):
-    encoder, decoder = Encoder(), Decoder(PIPELINE_HZ)
+    encoder, decoder = PcmEncoder(), Decoder(PIPELINE_HZ)
     whole = pcm(sine(PIPELINE_HZ, 500))
     pieces = [whole[start : start + 640] for start in range(0, len(whole), 640)]
     data = [encoder.encode(piece, PIPELINE_HZ, format_) for piece in pieces]
@@ -49,7 +49,7 @@ def test_there_and_back_is_the_same_sound(format_: Format):
 
 
 def test_nothing_of_a_reply_is_left_for_the_next():
-    encoder, format_ = Encoder(), Format(Codec.PCM16, 24_000)
+    encoder, format_ = PcmEncoder(), Format(Codec.PCM16, 24_000)
     first = encoder.encode(pcm(sine(PIPELINE_HZ, 100)), PIPELINE_HZ, format_)
     tail = encoder.flush(format_)
     # All of it has left, and no more.
@@ -58,7 +58,7 @@ def test_nothing_of_a_reply_is_left_for_the_next():
 
 
 def test_nothing_is_left_behind_an_interruption_either():
-    encoder, format_ = Encoder(), Format(Codec.PCM16, 24_000)
+    encoder, format_ = PcmEncoder(), Format(Codec.PCM16, 24_000)
     encoder.encode(pcm(sine(PIPELINE_HZ, 100)), PIPELINE_HZ, format_)
     encoder.reset()
     assert np.abs(np.frombuffer(encoder.encode(bytes(3_200), PIPELINE_HZ, format_), "<i2")).max() == 0
@@ -80,7 +80,7 @@ def test_half_a_sample_is_refused():
 @pytest.mark.parametrize("rate_hz", [8_000, 16_000, 24_000])
 def test_opus_comes_back_as_the_tone_that_it_was(rate_hz: int):
     opus = Format(Codec.OGG_OPUS, 24_000)
-    encoder, decoder = Encoder(), Decoder(PIPELINE_HZ)
+    encoder, decoder = PcmEncoder(), Decoder(PIPELINE_HZ)
     spoken = pcm(sine(rate_hz, 1_000))
     step = rate_hz // 50 * 2
     pages = [encoder.encode(spoken[at : at + step], rate_hz, opus) for at in range(0, len(spoken), step)]
@@ -92,7 +92,7 @@ def test_opus_comes_back_as_the_tone_that_it_was(rate_hz: int):
 
 def test_opus_without_its_head_is_refused():
     opus = Format(Codec.OGG_OPUS, 24_000)
-    pages = Encoder().encode(bytes(96_000), 24_000, opus)
+    pages = PcmEncoder().encode(bytes(96_000), 24_000, opus)
     behind_head = pages[pages.index(b"OggS", 4) :]
     with pytest.raises(ShapeError, match="head"):
         decoded(Decoder(PIPELINE_HZ), behind_head, opus)
@@ -146,7 +146,7 @@ def test_a_packet_that_stands_for_nothing_or_too_much_is_refused_undecoded(packe
 
 def test_what_a_message_of_opus_lasts_is_known_before_it_is_decoded():
     opus = Format(Codec.OGG_OPUS, 24_000)
-    pages = Encoder().encode(pcm(sine(24_000, 1_000)), 24_000, opus)
+    pages = PcmEncoder().encode(pcm(sine(24_000, 1_000)), 24_000, opus)
     decoder = Decoder(PIPELINE_HZ)
     coded = decoder.open(pages, opus)
     assert coded.long_ms == 1_000

@@ -26,7 +26,7 @@ from protocols.surface import (
 )
 from protocols.unmute import Unmute
 from tests.virtual_time import run
-from transports.websocket.codecs import Coded, Decoder, Encoder
+from transports.websocket.codecs import Coded, Decoder, PcmEncoder
 from transports.websocket.session import SocketTuning, SurfaceSession
 
 
@@ -295,7 +295,7 @@ class WatchedDecoder(Decoder):
 
 
 def opus_messages(count: int, ms: int) -> list[tuple[float, str]]:
-    encoder, format_ = Encoder(), Format(Codec.OGG_OPUS, 24_000)
+    encoder, format_ = PcmEncoder(), Format(Codec.OGG_OPUS, 24_000)
     pages = (encoder.encode(bytes(24 * ms * 2), 24_000, format_) for _ in range(count))
     return [
         (0.0, event("input_audio_buffer.append", audio=base64.b64encode(page).decode())) for page in pages

@@ -22,7 +22,7 @@ from core.errors import ConfigError, EngineError
 from evals.tiny_qwen3 import install_tiny_qwen3
 from models.llm import Message
 from models.llm.kv.causal import CausalLm, CausalSettings, Prefilled
-from models.llm.kv.dialogue import Answered, Asked, Remembered
+from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Remembered
 from models.llm.kv.grown import ROOM_TOKENS
 
 SYSTEM = Message("system", "Be kind.")
@@ -62,13 +62,13 @@ class Talk:
         self.dialogue: list[Message] = [SYSTEM]
         self.prefilled = Prefilled(0, 0, False)
 
-    def ask(self, text: str | None = None) -> Answered:
+    def ask(self, text: str | None = None) -> GenerationResult:
         """Add a user message, or have the last question answered once more."""
         if text is not None:
             self.dialogue.append(Message("user", text))
         asked = self.remembered.ask(self.dialogue)
         *_, answered = self.told = list(self.lm.answer(self.scope, asked))
-        assert isinstance(self.told[0], Prefilled) and isinstance(answered, Answered)
+        assert isinstance(self.told[0], Prefilled) and isinstance(answered, GenerationResult)
         self.prefilled = self.told[0]
         self.remembered.answered(asked, answered)
         return answered
@@ -77,7 +77,7 @@ class Talk:
         """Add the part of the answer that was heard."""
         self.dialogue.append(Message("assistant", text))
 
-    def turn(self, text: str) -> Answered:
+    def turn(self, text: str) -> GenerationResult:
         answered = self.ask(text)
         self.hears(answered.text)
         return answered
@@ -187,12 +187,12 @@ def test_a_condition_that_was_never_true_is_refused(lm: CausalLm) -> None:
     answered = talk.turn("Hello?")
     full = (*talk.dialogue, Message("user", "And now?"))
     wrong = [
-        Asked(full, "0" * 64, append=full[-1:]),
+        GenerationRequest(full, "0" * 64, append=full[-1:]),
         # More of the answer than there is.
-        Asked(full, answered.asked_digest, 500, answered.digest, "", full[-1:]),
-        Asked(full, answered.digest, 1, answered.digest, "", full[-1:]),
+        GenerationRequest(full, answered.asked_digest, 500, answered.digest, "", full[-1:]),
+        GenerationRequest(full, answered.digest, 1, answered.digest, "", full[-1:]),
         # Tokens of another answer to the same question.
-        Asked(full, answered.asked_digest, 3, "1" * 64, "", full[-1:]),
+        GenerationRequest(full, answered.asked_digest, 3, "1" * 64, "", full[-1:]),
     ]
     for asked in wrong:
         with closing(lm.answer(talk.scope, asked)) as told:
@@ -328,7 +328,7 @@ def test_two_conversations_at_once_take_turns_and_neither_is_changed_by_the_othe
             if len(told) == 2:
                 first_s.append(time.monotonic())
         ended_s.append(time.monotonic())
-        assert isinstance(told[-1], Answered)
+        assert isinstance(told[-1], GenerationResult)
         return told[-1].text
 
     with ThreadPoolExecutor(2) as threads:
@@ -437,9 +437,9 @@ def _read_ahead(talk: Talk) -> Prefilled:
     read: list[object] = []
     for each in talk.lm.answer(talk.scope, asked, is_stopped=lambda: bool(read)):
         read.append(each)
-        if isinstance(each, Answered):
+        if isinstance(each, GenerationResult):
             talk.remembered.answered(asked, each)
-    assert isinstance(read[0], Prefilled) and isinstance(read[-1], Answered)
+    assert isinstance(read[0], Prefilled) and isinstance(read[-1], GenerationResult)
     return read[0]
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from models.omni.moshi.host import Weights
 from models.omni.moshi.settings import MoshiTalk
-from models.omni.moshi.steps import Step, Steps, draw
+from models.omni.moshi.steps import MoshiStep, MoshiSteps, draw
 
 GREEDY = MoshiTalk(text_temperature=0, audio_temperature=0)
 CODEBOOKS, CODES, TEXTS = 4, 64, 22
@@ -18,8 +18,8 @@ UNITS = 30
 SILENT = (0, 7, 8, 20)
 
 
-def steps_of(weights: Weights, talk: MoshiTalk = GREEDY, window: int | None = None) -> Steps:
-    return Steps(
+def steps_of(weights: Weights, talk: MoshiTalk = GREEDY, window: int | None = None) -> MoshiSteps:
+    return MoshiSteps(
         weights.model,
         talk,
         window=window or weights.window,
@@ -28,13 +28,13 @@ def steps_of(weights: Weights, talk: MoshiTalk = GREEDY, window: int | None = No
     )
 
 
-def taken(step: Step | None) -> Step:
+def taken(step: MoshiStep | None) -> MoshiStep:
     assert step is not None
     return step
 
 
 @torch.inference_mode()
-def run(steps: Steps, caller: Tensor, silent: tuple[int, ...] = SILENT) -> list[Step]:
+def run(steps: MoshiSteps, caller: Tensor, silent: tuple[int, ...] = SILENT) -> list[MoshiStep]:
     """Run position 0 and one for each frame of the caller's, (codebooks, frames)."""
     found = [taken(steps.begin())]
     for unit in range(caller.shape[1]):
@@ -47,7 +47,7 @@ def caller() -> Tensor:
     return torch.randint(CODES, (CODEBOOKS, UNITS), generator=torch.Generator().manual_seed(3))
 
 
-def inputs_of(weights: Weights, steps: list[Step], caller: Tensor) -> dict[str, Tensor]:
+def inputs_of(weights: Weights, steps: list[MoshiStep], caller: Tensor) -> dict[str, Tensor]:
     """Return the streams as the library takes them, laid out by its own delay pattern."""
     texts = torch.tensor([[TEXTS, *(step.token for step in steps[:-1])]])
     bot = torch.stack([step.codes for step in steps[1:]], dim=-1)

@@ -1,13 +1,13 @@
 """Text of tokens that come one per unit."""
 
-from models.omni.moshi.words import Words
+from models.omni.moshi.words import WordDecoder
 
 PIECES = ("<unk>", "<pad>", "▁we", "▁o", "pen", "<0xC3>", "<0xA9>", "<0xE2>")
 SILENT = frozenset({0, 1})
 
 
 def text(*tokens: int) -> str:
-    words = Words(PIECES, SILENT)
+    words = WordDecoder(PIECES, SILENT)
     return "".join(words.text(token) for token in tokens)
 
 
@@ -16,7 +16,7 @@ def test_pieces_join_to_words_across_silence() -> None:
 
 
 def test_a_character_of_several_bytes_is_text_when_it_is_whole() -> None:
-    words = Words(PIECES, SILENT)
+    words = WordDecoder(PIECES, SILENT)
     assert [words.text(token) for token in (5, 1, 6)] == ["", "", "é"]
 
 
