@@ -75,50 +75,54 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bot.py",
         description="Talk to Parley in a browser, from a file, or in this terminal.",
-        epilog="Exit status: 0 the conversation or the server ended, 1 an engine failed to load or to work, "
-        "2 the command, the deployment or a file of the user's is wrong, 130 interrupted.",
+        epilog="Exit status: 0 when the conversation or the server has ended, 1 when an engine fails to "
+        "load or to work, 2 when the command, the deployment or one of the user's files is "
+        "wrong, 130 when interrupted.",
     )
     parser.add_argument(
         "--mode",
         choices=MODES,
         default="cascade",
-        help="cascade: speech, a turn at a time; duplex: an engine that listens while it talks; "
-        "text: type in this terminal",
+        help="cascade: speech, one turn at a time; duplex: an engine that listens while it speaks; "
+        "text: typed conversation in this terminal",
     )
     parser.add_argument(
         "--transport",
         choices=TRANSPORTS.held_by_command(),
-        help="how a caller of --mode cascade or duplex is heard "
-        f"(default: {DEFAULT_TRANSPORT}; {', '.join(_held(Command.SIMULATION))}: by a simulated caller, on "
-        "this machine)",
+        help=f"transport of the caller in --mode cascade or duplex (default: {DEFAULT_TRANSPORT}; "
+        f"{', '.join(_held(Command.SIMULATION))}: with a simulated caller on this machine)",
     )
     parser.add_argument(
         "--config",
         default=os.environ.get("PARLEY_CONFIG", "embedded"),
-        help=f"a YAML file or one of: {', '.join(known_deployments())}",
+        help=f"deployment: a YAML file or one of {', '.join(known_deployments())}",
     )
-    parser.add_argument("--host", help="address to listen on (default: of the deployment)")
-    parser.add_argument("--port", type=int, help="port to listen on (default: of the deployment)")
+    parser.add_argument("--host", help="address to listen on (default: the deployment's)")
+    parser.add_argument("--port", type=int, help="port to listen on (default: the deployment's)")
     parser.add_argument(
         "--input",
         type=Path,
-        help="file and twilio transport: the caller's WAV (twilio: without one a question is asked)",
+        help="file and twilio transport: WAV of the caller (twilio: without it the simulated caller "
+        "asks one question)",
     )
     parser.add_argument(
         "--output",
         type=Path,
-        help="file and twilio transport: stereo WAV to write, the call as JSON goes beside it",
+        help="file and twilio transport: stereo WAV to write; the call's record is written next to it "
+        "as JSON",
     )
-    parser.add_argument("--session", metavar="ID", help="go on with an earlier conversation")
+    parser.add_argument("--session", metavar="ID", help="id of an earlier session to resume")
     parser.add_argument(
         "--print-config",
         action="store_true",
-        help="print the deployment with every setting, its meaning and its default, as YAML, and end",
+        help="print the deployment as YAML, with the meaning and default of every setting, and exit",
     )
     parser.add_argument(
-        "--all", action="store_true", help="with --print-config: the settings of its engines as well"
+        "--all", action="store_true", help="with --print-config: also print the settings of its engines"
     )
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="more log; twice for every frame")
+    parser.add_argument(
+        "-v", "--verbose", action="count", default=0, help="log more; given twice, log every frame"
+    )
     return parser
 
 

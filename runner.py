@@ -61,44 +61,49 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="runner.py",
         description="Run one process of a deployment.",
-        epilog="Exit status: 0 it was told to end, 2 the command or a setting is wrong, 3 the engine does "
-        "not load, 4 a call of the engine did not return, 5 it opens no conversation, 130 interrupted twice.",
+        epilog="Exit status: 0 after a requested stop, 2 when the command or a setting is wrong, 3 when "
+        "the engine does not load, 4 when a call of the engine does not return, 5 when the "
+        "worker can open no conversation, 130 when interrupted twice.",
     )
     parser.add_argument(
         "--role",
         choices=("all", "gateway", "worker"),
         required=True,
-        help="gateway: serve callers, and start the deployment's workers; all: the same, on one machine; "
-        "worker: host an engine for others",
+        help="gateway: serve callers and start the deployment's workers; all: the same, on one machine; "
+        "worker: host an engine for other processes",
     )
     parser.add_argument("--config", help="gateway: a YAML file or a deployment's name (default: embedded)")
-    parser.add_argument("--mode", choices=("cascade", "duplex"), help="gateway: of callers who ask for none")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="gateway: more log")
-    parser.add_argument("--engine", help=f"one of: {', '.join(KNOWN)}")
     parser.add_argument(
-        "--kind", choices=tuple(KINDS), help="of the engine, where several kinds have one of that name"
+        "--mode", choices=("cascade", "duplex"), help="gateway: mode for callers who request none"
+    )
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="gateway: log more")
+    parser.add_argument("--engine", help=f"engine to host, one of: {', '.join(KNOWN)}")
+    parser.add_argument(
+        "--kind",
+        choices=tuple(KINDS),
+        help="kind of the engine, where several kinds have an engine of that name",
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of the engine; the value is YAML; may be given more than once",
+        help="setting of the engine, with a YAML value; may be repeated",
     )
-    parser.add_argument("--name", default="worker", help="of the worker, as its tokens say it")
+    parser.add_argument("--name", default="worker", help="name of the worker, as in its tokens")
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1, or the deployment's)")
-    parser.add_argument("--port", type=int, help="(default: 22400, or the deployment's)")
+    parser.add_argument("--port", type=int, help="port to listen on (default: 22400, or the deployment's)")
     parser.add_argument(
         "--limit",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a deadline or bound of the worker, as lease_ms=6000; may be given more than once",
+        help="deadline or bound of the worker, such as lease_ms=6000; may be repeated",
     )
     parser.add_argument(
         "--print-url",
         action="store_true",
-        help="say on standard output where it listens, for whoever started it",
+        help="print the worker's address to standard output, for the process that started it",
     )
     return parser
 

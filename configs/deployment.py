@@ -52,32 +52,37 @@ class Choice(StrictModel):
 class Bot(StrictModel):
     """The bot: its name, its instructions and its fixed phrases."""
 
-    name: str = Field("Parley", description="what the bot calls itself")
-    greeting: str = Field(DEFAULT_GREETING, description="said when a call begins; empty for none")
+    name: str = Field("Parley", description="name that the bot gives itself")
+    greeting: str = Field(DEFAULT_GREETING, description="greeting at the start of a call; empty: none")
     greeting_interruptible: bool = Field(
-        True, description="false: only a stop word ends it (``hearing.barge_in.protected_yields_to_stop``)"
+        True,
+        description="false: only a stop word interrupts the greeting "
+        "(``hearing.barge_in.protected_yields_to_stop``)",
     )
-    system_prompt: str = Field(DEFAULT_PROMPT, description="instructions of the model")
+    system_prompt: str = Field(DEFAULT_PROMPT, description="system prompt of the language model")
     greeting_again: str = Field(
-        "Welcome back.", description="said when a call goes on with an earlier session; empty for nothing"
+        "Welcome back.", description="greeting of a call that resumes an earlier session; empty: none"
     )
     reprompt: str = Field(
         "Sorry, I did not catch that.",
-        description="said when something cut the bot off and no word was understood; empty for nothing",
+        description="phrase after an interruption in which no word was understood; empty: none",
     )
     idle_timeout_ms: int = Field(
-        300_000, ge=5_000, le=86_400_000, description="nobody has made a sound: the conversation ends"
+        300_000,
+        ge=5_000,
+        le=86_400_000,
+        description="silence of both sides after which the conversation ends",
     )
     idle: IdleSettings | None = Field(
         IdleSettings(),
-        description="prompts for a caller who says nothing, a goodbye and the end; null: only "
+        description="prompts for a silent caller, a goodbye and the end of the call; null: only "
         "``idle_timeout_ms`` ends a silent call, as for a file or an evaluation",
     )
     shutdown_phrase: str = Field(
         "This server is being restarted. Please call again. Goodbye.",
-        description="said to the callers of a server that stops (``server.drain_s``); empty for nothing",
+        description="phrase for the callers of a server that is stopping (``server.drain_s``); empty: none",
     )
-    knowledge: Path = Field(Path("knowledge"), description="folder of markdown documents")
+    knowledge: Path = Field(Path("knowledge"), description="folder of Markdown documents")
 
 
 EchoMode = Literal["auto", "on", "off"]
@@ -89,46 +94,51 @@ class Hearing(StrictModel):
     echo: Choice | None = Field(Choice(name="webrtc"), description="echo canceller; null: none")
     echo_mode: EchoMode = Field(
         "auto",
-        description="auto: where a microphone may hear the loudspeaker and the other side does not cancel it",
+        description="auto: echo control is on where a microphone may pick up the loudspeaker and the other "
+        "side does not cancel the echo",
     )
     own_process: bool = Field(
         True,
-        description="echo control and voice activity of a server's calls run in a child process, one for all "
-        "calls (80 MB): in threads they take the interpreter from the loop that paces audio, and a server "
-        "holds fewer calls",
+        description="run echo control and voice activity detection of a server's calls in one child process "
+        "for all calls (80 MB); in threads they take the interpreter from the loop that paces audio, and "
+        "the server holds fewer calls",
     )
     vad: Choice = Field(Choice(name="silero"), description="voice activity detector")
     turn: Choice | None = Field(
-        Choice(name="smart_turn"), description="model of how complete a turn sounds; null: none"
+        Choice(name="smart_turn"), description="model that estimates how complete a turn sounds; null: none"
     )
     endpoint: EndpointSettings = EndpointSettings()
     barge_in: BargeInSettings | None = Field(
-        BargeInSettings(), description="null: any voice and any word ends what the bot says, as in Pipecat"
+        BargeInSettings(),
+        description="rules for interruptions; null: any voice and any word interrupts the bot, as in Pipecat",
     )
     stop_words: Choice | None = Field(
         None,
-        description="a child process, one for all calls, that listens once more to short voices over the bot "
-        'for "stop", "wait" and "no" in English, where the recogniser writes another word: 31 ms of a '
-        "processor for each such voice, and 80 MB; null: none. Not loaded without ``barge_in``",
+        description='spotter of "stop", "wait" and "no" in English, for short utterances over the bot that '
+        "the recogniser writes as another word. It runs in one child process for all calls: 31 ms of a "
+        "processor for each such utterance, and 80 MB. null: none. Not loaded without ``barge_in``",
     )
-    stt: Choice = Field(Choice(name="moonshine_tiny"), description="recogniser, or a service")
+    stt: Choice = Field(
+        Choice(name="moonshine_tiny"), description="recogniser: an embedded engine or a service"
+    )
     fallback: Choice | None = Field(
         None,
-        description="embedded recogniser in place of an embedded one of which a file is missing or altered; "
-        "null: such a server does not start. A deployment that leaves out both has pocketsphinx",
+        description="embedded recogniser to use when a file of the embedded ``stt`` is missing or altered; "
+        "null: the server does not start in that case. A deployment that sets neither has pocketsphinx",
     )
     stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")
     spare_processes: bool = Field(
         True,
-        description="a server keeps one more process loaded of the embedded recogniser (moonshine_tiny: "
-        "180 MB, as much as the first) and one more with echo control and voice activity (60 MB), which "
-        "take the callers of one that dies: loading takes 0.2 to 1 s, and several on a busy machine",
+        description="keep one more process of the embedded recogniser loaded (moonshine_tiny: 180 MB, as "
+        "much as the first) and one more for echo control and voice activity detection (60 MB). They take "
+        "over the callers of a process that dies: loading takes 0.2 to 1 s, and several seconds on a busy "
+        "machine",
     )
     ask_back: AskBackSettings | None = Field(
         None,
-        description="a turn that was hardly understood is repeated and asked about; null: never. Left out: "
-        "moonshine_tiny has it, whose confidence tells such turns apart, and PocketSphinx has not, whose "
-        "confidence has 13 % of the understood turns asked back to catch 76 % of the others",
+        description="repeat a turn of low confidence to the caller and ask whether it is right; null: "
+        "never. If not set: on for moonshine_tiny, whose confidence separates such turns, and off for "
+        "PocketSphinx, which would ask about 13 % of the understood turns to catch 76 % of the others",
     )
 
     @model_validator(mode="before")
@@ -142,11 +152,15 @@ class Hearing(StrictModel):
 class Thinking(StrictModel):
     """The language model, its tools, and the model that takes over when it fails."""
 
-    llm: Choice = Field(Choice(name="documents"), description="language model, or a service")
-    fallback: Choice | None = Field(
-        None, description="embedded model that answers when the first one fails; null: none does"
+    llm: Choice = Field(
+        Choice(name="documents"), description="language model: an embedded model or a service"
     )
-    tools: tuple[Choice, ...] = Field((), description="what the model may do; an embedded one does nothing")
+    fallback: Choice | None = Field(
+        None, description="embedded model that answers when ``llm`` fails; null: none"
+    )
+    tools: tuple[Choice, ...] = Field(
+        (), description="tools that the model may call; an embedded model calls none"
+    )
     guard: GuardSettings = GuardSettings()
     speculation: SpeculationSettings = SpeculationSettings()
 
@@ -161,22 +175,22 @@ def _fallback_voices(tts: Choice | None) -> tuple[Choice, ...]:
 class Speaking(StrictModel):
     """Output side: the voice and its fallbacks."""
 
-    tts: Choice = Field(Choice(name=DEFAULT_VOICE), description="voice, or a service")
+    tts: Choice = Field(Choice(name=DEFAULT_VOICE), description="voice: an embedded engine or a service")
     fallback: tuple[Choice, ...] = Field(
         default_factory=lambda read: _fallback_voices(read.get("tts")),
         max_length=4,
-        description="embedded voices that speak when an embedded one does not load or fails, in this order; "
-        "left out: flite and espeak after hibari, none after another voice",
+        description="embedded voices that speak, in this order, when an embedded ``tts`` does not load or "
+        "fails. If not set: flite and espeak after hibari, none after another voice",
     )
     phrases: tuple[str, ...] = Field(
         (),
         max_length=200,
-        description="clauses that answers often hold, word for word: an embedded voice keeps their audio; "
-        "what the bot says of itself (greeting, fillers, apologies) is kept anyway",
+        description="clauses that occur often in answers, word for word, whose audio an embedded voice "
+        "keeps; the bot's own phrases (greeting, fillers, apologies) are always kept",
     )
     backchannel: BackchannelSettings | None = Field(
         None,
-        description='the bot says "mhm" while the caller talks; null: never. Needs an embedded voice and '
+        description='backchannels ("mhm") while the caller talks; null: never. Needs an embedded voice and '
         "``hearing.turn``",
     )
 
@@ -192,17 +206,19 @@ class DuplexTurns(StrictModel):
     """Turn-taking settings of full-duplex calls only; the others are those of the cascade (``hearing``)."""
 
     kind: Literal["timer", "adaptive", "predictive"] = Field(
-        "adaptive", description="as ``hearing.endpoint.kind``, with longer waits where the turn sounds open"
+        "adaptive",
+        description="as ``hearing.endpoint.kind``, with longer waits when the turn sounds unfinished",
     )
     patience: float | None = Field(
-        None, ge=0, le=1, description="null: that of ``hearing.endpoint.patience``"
+        None, ge=0, le=1, description="null: the value of ``hearing.endpoint.patience``"
     )
     confirm_ms: int | None = Field(
-        None, ge=300, le=1_500, description="null: that of ``hearing.barge_in.confirm_ms``"
+        None, ge=300, le=1_500, description="null: the value of ``hearing.barge_in.confirm_ms``"
     )
     backchannel: bool = Field(
         True,
-        description="the bot hums while the caller talks, as ``speaking.backchannel`` says or by default",
+        description="backchannels while the caller talks, as set in ``speaking.backchannel``, or with its "
+        "defaults",
     )
 
 
@@ -215,44 +231,53 @@ class Duplex(StrictModel):
 
     engine: Choice = Field(
         Choice(name="two_tier"),
-        description="what hears, decides and speaks: an engine, or a realtime service",
+        description="speech-to-speech engine or realtime service",
     )
     fallback: tuple[Choice, ...] = Field(
         (),
         max_length=4,
-        description="engines that go on when the one before fails; the first one is last. No realtime "
-        "service has one or is one",
+        description="engines that take over, in this order, when the one before fails; ``engine`` comes "
+        "again after the last. A realtime service cannot have a fallback or be one",
     )
     answer_ms: int = Field(
         10_000,
         ge=1_000,
         le=120_000,
-        description="a realtime service has written down what the caller said and says nothing for so long: "
-        "an apology, and the second time in a row the end of the call",
+        description="time without speech from a realtime service after it has transcribed the caller's "
+        "turn. The bot then apologises; the second time in a row, the call ends",
     )
     ticks: DuplexSettings = DuplexSettings()
     turns: DuplexTurns = DuplexTurns()
     yields: Literal["engine", "policy"] = Field(
         "policy",
-        description="who has an engine without a policy of its own fall silent: itself, or ``turns``",
+        description="for an engine without a yield policy of its own. engine: the engine itself decides "
+        "when to stop speaking; policy: the rules of ``turns`` do",
     )
-    llm_voice: Path | None = Field(None, description="WAV: what the engine's language model sounds like")
-    tts_voice: Path | None = Field(None, description="WAV: what the engine's voice sounds like")
+    llm_voice: Path | None = Field(
+        None, description="WAV with the voice that the engine's language model imitates"
+    )
+    tts_voice: Path | None = Field(
+        None, description="WAV with the voice that the engine's speech synthesis imitates"
+    )
     queue_phrase: str = Field(
         "Every line is taken. You are number {position} in the queue.",
-        description="said to a caller who waits for a worker, and again when the position has changed; "
-        "empty: nothing is said",
+        description="phrase for a caller who waits for a worker, repeated when the position changes; empty: "
+        "none",
     )
     queue_again_s: float = Field(
-        30.0, ge=5, le=600, description="it is said again behind this when the position has not changed"
+        30.0,
+        ge=5,
+        le=600,
+        description="time after which ``queue_phrase`` is repeated although the position has not changed",
     )
     refusal: str = Field(
         "Sorry, nobody is free to talk to you. Please call again later.",
-        description="said to a caller who gets no worker, before the call ends; empty: nothing is said",
+        description="phrase for a caller who gets no worker, before the call ends; empty: none",
     )
     tick_log: Path | None = Field(
         Path("recordings/ticks"),
-        description="folder for one JSON line per tick of each call, without words, for 30 days; null: none",
+        description="folder for one JSON line per tick of each call, without words, kept for 30 days; null: "
+        "none",
     )
 
     @field_validator("queue_phrase")
@@ -275,8 +300,8 @@ class Phone(PhoneRoutesSettings):
     line: PhoneSettings = PhoneSettings()
     voicemail: VoicemailSettings | None = Field(
         None,
-        description="of calls that we place: what happens when a machine answers; null: nobody finds out. "
-        "A cascade only",
+        description="rules for an outbound call that a machine answers; null: machines are not detected. "
+        "Only for a cascade",
     )
 
     @model_validator(mode="after")
@@ -300,8 +325,8 @@ class Phone(PhoneRoutesSettings):
 class Deployment(StrictModel):
     """Root of all settings."""
 
-    name: str = Field("embedded", description="of this deployment, in logs and records")
-    models_dir: Path = Field(Path("models-cache"), description="where 'make models' puts weights")
+    name: str = Field("embedded", description="name of this deployment, in logs and records")
+    models_dir: Path = Field(Path("models-cache"), description="folder where 'make models' puts weights")
     bot: Bot = Bot()
     hearing: Hearing = Hearing()
     thinking: Thinking = Thinking()
@@ -309,8 +334,10 @@ class Deployment(StrictModel):
     duplex: Duplex = Duplex()
     remembering: Remembering = Remembering()
     server: ServerSettings = ServerSettings()
-    sockets: SocketSettings = Field(SocketSettings(), description="clients of /v1/realtime and of /ws/...")
-    phone: Phone | None = Field(None, description="calls of Twilio; null: there are none")
+    sockets: SocketSettings = Field(
+        SocketSettings(), description="limits of clients of /v1/realtime and /ws/..."
+    )
+    phone: Phone | None = Field(None, description="telephone calls; null: none")
     operations: OperationsSettings = OperationsSettings()
     workers: PoolSettings = Field(PoolSettings(), description="processes that host engines for this one")
 

@@ -200,8 +200,8 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="python -m evals.openai_realtime")
     root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
     root.add_argument("--model", nargs="+", default=["parley-cascade", "parley-duplex"])
-    root.add_argument("--calls", type=positive, default=1, help="at the same time")
-    root.add_argument("--turns", type=count, default=20, help="questions of each call")
+    root.add_argument("--calls", type=positive, default=1, help="concurrent calls")
+    root.add_argument("--turns", type=count, default=20, help="questions per call")
     return root
 
 

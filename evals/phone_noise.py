@@ -143,10 +143,14 @@ def word_errors(
 def main(arguments: Sequence[str]) -> int:
     """Measure, and print one line of JSON for each condition."""
     root = argparse.ArgumentParser(prog="python -m evals.phone_noise")
-    root.add_argument("--sentences", type=positive, default=len(WHOLE), help="of each voice")
+    root.add_argument("--sentences", type=positive, default=len(WHOLE), help="sentences per voice")
     root.add_argument("--seed", type=int, default=1)
-    root.add_argument("--noises", default=",".join(NOISES), help="which, by comma")
-    root.add_argument("--snrs-db", default=",".join(map(str, SNRS_DB)), help="speech over noise, by comma")
+    root.add_argument("--noises", default=",".join(NOISES), help="noises, separated by commas")
+    root.add_argument(
+        "--snrs-db",
+        default=",".join(map(str, SNRS_DB)),
+        help="signal-to-noise ratios in dB, separated by commas",
+    )
     given = root.parse_args(arguments)
     speakers = Speakers()
     stt = PocketsphinxStt(PocketsphinxSettings(documents=Path("knowledge")))

@@ -44,21 +44,32 @@ GRACE_S = 0.1
 class EngineProcessSettings(ChildSettings):
     """Deadlines and bounds of one child and its streams."""
 
-    nice: int = Field(default=5, ge=0, le=19, description="added to the child's niceness: pacing goes first")
+    nice: int = Field(
+        default=5,
+        ge=0,
+        le=19,
+        description="added to the niceness of the child process, so that audio pacing has priority",
+    )
     request_timeout_s: float = Field(default=4, gt=0, le=60, description="longest wait for a final result")
     late_timeout_s: float = Field(
         default=20,
         gt=0,
         le=300,
-        description="the same while the child works on and gives signs: what many speak at once is decoded "
-        "late, and giving up and beginning again would make it later",
+        description="the same while the child process is working and reports progress: when many callers "
+        "speak at once, decoding is late, and a restart would make it later",
     )
-    piece_ms: int = Field(default=40, ge=10, le=500, description="audio is sent in pieces of at least this")
+    piece_ms: int = Field(default=40, ge=10, le=500, description="least audio that is sent at a time")
     in_flight_ms: int = Field(
-        default=400, ge=40, le=10_000, description="audio of one stream given to the child at once"
+        default=400,
+        ge=40,
+        le=10_000,
+        description="audio of one stream that is with the child process at a time",
     )
     backlog_ms: int = Field(
-        default=30_000, ge=500, le=300_000, description="audio of one stream kept for a slow child"
+        default=30_000,
+        ge=500,
+        le=300_000,
+        description="audio of one stream kept while the child process is slow",
     )
 
 

@@ -34,10 +34,12 @@ class StreamThreadSettings(StrictModel):
     """Deadlines and bounds of one stream."""
 
     request_timeout_s: float = Field(default=4, gt=0, le=60, description="longest wait for a final result")
-    piece_ms: int = Field(default=40, ge=10, le=500, description="audio is handed over in pieces of at least")
-    most_ms: int = Field(default=400, ge=40, le=10_000, description="audio that is handed over at once")
+    piece_ms: int = Field(default=40, ge=10, le=500, description="least audio that is handed over at a time")
+    most_ms: int = Field(
+        default=400, ge=40, le=10_000, description="most audio that is handed over at a time"
+    )
     backlog_ms: int = Field(
-        default=30_000, ge=500, le=300_000, description="audio kept for an engine that is slow"
+        default=30_000, ge=500, le=300_000, description="audio kept while the engine is slow"
     )
 
 

@@ -10,7 +10,6 @@ import ast
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
 
 from scripts.foreign_assignments import PRODUCT, ROOT
 

@@ -119,7 +119,7 @@ def tracked(folders: list[str]) -> list[Path]:
 def main() -> int:
     """Print the findings; return the exit status."""
     parser = argparse.ArgumentParser(prog="check_prose", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folders", nargs="*", help="folders or files, all by default")
+    parser.add_argument("folders", nargs="*", help="folders or files to check; default: all")
     parser.add_argument("--long", action="store_true", help="also list sentences that are too long")
     options = parser.parse_args()
     found = passages(tracked(options.folders))

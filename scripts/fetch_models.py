@@ -403,9 +403,11 @@ def outcome(error: BaseException) -> str:
 def main(arguments: list[str] | None = None) -> int:
     known = (*MODELS, *PINNED_MODELS)
     parser = argparse.ArgumentParser(description="Fetch better local engines.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; default: {DEFAULT}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"models to fetch, of {', '.join(known)}; default: {DEFAULT}"
+    )
     parser.add_argument("--models-dir", type=Path, default=ROOT / "models-cache")
-    parser.add_argument("--mirror", help="fetch from this host instead, same paths")
+    parser.add_argument("--mirror", help="fetch the same paths from this host instead")
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - set(known)):
         parser.error(f"unknown model {unknown[0]!r} (known: {', '.join(known)})")

@@ -442,7 +442,7 @@ def main() -> None:
     root = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     root.add_argument("folder", type=Path)
     root.add_argument("--seed", type=int, default=1)
-    root.add_argument("--clips", type=int, help="of each task; left out: as shipped")
+    root.add_argument("--clips", type=int, help="clips of each task; default: as shipped")
     arguments = root.parse_args()
     for number, (name, (make, usual)) in enumerate(TASKS.items()):
         shares = {}

@@ -22,17 +22,17 @@ HEAD = """# Settings
 Every setting of a deployment. Generated from the models by `python -m scripts.write_settings_reference`:
 change descriptions there (`configs/deployment.py` composes them), not here.
 
-A deployment is one YAML file; what it leaves out has the default. `python bot.py --config FILE
+A deployment is one YAML file; settings that it does not set have their defaults. `python bot.py --config FILE
 --print-config` prints the effective deployment with the same descriptions, and with `--all` the settings of
-the engines that it names. Editors that know YAML schemas complete and check a file that begins with
+the engines that it names too. Editors that support YAML schemas complete and check a file that begins with
 
 ```yaml
 # yaml-language-server: $schema=deployment.schema.json
 ```
 
-and the path of `configs/deployment.schema.json`. A wrong name is refused with the known ones listed. Values
-that stand in no table are constants of the program, with their reason where they are used. Secrets come from
-the environment only.
+and the path of `configs/deployment.schema.json`. An unknown name is refused with a list of the known ones.
+Values in no table are constants of the program; the reason for each is given where it is used. Secrets come
+from the environment only.
 """
 
 

@@ -24,7 +24,7 @@ from core.strict_model import StrictModel
 class CalibrationSettings(StrictModel):
     """Speed at which a latency is learnt."""
 
-    window: int = Field(15, ge=1, le=255, description="samples whose median is believed")
+    window: int = Field(15, ge=1, le=255, description="samples over which the median is taken")
     max_step_us: int = Field(
         10_000, ge=1, le=1_000_000, description="largest change of the latency by one sample"
     )
@@ -32,7 +32,7 @@ class CalibrationSettings(StrictModel):
         2_000_000,
         ge=1,
         le=60_000_000,
-        description="a longer latency is not believed: the sample counts as this",
+        description="highest plausible latency; a sample above it counts as this",
     )
 
 

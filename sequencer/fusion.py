@@ -48,16 +48,19 @@ class FusionSettings(StrictModel):
     """Tolerances of the fusion, and how long words wait for tags."""
 
     epsilon_us: int = Field(
-        100_000, ge=0, le=5_000_000, description="a tag this far from a word still belongs to it"
+        100_000, ge=0, le=5_000_000, description="largest distance between a tag and the word it belongs to"
     )
     deadline_us: int = Field(
-        500_000, ge=0, le=60_000_000, description="longest wait of words from their arrival for their tags"
+        500_000,
+        ge=0,
+        le=60_000_000,
+        description="longest wait of words for their tags, from the arrival of the words",
     )
     min_confidence: float = Field(
-        0.3, ge=0, le=1, description="a tag below it is not taken: a token states no confidence"
+        0.3, ge=0, le=1, description="confidence below which a tag is ignored: a token states no confidence"
     )
-    remembered_tags: int = Field(256, ge=1, description="tags of each kind that words may still take")
-    remembered_statements: int = Field(64, ge=1, description="statements that a late tag may still change")
+    remembered_tags: int = Field(256, ge=1, description="tags of each kind kept for later words")
+    remembered_statements: int = Field(64, ge=1, description="statements that a late tag can still change")
 
 
 @dataclass(frozen=True, slots=True)

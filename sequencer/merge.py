@@ -42,16 +42,23 @@ class SequencerSettings(StrictModel):
     """Limits on how long reports wait, and on memory."""
 
     deadline_us: int = Field(
-        500_000, ge=0, le=60_000_000, description="longest wait of a report from its arrival to its commit"
+        500_000, ge=0, le=60_000_000, description="longest wait of a report, from its arrival to its commit"
     )
     stall_us: int = Field(
-        1_000_000, ge=1, le=600_000_000, description="silence after which a stream holds nobody up"
+        1_000_000,
+        ge=1,
+        le=600_000_000,
+        description="silence after which a stream no longer delays the others",
     )
-    max_waiting: int = Field(10_000, ge=1, description="reports that wait after an advance; the earliest go")
+    max_waiting: int = Field(
+        10_000,
+        ge=1,
+        description="reports that may wait after an advance; beyond it the earliest are committed",
+    )
     remembered: int = Field(
-        1_024, ge=1, description="statements of a stream known for finding duplicates and revisions"
+        1_024, ge=1, description="statements per stream kept to detect duplicates and revisions"
     )
-    remembered_streams: int = Field(64, ge=1, description="streams that left and are still known")
+    remembered_streams: int = Field(64, ge=1, description="closed streams that are kept")
     calibration: CalibrationSettings = CalibrationSettings()
 
 

@@ -35,15 +35,18 @@ _PLAIN = str.maketrans({**dict.fromkeys(_OPENING, "("), **dict.fromkeys(_CLOSING
 class RenderingSettings(StrictModel):
     """Thresholds from which an annotation is salient."""
 
-    anger: float = Field(0.6, ge=0, le=1, description="from here on the words are marked as angry")
-    joy: float = Field(0.7, ge=0, le=1, description="from here on they are marked as happy")
-    stress: float = Field(0.6, ge=0, le=1, description="from here on they are marked as tense")
-    uncertain: float = Field(0.3, ge=0, le=1, description="a certainty up to here is marked as unsure")
+    anger: float = Field(0.6, ge=0, le=1, description="score from which words are marked as angry")
+    joy: float = Field(0.7, ge=0, le=1, description="score from which words are marked as happy")
+    stress: float = Field(0.6, ge=0, le=1, description="score from which words are marked as tense")
+    uncertain: float = Field(
+        0.3, ge=0, le=1, description="confidence up to which a label is marked as unsure"
+    )
     plain_affects: tuple[str, ...] = Field(
-        ("neutral", "calm"), description="faces that say nothing; compared in lower case"
+        ("neutral", "calm"),
+        description="facial expressions that carry no information; compared in lower case",
     )
     max_chars: int = Field(
-        80, ge=8, le=1_000, description="longest description of one thing that was seen, and longest name"
+        80, ge=8, le=1_000, description="longest description of one seen object, and longest name"
     )
 
 

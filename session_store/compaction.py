@@ -64,8 +64,8 @@ class CompactionSettings(StrictModel):
         6,
         ge=1,
         le=1_000,
-        description="the newest turns that stay as they are; fewer where they alone fill half of the model's "
-        "context, but always one",
+        description="newest turns that are kept unchanged; fewer if they alone fill half of the model's "
+        "context, but at least one",
     )
     summary_tokens: int = Field(500, ge=50, le=20_000, description="longest summary")
 

@@ -83,7 +83,7 @@ class ConversationSettings(StrictModel):
         6_000,
         ge=LEAST_BUDGET_TOKENS,
         le=1_000_000,
-        description="of the context that the model is given; less with a local model whose own is smaller",
+        description="context that the model receives; less with a local model whose own context is smaller",
     )
     compaction: CompactionSettings = CompactionSettings()
 

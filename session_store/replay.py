@@ -179,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--url",
         default=os.environ.get("PARLEY_STORE_URL", StoreSettings().url),
-        help="address of the session store (default: of the environment, or sessions/sessions.db here)",
+        help="address of the session store (default: $PARLEY_STORE_URL, or sessions/sessions.db here)",
     )
     options = parser.parse_args(arguments)
     try:

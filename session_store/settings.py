@@ -24,15 +24,17 @@ class StoreSettings(StrictModel):
         min_length=1,
         repr=False,
         description="``sqlite:///relative/file.db``, ``sqlite:////absolute/file.db`` or "
-        "``postgresql://user@host:port/database``; PARLEY_STORE_URL of the environment goes before it",
+        "``postgresql://user@host:port/database``; the environment variable PARLEY_STORE_URL takes "
+        "precedence",
     )
     retention_days: float | None = Field(
         # A clock that jumps is accepted after a day (``retention``).
         None,
         gt=0,
-        description="a session whose last event is older is deleted; null: everything is kept",
+        description="age of a session's last event after which the session is deleted; null: sessions are "
+        "never deleted",
     )
-    retention_every_s: float = Field(3_600, ge=1, description="how often that is looked after")
+    retention_every_s: float = Field(3_600, ge=1, description="interval between two checks for old sessions")
 
     def address(self) -> URL:
         """Return the parsed address.

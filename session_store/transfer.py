@@ -201,10 +201,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m session_store.transfer", description=__doc__.split("\n")[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (("export", "to standard output"), ("import", "from standard input")):
+    for name, text in (
+        ("export", "write a session to standard output"),
+        ("import", "read a session from standard input"),
+    ):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--url", required=True, help="of the session store")
-    commands.choices["export"].add_argument("session", help="its id")
+        command.add_argument("--url", required=True, help="address of the session store")
+    commands.choices["export"].add_argument("session", help="id of the session")
     chosen = parser.parse_args(arguments)
     try:
         settings = StoreSettings(url=chosen.url)

@@ -22,22 +22,24 @@ BURST_BUSY_MS = 250
 class ClientShare(StrictModel):
     """Bounds of what one client may send, and cost, in a second."""
 
-    messages_per_s: float = Field(200.0, ge=0.1, le=10_000, description="more are refused")
+    messages_per_s: float = Field(
+        200.0, ge=0.1, le=10_000, description="messages of a client; more are refused"
+    )
     burst_messages: int = Field(400, ge=1, le=100_000)
     bytes_per_s: int = Field(
         1_500_000,
         ge=10_000,
         le=1_000_000_000,
-        description="a client that sends more is read more slowly; a second of audio and a picture in base64 "
-        "are some 400 kB",
+        description="data of a client; beyond it the client is read more slowly. A second of audio and a "
+        "picture in base64 are about 400 kB",
     )
     burst_bytes: int = Field(16_000_000, ge=100_000, le=1_000_000_000)
     busy_ms_per_s: float = Field(
         50.0,
         ge=1,
         le=1_000,
-        description="time on the event loop, which all calls share, that reading this client may take; one "
-        "that needs more is read more slowly",
+        description="time on the event loop, which all calls share, that reading from this client may take; "
+        "beyond it the client is read more slowly",
     )
 
 

@@ -32,31 +32,37 @@ class AskBackSettings(StrictModel):
 
     # Of PocketSphinx's turns in synthetic voices (``python -m evals.turns.confidence``, 144 reported) 0.4
     # asks back 76 % of those with a third of their words wrong, and 13 % of the others; 0.5 90 % and 24 %.
-    below: float = Field(0.4, gt=0, le=1, description="mean confidence of the words of a doubtful turn")
+    below: float = Field(
+        0.4, gt=0, le=1, description="mean confidence of the words below which a turn is doubtful"
+    )
     lost_below: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="mean confidence of a turn of which nothing was understood; 0: there is none",
+        description="mean confidence below which a turn counts as not understood; 0: never",
     )
     repeat: str = Field(
-        "I heard: {words}. Is that right?", min_length=1, description="``{words}``: what was understood"
+        "I heard: {words}. Is that right?",
+        min_length=1,
+        description="question to the caller; ``{words}`` is replaced by the recognised words",
     )
     again: str = Field(
         "Sorry, I am not sure I got that. Could you say it again in fewer words?",
         min_length=1,
-        description="said where the words are too many, or too doubtful, to be repeated",
+        description="question when the words are too many, or too doubtful, to repeat",
     )
 
 
 class AskBackTuning(AskBackSettings):
     """Settings of asking back including the values that no deployment sets."""
 
-    least_words: int = Field(3, ge=1, le=50, description="a turn of fewer words is not asked back")
+    least_words: int = Field(3, ge=1, le=50, description="words below which a turn is not asked about")
     answer_words: int = Field(
-        5, ge=0, le=50, description="nor an answer of up to so many words to a question of the bot"
+        5, ge=0, le=50, description="words up to which an answer to a question of the bot is not asked about"
     )
-    most_words: int = Field(15, ge=1, le=100, description="more are not repeated: ``again`` is said")
+    most_words: int = Field(
+        15, ge=1, le=100, description="words above which a turn is not repeated; ``again`` is used instead"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,25 +25,36 @@ class BackchannelSettings(StrictModel):
     """Phrases of the bot's backchannels."""
 
     tokens: tuple[str, ...] = Field(
-        ("Mhm.", "Uh huh.", "I see."), min_length=1, description="what it says, in turn"
+        ("Mhm.", "Uh huh.", "I see."), min_length=1, description="backchannels, used in turn"
     )
 
 
 class BackchannelTuning(BackchannelSettings):
     """Backchannel settings including the values that no deployment sets."""
 
-    gap_ms: int = Field(8_000, ge=1_000, le=120_000, description="between two, whatever is said")
+    gap_ms: int = Field(8_000, ge=1_000, le=120_000, description="shortest time between two backchannels")
     talk_ms: int = Field(
-        4_000, ge=500, le=60_000, description="voice of the caller before the first, and between two"
+        4_000,
+        ge=500,
+        le=60_000,
+        description="voice of the caller before the first backchannel, and between two",
     )
     most_in_turn: int = Field(3, ge=1, le=20)
-    pause_ms: int = Field(300, ge=100, le=2_000, description="silence before it")
-    latest_ms: int = Field(900, ge=100, le=5_000, description="silence after which it is too late")
+    pause_ms: int = Field(300, ge=100, le=2_000, description="silence before a backchannel")
+    latest_ms: int = Field(
+        900, ge=100, le=5_000, description="silence after which it is too late for a backchannel"
+    )
     lead_ms: int = Field(
-        200, ge=0, le=2_000, description="none when the end of turn would be decided so soon after it"
+        200,
+        ge=0,
+        le=2_000,
+        description="time before the expected end of turn in which no backchannel is given",
     )
     unfinished_probability: float = Field(
-        0.4, ge=0, le=1, description="what sounds more complete than this gets an answer"
+        0.4,
+        ge=0,
+        le=1,
+        description="probability of completeness above which the turn gets an answer and no backchannel",
     )
 
     @model_validator(mode="after")

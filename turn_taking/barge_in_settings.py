@@ -16,13 +16,18 @@ class BargeInSettings(StrictModel):
     """
 
     confirm_ms: int = Field(
-        700, ge=300, le=1_500, description="a voice over the bot of more than this is meant, and cuts it off"
+        700,
+        ge=300,
+        le=1_500,
+        description="length above which a voice over the bot is an interruption and stops the bot",
     )
     protected_yields_to_stop: bool = Field(
-        True, description="a stop word ends what may not be interrupted (``bot.greeting_interruptible``)"
+        True, description="a stop word interrupts a protected reply too (``bot.greeting_interruptible``)"
     )
     looks: bool = Field(
-        False, description="early looks at a voice, where the recogniser can; false: its words decide"
+        False,
+        description="judge a voice before its words arrive, if the recogniser supports it; false: its words "
+        "decide",
     )
     utterances: UtteranceSettings = UtteranceSettings()
 
@@ -35,81 +40,122 @@ class BargeInTuning(BargeInSettings):
     """
 
     look_bounds: LookSettings = LookSettings()
-    duck_db: float = Field(-12.0, ge=-60, le=0, description="gain of the bot's voice while somebody speaks")
+    duck_db: float = Field(-12.0, ge=-60, le=0, description="gain of the bot's voice while the caller speaks")
     duck_longest_ms: int = Field(
-        3_000, ge=500, le=30_000, description="a caller who coughs again and again is ducked for so long"
+        3_000, ge=500, le=30_000, description="longest ducking for a caller who coughs repeatedly"
     )
     maybe_ms: int = Field(
-        200, ge=0, le=1_000, description="what may be a voice is taken for none when none follows; 0: no duck"
+        200,
+        ge=0,
+        le=1_000,
+        description="time after which a possible voice without a confirmed voice counts as none; 0: no "
+        "ducking for a possible voice",
     )
     maybe_rest_ms: int = Field(
-        1_500, ge=0, le=10_000, description="after such a mistake the next maybe does not duck"
+        1_500,
+        ge=0,
+        le=10_000,
+        description="time after such a mistake in which a possible voice does not duck the bot",
     )
-    end_lag_ms: int = Field(96, ge=0, le=1_000, description="how late a possible end of the voice is noticed")
+    end_lag_ms: int = Field(
+        96, ge=0, le=1_000, description="delay with which a possible end of the voice is detected"
+    )
     pause_hold_ms: int = Field(
-        96, ge=0, le=1_000, description="from a possible end to the certainty that the voice ended"
+        96, ge=0, le=1_000, description="time from a possible end of the voice to a certain one"
     )
     # Not more by default: a voice that begins after the first sound may be its echo.
     early_ms: int = Field(
-        0, ge=0, le=2_000, description="a voice from before this much has left goes on with the turn"
+        0,
+        ge=0,
+        le=2_000,
+        description="time from the start of a reply's playback; a voice that begins within it continues the "
+        "caller's turn",
     )
     early_confirm_ms: int = Field(300, ge=50, le=3_000, description="``confirm_ms`` of such a voice")
     listener_confirm_ms: int = Field(
         900,
         ge=100,
         le=3_000,
-        description="``confirm_ms`` of a voice whose unsure words begin like a listener's",
+        description="``confirm_ms`` of a voice whose uncertain words begin like a backchannel",
     )
     confirm_growth_ms: int = Field(
-        200, ge=0, le=1_000, description="``confirm_ms`` grows by this with each false interruption in a row"
+        200, ge=0, le=1_000, description="increase of ``confirm_ms`` with each false interruption in a row"
     )
-    confirm_longest_ms: int = Field(1_500, ge=100, le=5_000, description="and not beyond this")
+    confirm_longest_ms: int = Field(1_500, ge=100, le=5_000, description="upper limit of that increase")
     # Of 9 hums and "right"s that PocketSphinx wrote as other words, some have one word above this, none two.
     sure_confidence: float = Field(
         0.85,
         ge=0,
         le=1,
-        description="words of a short voice that are all this sure count whatever a spotter says",
+        description="confidence of all words of a short voice from which they count, whatever a spotter "
+        "reports",
     )
     # Chosen on 36 tuning calls of ``evals.turns --audio``: a listener's words are judged below the first, and
     # hums that a grammar took for a command below the second.
     floor_log_odds: float = Field(
-        0.2, ge=-20, le=20, description="a short voice that wants the floor by these odds is meant"
+        0.2,
+        ge=-20,
+        le=20,
+        description="log odds of wanting the floor from which a short voice is an interruption",
     )
     command_floor_log_odds: float = Field(
-        -1.0, ge=-20, le=20, description="below these a spotted command was something else"
+        -1.0,
+        ge=-20,
+        le=20,
+        description="log odds of wanting the floor below which a spotted command is ignored",
     )
-    confirm_words: int = Field(2, ge=1, le=10, description="so many understood words are meant")
+    confirm_words: int = Field(2, ge=1, le=10, description="understood words that make an interruption")
     words_wait_ms: int = Field(
         450,
         ge=0,
         le=3_000,
-        description="from the noticed end of a short voice to its last words, p99, and to what was spotted",
+        description="time from the detected end of a short voice to its last words and to the spotter's "
+        "result, p99",
     )
     resume_ms: int = Field(
-        2_000, ge=200, le=10_000, description="silence without words after which a cut was for nothing"
+        2_000, ge=200, le=10_000, description="silence without words after which a cut was a mistake"
     )
     taken_ms: int = Field(
-        1_500, ge=200, le=10_000, description="a voice that goes on for so long after the cut was meant"
+        1_500,
+        ge=200,
+        le=10_000,
+        description="length of the voice after the cut from which the interruption was meant",
     )
     undecided_ms: int = Field(
-        10_000, ge=1_000, le=60_000, description="after a cut it is decided by then whether it was meant"
+        10_000,
+        ge=1_000,
+        le=60_000,
+        description="time after a cut by which it has to be decided whether it was meant",
     )
     warm_up_ms: int = Field(
-        0, ge=0, le=10_000, description="no voice alone cuts until the echo canceller has converged"
+        0,
+        ge=0,
+        le=10_000,
+        description="time for the echo canceller to converge, in which a voice alone does not interrupt",
     )
     near_end_looks: int = Field(
-        2, ge=1, le=20, description="so many verdicts in a row take back that a voice is the bot's own"
+        2,
+        ge=1,
+        le=20,
+        description="consecutive verdicts that withdraw the verdict that the voice is the bot's own",
     )
     answer_window_ms: int = Field(
-        4_000, ge=0, le=60_000, description='for so long behind a question "yeah" is an answer'
+        4_000, ge=0, le=60_000, description='time after a question of the bot in which "yeah" is an answer'
     )
-    protected_longest_ms: int = Field(30_000, ge=1_000, le=600_000, description="protection ends by itself")
+    protected_longest_ms: int = Field(
+        30_000, ge=1_000, le=600_000, description="longest protection of a reply"
+    )
     reply_wait_ms: int = Field(
-        60_000, ge=1_000, le=600_000, description="a reply that is not heard by then does not come"
+        60_000,
+        ge=1_000,
+        le=600_000,
+        description="time within which a reply has to be heard, or it counts as lost",
     )
     reply_longest_ms: int = Field(
-        600_000, ge=10_000, le=3_600_000, description="a reply whose end is not reported has ended by then"
+        600_000,
+        ge=10_000,
+        le=3_600_000,
+        description="time after which a reply whose end is not reported has ended",
     )
 
     @model_validator(mode="after")

@@ -34,19 +34,19 @@ class EndpointSettings(StrictModel):
 
     kind: Literal["timer", "adaptive", "predictive"] = Field(
         "predictive",
-        description="predictive: the wait that costs least on everything that was heard; adaptive: between "
-        "two waits, by how complete the turn sounds and reads; timer: ``timer_ms`` whatever was heard "
-        "(docs/turn_taking_policies.md)",
+        description="predictive: the wait with the lowest expected cost given everything observed; "
+        "adaptive: between two waits, by how complete the turn sounds and reads; timer: ``timer_ms`` in "
+        "every case (docs/turn_taking_policies.md)",
     )
     # The least at which at most 10 % of the holds of the tuning callers are cut (8.5 %; 0.5: 10.8 %).
     patience: float = Field(
         0.6,
         ge=0,
         le=1,
-        description="predictive: how patient the agent is. 0 answers at once and often cuts in, 1 hardly "
-        "ever cuts in and waits long (docs/turn_taking.md has what each step buys)",
+        description="predictive: patience of the agent. 0 answers at once and often cuts in, 1 hardly ever "
+        "cuts in and waits long (docs/turn_taking.md lists the effect of each step)",
     )
-    timer_ms: int = Field(800, ge=100, le=10_000, description="timer: the silence that ends a turn")
+    timer_ms: int = Field(800, ge=100, le=10_000, description="timer: silence that ends a turn")
 
 
 class EndpointTuning(EndpointSettings):
@@ -56,73 +56,80 @@ class EndpointTuning(EndpointSettings):
     """
 
     learn: bool = Field(
-        False, description="adaptive and predictive waits follow how this caller has paused in this call"
+        False, description="adaptive and predictive waits adapt to the caller's pauses in this call"
     )
     caller_spread: float = Field(
-        0.35, ge=0, le=1, description="how much callers differ: sd of the log of their pauses' length"
+        0.35,
+        ge=0,
+        le=1,
+        description="variation between callers: standard deviation of the logarithm of their pause lengths",
     )
     cut_in_window_ms: int = Field(
-        1_000, ge=0, le=5_000, description="who goes on so soon after the end of the turn had been cut off"
+        1_000,
+        ge=0,
+        le=5_000,
+        description="time after the end of a turn in which a caller who speaks again had been cut off",
     )
     told_silence_ms: int | None = Field(
         None,
         ge=100,
         le=10_000,
-        description="wait behind a sentence that asks for nothing, where the bot asked nothing either: who "
-        "tells something goes on; None: as ever",
+        description="wait after a statement that requests nothing, when the bot had asked nothing either, "
+        "because a caller who narrates usually continues; null: the usual wait",
     )
     cut_silence_ms: int | None = Field(
         None,
         ge=100,
         le=5_000,
-        description="``max_silence_ms`` of a turn that interrupted the bot, and no wait for telling: who "
-        "interrupts wants something; None: as ever",
+        description="``max_silence_ms`` of a turn that interrupted the bot, without the wait of "
+        "``told_silence_ms``, because a caller who interrupts wants an answer; null: as usual",
     )
     min_silence_ms: int = Field(
-        190, ge=100, le=2_000, description="wait after a turn that is surely complete"
+        190, ge=100, le=2_000, description="wait after a turn that is certainly complete"
     )
     max_silence_ms: int = Field(640, ge=100, le=5_000, description="wait after a turn that sounds incomplete")
     hanging_silence_ms: int = Field(
         900, ge=100, le=10_000, description="wait after a conjunction, an article or a filler"
     )
     complete_probability: float = Field(
-        0.5, gt=0, lt=1, description="from here on the turn counts as complete"
+        0.5, gt=0, lt=1, description="probability from which the turn counts as complete"
     )
     # See docs/turn_taking_policies.md.
     complete_without_filler: float = Field(
-        0.2, gt=0, lt=1, description="the same where it is known that the caller did not stop on a filler"
+        0.2, gt=0, lt=1, description="the same when the caller is known not to have stopped on a filler"
     )
     unfinished_probability: float = Field(
         0.3,
         ge=0,
         lt=1,
-        description="below this the turn sounds unfinished, and a word that may trail off hangs",
+        description="probability below which the turn sounds unfinished, and a possibly trailing word "
+        "counts as hanging",
     )
     heard_for_fillers: tuple[str, ...] = Field(
         (),
-        description='last words that the recogniser writes for "um": waited for as an incomplete turn is; '
-        "a deployment that leaves it out has those of its recogniser",
+        description='last words that the recogniser writes for "um", after which the wait is that of an '
+        "incomplete turn. If not set: those of the deployment's recogniser",
     )
     # ``evals.turns.filler``: 2 in 100 other pauses lie above -0.7, and 96 in 100 fillers.
     filler_log_odds: float | None = Field(
         0.0,
         ge=-20,
         le=20,
-        description="a pause that sounds like one behind a filler by these odds is waited for as behind a "
-        "hanging word; None: words alone say so",
+        description="log odds of a filler before the pause from which the wait is that after a hanging "
+        "word; null: only words decide",
     )
     hanging_confidence: float = Field(
         0.15,
         ge=0,
         le=1,
-        description="a last word that was understood worse than this says nothing about the turn",
+        description="confidence below which the last word is ignored",
     )
     onset_hold_ms: int = Field(
-        150, ge=0, le=1_000, description="a possible voice puts the end of the turn off for this long"
+        150, ge=0, le=1_000, description="time by which a possible voice delays the end of the turn"
     )
     transcript_wait_ms: int = Field(700, ge=0, le=10_000, description="longest wait for the final words")
     empty_ms: int = Field(
-        1_500, ge=200, le=10_000, description="silence after which an unintelligible turn ends"
+        1_500, ge=200, le=10_000, description="silence after which a turn without recognised words ends"
     )
 
     @model_validator(mode="after")

@@ -118,14 +118,14 @@ class IdleSettings(StrictModel):
             "I cannot hear you. If you are there, please say something.",
         ),
         min_length=1,
-        description="one for each silence in a row; the last one is followed by the goodbye",
+        description="one prompt for each silence in a row; the goodbye follows the last",
     )
     goodbye: str = Field(
-        "I will let you go for now. Goodbye!", min_length=1, description="said before the call is closed"
+        "I will let you go for now. Goodbye!", min_length=1, description="phrase before the call is closed"
     )
     prompt_after_ms: int = Field(7_000, ge=1_000, le=120_000, description="silence before the first prompt")
-    growth_percent: int = Field(150, ge=100, le=400, description="each wait to the one before it")
-    hang_up_on_farewell: bool = Field(True, description="a call in which goodbye was said is closed")
+    growth_percent: int = Field(150, ge=100, le=400, description="each wait relative to the one before it")
+    hang_up_on_farewell: bool = Field(True, description="close a call after a goodbye")
 
 
 class IdleTuning(IdleSettings):
@@ -133,19 +133,29 @@ class IdleTuning(IdleSettings):
 
     longest_wait_ms: int = Field(20_000, ge=1_000, le=300_000)
     patience_ms: int = Field(
-        45_000, ge=1_000, le=600_000, description="the first wait of a caller who asked for a moment"
+        45_000, ge=1_000, le=600_000, description="first wait for a caller who asked for a moment"
     )
     hold_ms: int = Field(
-        2_000, ge=0, le=10_000, description="no prompt so soon after a voice: its turn may not be over"
+        2_000,
+        ge=0,
+        le=10_000,
+        description="time after a voice in which no prompt is given, because the turn may not be over",
     )
     hang_up_ms: int = Field(
-        2_000, ge=0, le=30_000, description="from the end of the goodbye; whoever speaks until then stays"
+        2_000,
+        ge=0,
+        le=30_000,
+        description="time from the end of the goodbye to the end of the call; a caller who speaks in it "
+        "stays",
     )
     bot_longest_ms: int = Field(
-        90_000, ge=5_000, le=3_600_000, description="an answer that is not heard of for so long is over"
+        90_000,
+        ge=5_000,
+        le=3_600_000,
+        description="time after which an answer without any sign of playback is over",
     )
     turn_limit_ms: int = Field(
-        120_000, ge=10_000, le=3_600_000, description="a voice that goes on for so long is reported"
+        120_000, ge=10_000, le=3_600_000, description="length from which a continuous voice is reported"
     )
 
 

@@ -27,16 +27,17 @@ class LookSettings(StrictModel):
     """Bounds of the log odds, one for each look in order."""
 
     take_log_odds: tuple[float, ...] = Field(
-        default=(1.45, 2.17, 1.37, 1.91, 2.56), description="from here on the voice interrupts"
+        default=(1.45, 2.17, 1.37, 1.91, 2.56), description="log odds from which the voice interrupts"
     )
     leave_log_odds: tuple[float, ...] = Field(
-        default=(-3.36, -2.71, -2.35, -2.02, -2.92), description="up to here the bot goes on"
+        default=(-3.36, -2.71, -2.35, -2.02, -2.92),
+        description="log odds up to which the bot goes on speaking",
     )
     left_confirm_ms: int = Field(
         default=1_200,
         ge=300,
         le=5_000,
-        description="a voice that was left is meant when it lasts so long",
+        description="length from which a voice that did not interrupt at first is an interruption",
     )
 
     @model_validator(mode="after")

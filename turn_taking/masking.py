@@ -35,10 +35,10 @@ class MaskSettings(StrictModel):
     questions: tuple[str, ...] = Field(
         ("Let me see.", "Let me check.", "One moment."),
         max_length=20,
-        description="said after a question; empty for nothing",
+        description="phrases after a question; empty: none",
     )
     statements: tuple[str, ...] = Field(
-        ("Okay.", "All right."), max_length=20, description="said after anything else; empty for nothing"
+        ("Okay.", "All right."), max_length=20, description="phrases after anything else; empty: none"
     )
 
 

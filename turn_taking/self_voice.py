@@ -28,18 +28,24 @@ SILENCE_DB = -55.0
 class SelfVoiceSettings(StrictModel):
     """Thresholds for the bot's own voice."""
 
-    look_ms: int = Field(default=320, ge=100, le=2_000, description="what is looked at")
+    look_ms: int = Field(default=320, ge=100, le=2_000, description="length of the analysed audio")
     first_return_db: float = Field(
-        default=-18.0, ge=-80, le=20, description="what is left of what is played, before anything is known"
+        default=-18.0,
+        ge=-80,
+        le=20,
+        description="assumed level of the residual echo, relative to the playback, before it is measured",
     )
     louder_db: float = Field(
-        default=6.0, ge=0, le=40, description="a caller is louder than what is left by so much"
+        default=6.0,
+        ge=0,
+        le=40,
+        description="level above the residual echo from which a voice is the caller's",
     )
     alike: float = Field(
-        default=0.75, gt=0, lt=1, description="from this correlation on, two rhythms are one"
+        default=0.75, gt=0, lt=1, description="correlation from which two rhythms count as the same"
     )
     alike_louder_db: float = Field(
-        default=14.0, ge=0, le=60, description="the same for what has the rhythm of what is played"
+        default=14.0, ge=0, le=60, description="the same for a voice with the rhythm of the playback"
     )
 
 

@@ -24,17 +24,17 @@ class SpeculationSettings(StrictModel):
 
     on: Literal["off", "finals", "partials"] = Field(
         "partials",
-        description="which words are asked about; each changed partial of a pause may cost a question, "
-        "finals cost one for each pause",
+        description="words to speculate on; with ``partials`` each changed partial of a pause may cost a "
+        "request, with ``finals`` each pause costs one",
     )
     reads_ahead: bool = Field(
-        True, description="a model of this deployment reads what is said while it is said"
+        True, description="a model of this deployment reads the turn while it is being spoken"
     )
     guesses: int = Field(
         3,
         ge=1,
         le=20,
-        description="questions that one turn may cost when final words come, and as many at other moments",
+        description="requests that one turn may cost when final words arrive, and as many at other moments",
     )
 
 

@@ -123,40 +123,53 @@ class UtteranceSettings(StrictModel):
     median confidence of PocketSphinx is 0.90 for right words and 0.26 for wrong ones.
     """
 
-    more_stops: tuple[str, ...] = Field((), description="further phrases that stop the bot")
-    more_backchannels: tuple[str, ...] = Field((), description="further backchannels")
+    more_stops: tuple[str, ...] = Field((), description="additional phrases that stop the bot")
+    more_backchannels: tuple[str, ...] = Field((), description="additional backchannels")
 
 
 class UtteranceTuning(UtteranceSettings):
     """Utterance settings including the values that no deployment sets."""
 
     noise_ms: int = Field(
-        100, ge=0, le=1_000, description="a sound that is shorter, without words, is no voice"
+        100, ge=0, le=1_000, description="length below which a sound without words is no voice"
     )
-    hum_ms: int = Field(700, ge=100, le=3_000, description="the longest stretch of voice of one hum")
+    hum_ms: int = Field(700, ge=100, le=3_000, description="longest continuous voice of a single hum")
     backchannel_ms: int = Field(
-        1_200, ge=200, le=5_000, description="all the voice of a backchannel of several words"
+        1_200, ge=200, le=5_000, description="total voice of a backchannel of several words"
     )
-    most_stretches: int = Field(3, ge=1, le=10, description="of voice in one backchannel without words")
+    most_stretches: int = Field(
+        3, ge=1, le=10, description="stretches of voice in one backchannel without words"
+    )
     word_ms: int = Field(
-        700, ge=200, le=3_000, description="voice that a word accounts for; what is longer says more than it"
+        700,
+        ge=200,
+        le=3_000,
+        description="voice that one word accounts for; a longer voice means more than its words",
     )
     word_confidence: float = Field(
-        0.4, ge=0, le=1, description="a word that was understood worse is not counted"
+        0.4, ge=0, le=1, description="confidence below which a word is not counted"
     )
     # Hardly any sound is taken for just these words: 0.15 finds 8 of 9 that PocketSphinx recognised in three
     # synthetic voices ("stop", "wait", "hold on"), 0.5 finds 5.
     stop_confidence: float = Field(
-        0.15, ge=0, le=1, description="the same for a word that stops the bot, when nothing else was said"
+        0.15, ge=0, le=1, description="the same for a word that stops the bot, when it is the only utterance"
     )
     lone_word_confidence: float = Field(
         0.6, ge=0, le=1, description="the same for a single word in a sound no longer than a hum"
     )
     quiet_db: float = Field(
-        -15.0, ge=-60, le=0, description="a voice so far below the caller's usual one is somebody else's"
+        -15.0,
+        ge=-60,
+        le=0,
+        description="level relative to the caller's usual level below which a voice belongs to another "
+        "person",
     )
     burst_db: float = Field(
-        9.0, ge=0, le=60, description="a short sound so far above it, without words, is a cough or a knock"
+        9.0,
+        ge=0,
+        le=60,
+        description="level above the caller's usual level from which a short sound without words is a cough "
+        "or a knock",
     )
 
     @model_validator(mode="after")

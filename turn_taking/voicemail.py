@@ -68,7 +68,9 @@ class VoicemailSettings(StrictModel):
     """Behaviour when a machine answers an outbound call."""
 
     message: str | None = Field(
-        None, max_length=2_000, description="said behind the greeting; null: the call ends at once"
+        None,
+        max_length=2_000,
+        description="message after the machine's greeting; null: the call ends at once",
     )
 
 
@@ -79,20 +81,21 @@ class VoicemailTuning(VoicemailSettings):
         700,
         ge=0,
         le=5_000,
-        description="behind the end of a turn; the greeting of a machine goes on behind its pauses, and "
-        "whoever is there waits so much longer for the first answer",
+        description="wait after the end of a turn: a machine's greeting continues after its pauses, and a "
+        "person waits this much longer for the first answer",
     )
     hello_ms: int = Field(
-        3_000, ge=500, le=20_000, description="nobody says anything: somebody waits to be spoken to"
+        3_000,
+        ge=500,
+        le=20_000,
+        description="initial silence after which a person is assumed to wait for the bot to speak",
     )
-    undecided_ms: int = Field(
-        40_000, ge=5_000, le=300_000, description="longest time in which nothing is decided"
-    )
+    undecided_ms: int = Field(40_000, ge=5_000, le=300_000, description="longest time without a decision")
     quiet_ms: int = Field(
-        2_500, ge=200, le=20_000, description="behind a greeting without a beep, before the message"
+        2_500, ge=200, le=20_000, description="silence after a greeting without a beep, before the message"
     )
     answer_ms: int = Field(
-        1_500, ge=100, le=10_000, description="a language model has so long to judge; then rules do"
+        1_500, ge=100, le=10_000, description="time for a language model to decide; after it the rules do"
     )
 
 

@@ -27,22 +27,36 @@ def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.abuse",
-        description="Attacks on a server of this machine while control calls measure their own audio.",
+        description="Run attacks on a server of this machine while control calls measure their own audio.",
     )
-    root.add_argument("--seconds", type=positive_number, default=20.0, help="of each attack")
-    root.add_argument("--settle-s", type=positive_number, default=30.0, help="longest wait for memory")
-    root.add_argument("--only", nargs="+", metavar="NAME", help="these attacks; mutate:* is all of a kind")
+    root.add_argument("--seconds", type=positive_number, default=20.0, help="duration of each attack")
+    root.add_argument(
+        "--settle-s",
+        type=positive_number,
+        default=30.0,
+        help="longest wait for the server's memory to settle",
+    )
+    root.add_argument(
+        "--only", nargs="+", metavar="NAME", help="attacks to run; mutate:* stands for all of that kind"
+    )
     root.add_argument("--transports", nargs="+", choices=TRANSPORTS, default=list(TRANSPORTS))
     root.add_argument(
         "--without-controls",
         action="store_true",
-        help="no control calls: what the attackers get and what is left of them is all that is looked at",
+        help="run no control calls; measure only the responses to the attackers and the resources that "
+        "remain in use",
     )
     root.add_argument("--seed", type=int, default=1)
-    root.add_argument("--list", action="store_true", help="say what there is, and what each stands for")
-    root.add_argument("--table", action="store_true", help="write the operator table of docs/exposure.md")
-    root.add_argument("--json", type=Path, help="write all figures here")
-    root.add_argument("--keep", type=Path, help="folder for servers' files and logs; default: none is kept")
+    root.add_argument(
+        "--list", action="store_true", help="list the attacks with what each stands for, and exit"
+    )
+    root.add_argument(
+        "--table", action="store_true", help="write the table for operators in docs/exposure.md"
+    )
+    root.add_argument("--json", type=Path, help="write all figures to this JSON file")
+    root.add_argument(
+        "--keep", type=Path, help="folder for the servers' files and logs; default: they are not kept"
+    )
     return root
 
 

@@ -44,22 +44,38 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m evals.answers", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--heard", type=Path, help="JSON: what a recogniser understood of each written turn")
-    parser.add_argument("--word-errors", type=float, default=0.0, metavar="RATE", help="0 to 1")
     parser.add_argument(
-        "--turns", action="store_true", help="print the turns that a recogniser may hear, as JSON"
+        "--heard", type=Path, help="JSON file with the recogniser's transcript of each written turn"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the word errors")
-    parser.add_argument("--spoken", action="store_true", help="voices say the questions to a recogniser")
+    parser.add_argument(
+        "--word-errors",
+        type=float,
+        default=0.0,
+        metavar="RATE",
+        help="share of word errors to simulate, 0 to 1",
+    )
+    parser.add_argument(
+        "--turns", action="store_true", help="print the turns to give to a recogniser, as JSON"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of the word errors")
+    parser.add_argument(
+        "--spoken", action="store_true", help="synthesise the questions and transcribe them with a recogniser"
+    )
     parser.add_argument("--set", choices=[split.value for split in Split], default=Split.REPORT.value)
     parser.add_argument(
-        "--conditions", nargs="+", choices=tuple(CONDITIONS), default=["clean", "phone"], help="of --spoken"
+        "--conditions",
+        nargs="+",
+        choices=tuple(CONDITIONS),
+        default=["clean", "phone"],
+        help="line conditions for --spoken",
     )
-    parser.add_argument("--engine", default="moonshine_tiny", help="recogniser of --spoken")
-    parser.add_argument("--voices", nargs="+", default=[], help="generators of --spoken; default: all")
-    parser.add_argument("--questions", type=positive, help="of --spoken: so many of the half; default: all")
-    parser.add_argument("--table", type=Path, help="of --spoken: where the markdown table goes")
-    parser.add_argument("--json", type=Path, help="where the figures go as well")
+    parser.add_argument("--engine", default="moonshine_tiny", help="recogniser for --spoken")
+    parser.add_argument(
+        "--voices", nargs="+", default=[], help="speech generators for --spoken; default: all"
+    )
+    parser.add_argument("--questions", type=positive, help="questions of the half for --spoken; default: all")
+    parser.add_argument("--table", type=Path, help="with --spoken: write the Markdown table to this file")
+    parser.add_argument("--json", type=Path, help="also write the figures to this JSON file")
     return parser
 
 

@@ -26,15 +26,16 @@ from evals.crash.rounds import run
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
-        prog="python -m evals.crash", description="SIGKILL at random moments of conversations."
+        prog="python -m evals.crash",
+        description="Kill a server with SIGKILL at random moments of conversations.",
     )
     root.add_argument("--kills", type=positive, default=50)
     root.add_argument("--seed", type=int, default=1)
     root.add_argument(
-        "--store", metavar="URL", help="of an empty or test database; default: a new SQLite file"
+        "--store", metavar="URL", help="address of an empty or test database; default: a new SQLite file"
     )
-    root.add_argument("--voice", action="store_true", help="a call of the same session is under way")
-    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--voice", action="store_true", help="keep a call of the same session in progress")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
     return root
 
 

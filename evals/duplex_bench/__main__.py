@@ -44,25 +44,31 @@ def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.duplex_bench",
-        description="Full-duplex engines against callers who pause, finish, interrupt and hum along.",
+        description="Benchmark full-duplex engines with callers who pause, finish, interrupt and "
+        "backchannel.",
     )
     root.add_argument(
-        "--engine", action="append", default=[], help="which (may come again); baselines anyway"
+        "--engine",
+        action="append",
+        default=[],
+        help="engine to measure, in addition to the baselines; may be repeated",
     )
-    root.add_argument("--settings", type=Path, help="YAML: settings by engine")
+    root.add_argument("--settings", type=Path, help="YAML file of settings by engine")
+    root.add_argument("--data", type=Path, default=SHIPPED, help="folder of clips; default: the shipped ones")
     root.add_argument(
-        "--data", type=Path, default=SHIPPED, help="folder of clips; left out: the shipped ones"
+        "--part",
+        default="",
+        help=f"parts to run, separated by commas: {', '.join(part.value for part in Part)}",
     )
-    root.add_argument("--part", default="", help=f"by comma: {', '.join(part.value for part in Part)}")
-    root.add_argument("--clips", type=positive, help="of each task at most so many")
-    root.add_argument("--at-once", type=positive, default=AT_ONCE, help="clips side by side")
+    root.add_argument("--clips", type=positive, help="most clips of each task")
+    root.add_argument("--at-once", type=positive, default=AT_ONCE, help="clips played in parallel")
     root.add_argument(
-        "--segments", choices=("silero", "level"), default="silero", help="what finds the bot's voice"
+        "--segments", choices=("silero", "level"), default="silero", help="detector of the bot's voice"
     )
-    root.add_argument("--seed", type=int, default=1, help="of what is drawn: random backchannels, recordings")
+    root.add_argument("--seed", type=int, default=1, help="seed of random backchannels and recordings")
     add_speech_option(root)
-    root.add_argument("--json", type=Path, help="write the figures here")
-    root.add_argument("--out", type=Path, help="keep WAV files here: left the caller, right the bot")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    root.add_argument("--out", type=Path, help="folder for WAV files: caller left, bot right")
     return root
 
 

@@ -28,15 +28,17 @@ def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.echo",
-        description="Echo control on simulated speakerphones: a simulator result.",
+        description="Measure echo control on simulated speakerphones.",
     )
     scene_count = len(DELAYS_MS) * len(DRIFTS_PPM)
-    root.add_argument("--rooms", type=count, default=2, help=f"times {scene_count} delays and drifts")
+    root.add_argument(
+        "--rooms", type=count, default=2, help=f"rooms, each with {scene_count} delays and drifts"
+    )
     root.add_argument("--starts", type=count, default=100, help="call starts without a caller's voice")
-    root.add_argument("--barge-ins", type=count, default=30, help="call starts with one")
-    root.add_argument("--rows", default=",".join(ROWS), help="which rows, by comma")
+    root.add_argument("--barge-ins", type=count, default=30, help="call starts with a caller's voice")
+    root.add_argument("--rows", default=",".join(ROWS), help="rows to measure, separated by commas")
     root.add_argument("--seed", type=int, default=1)
-    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
     return root
 
 

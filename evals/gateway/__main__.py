@@ -37,8 +37,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m evals.gateway", description=__doc__)
     parser.add_argument("--sessions", type=positive, default=20)
     parser.add_argument("--seconds", type=positive, default=60)
-    parser.add_argument("--cost-ms", type=positive_number, default=100.0, help="of a unit of the model")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument(
+        "--cost-ms", type=positive_number, default=100.0, help="processing time of one unit of the model"
+    )
+    parser.add_argument("--json", type=Path, help="write the figures to this JSON file")
     return parser
 
 

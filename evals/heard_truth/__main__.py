@@ -42,24 +42,25 @@ MAX_ROUNDS = 4
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
-        prog="python -m evals.heard_truth", description="The last word heard, by the record and by the ear."
+        prog="python -m evals.heard_truth",
+        description="Compare the last word heard as the session records it with the recording at the client.",
     )
     root.add_argument("--interruptions", type=int, default=100)
-    root.add_argument("--per-call", type=int, default=20, help="interruptions in one call")
-    root.add_argument("--warmup", type=count, default=2, help="questions in a call before, not judged")
+    root.add_argument("--per-call", type=int, default=20, help="interruptions per call")
+    root.add_argument("--warmup", type=count, default=2, help="unjudged questions at the start of a call")
     root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
-    root.add_argument("--url", help="a running server; default: start one")
+    root.add_argument("--url", help="address of a running server; default: start one")
     root.add_argument(
         "--system",
         choices=["product", "bare"],
         default="product",
-        help="what to start: bot.py, or the cascade of evals.heard_truth.server, which also tells what "
-        "Pipecat's own rule says",
+        help="server to start: bot.py, or the cascade of evals.heard_truth.server, which also reports "
+        "the result of Pipecat's own rule",
     )
     root.add_argument("--seed", type=int, default=1)
     add_speech_option(root)
-    root.add_argument("--json", type=Path, help="write the figures here")
-    root.add_argument("--table", type=Path, help="write the markdown table here")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    root.add_argument("--table", type=Path, help="write the Markdown table to this file")
     root.add_argument("--out-dir", type=Path, default=Path("out/heard_truth"))
     return root
 

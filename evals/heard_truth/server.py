@@ -151,4 +151,8 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(command(run_bot, description="A cascade that tells what was heard of each reply.", port=7862))
+    sys.exit(
+        command(
+            run_bot, description="Serve a cascade that reports how much of each reply was heard.", port=7862
+        )
+    )

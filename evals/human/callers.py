@@ -201,6 +201,7 @@ def add_speech_option(root: argparse.ArgumentParser) -> None:
         choices=tuple(SpeechKind),
         default=SpeechKind.SYNTHETIC,
         metavar="synthetic|human|mixed",
-        help="who calls: the instrument's synthetic voices, recorded people, or people and other voices",
+        help="source of the callers' speech: the synthetic voices of the evaluation, recorded people, "
+        "or people and other voices",
     )
     root.add_argument("--own-speech", type=Path, help="folder of your own recordings for --speech")

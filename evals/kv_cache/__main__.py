@@ -30,12 +30,12 @@ def build_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m evals.kv_cache", description=__doc__)
     parts = parser.add_subparsers(dest="part", required=True)
-    trace = parts.add_parser("trace", help="hits and false hits")
+    trace = parts.add_parser("trace", help="measure hits and false hits")
     trace.add_argument("--seeds", type=int, default=3)
-    ttft = parts.add_parser("ttft", help="time to the first token")
+    ttft = parts.add_parser("ttft", help="measure the time to the first token")
     ttft.add_argument("--turns", type=int, default=TURNS)
     ttft.add_argument("--repeats", type=int, default=3)
-    ttft.add_argument("--plot", type=Path, help="write a PNG here")
+    ttft.add_argument("--plot", type=Path, help="write the plot to this PNG file")
     return parser
 
 

@@ -46,17 +46,21 @@ def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.latency",
-        description="Voice-to-voice latency, false cut-ins and capacity, recorded at the client.",
+        description="Measure voice-to-voice latency, false cut-ins and capacity, recorded at the client.",
     )
     kind = root.add_mutually_exclusive_group()
-    kind.add_argument("--capacity", action="store_true", help="how many simultaneous calls")
-    kind.add_argument("--call-start", action="store_true", help="what a starting call does to a running one")
+    kind.add_argument(
+        "--capacity", action="store_true", help="measure how many simultaneous calls the server holds"
+    )
+    kind.add_argument(
+        "--call-start", action="store_true", help="measure the effect of a starting call on a running one"
+    )
     root.add_argument("--turns", type=positive, default=40, help="measured questions")
     root.add_argument("--turns-per-call", type=positive, default=10)
-    root.add_argument("--warmup", type=count, default=1, help="unmeasured questions in a call before")
+    root.add_argument("--warmup", type=count, default=1, help="unmeasured questions at the start of a call")
     root.add_argument("--seconds", type=positive, default=60, help="length of a capacity step")
     root.add_argument("--max-calls", type=positive, default=32, help="largest capacity step")
-    root.add_argument("--starts", type=positive, default=20, help="calls started beside the running one")
+    root.add_argument("--starts", type=positive, default=20, help="calls started during the running one")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
     root.add_argument(
@@ -64,18 +68,18 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         choices=tuple(TECHNIQUES),
-        help="switch this off in the product; may be given again",
+        help="part of the product to switch off; may be repeated",
     )
-    root.add_argument("--url", help="measure this running server instead of starting one")
-    root.add_argument("--mode", choices=["cascade", "duplex"], help="of the calls; default: the server's")
-    root.add_argument("--baseline", choices=["stock"], help="also measure a stock Pipecat pipeline")
+    root.add_argument("--url", help="address of a running server to measure instead of starting one")
     root.add_argument(
-        "--only-baseline", action="store_true", help="leave the product out: for work on the baseline"
+        "--mode", choices=["cascade", "duplex"], help="mode of the calls; default: the server's"
     )
+    root.add_argument("--baseline", choices=["stock"], help="also measure a stock Pipecat pipeline")
+    root.add_argument("--only-baseline", action="store_true", help="measure the baseline only")
     add_speech_option(root)
-    root.add_argument("--json", type=Path, help="write the figures here")
-    root.add_argument("--table", type=Path, help="write the markdown tables here")
-    root.add_argument("--waterfall", type=Path, help="write the picture here")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    root.add_argument("--table", type=Path, help="write the Markdown tables to this file")
+    root.add_argument("--waterfall", type=Path, help="write the waterfall picture to this file")
     root.add_argument("--out-dir", type=Path, default=Path("out/latency"))
     return root
 

@@ -47,7 +47,9 @@ async def serve(url: str, listen_s: float) -> None:
 
 def main() -> int:
     """Run the command line of the process; return its exit status."""
-    parser = argparse.ArgumentParser(description="A second caller, driven by its standard input.")
+    parser = argparse.ArgumentParser(
+        description="Run a second caller that is controlled through standard input."
+    )
     parser.add_argument("--url", required=True)
     parser.add_argument("--listen-s", type=float, default=2.0)
     arguments = parser.parse_args()

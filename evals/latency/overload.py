@@ -179,7 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m evals.latency.overload", description=__doc__)
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "embedded.yaml")
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 4, 8, 16])
-    parser.add_argument("--work", type=Path, help="folder for voices and the server's log")
+    parser.add_argument("--work", type=Path, help="folder for the voices and the server's log")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = given.work or Path(folder)

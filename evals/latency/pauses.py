@@ -201,10 +201,12 @@ def figures(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.latency.pauses")
-    root.add_argument("--turns", type=positive, default=40, help="questions of each seed")
+    root.add_argument("--turns", type=positive, default=40, help="questions per seed")
     root.add_argument("--seeds", type=int, nargs="+", default=[2, 3, 4, 5, 6, 7])
-    root.add_argument("--model-ms", type=positive, default=60, help="the completeness model answers so late")
-    root.add_argument("--words-ms", type=positive, default=40, help="final words come so late")
+    root.add_argument(
+        "--model-ms", type=positive, default=60, help="simulated delay of the completeness model"
+    )
+    root.add_argument("--words-ms", type=positive, default=40, help="simulated delay of final words")
     root.add_argument("--json", type=Path)
     arguments = root.parse_args(argv)
     try:

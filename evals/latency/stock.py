@@ -91,5 +91,7 @@ def by_sentence(tts: FrameProcessor) -> FrameProcessor:
 
 if __name__ == "__main__":
     sys.exit(
-        command(run_bot, description="A stock Pipecat pipeline with the engines of a deployment.", port=7861)
+        command(
+            run_bot, description="Serve a stock Pipecat pipeline with the engines of a deployment.", port=7861
+        )
     )

@@ -34,16 +34,25 @@ SETTLE_S = 30.0
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
-        prog="python -m evals.memory_soak", description="Growth of a server that is never idle."
+        prog="python -m evals.memory_soak",
+        description="Measure the memory growth of a server that is never idle.",
     )
-    root.add_argument("--minutes", type=positive_number, default=60.0, help="half an hour is too little")
-    root.add_argument("--at-a-time", type=positive, default=2, help="short calls besides the line")
+    root.add_argument(
+        "--minutes", type=positive_number, default=60.0, help="duration; half an hour is too short"
+    )
+    root.add_argument(
+        "--at-a-time", type=positive, default=2, help="concurrent short calls in addition to the long one"
+    )
     root.add_argument("--kinds", nargs="+", choices=sorted(CALLS), default=sorted(CALLS))
     root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
-    root.add_argument("--faked", action="store_true", help="voice activity and the voice cost nothing")
-    root.add_argument("--every-s", type=positive_number, default=5.0, help="between samples")
+    root.add_argument(
+        "--faked",
+        action="store_true",
+        help="fake voice activity detection and the voice, so that they cost nothing",
+    )
+    root.add_argument("--every-s", type=positive_number, default=5.0, help="interval between samples")
     root.add_argument("--out-dir", type=Path, default=Path("out/memory_soak"))
-    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
     return root
 
 

@@ -157,7 +157,7 @@ async def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(description="Callers of a soak.")
+    parser = argparse.ArgumentParser(description="Run the callers of a soak test.")
     parser.add_argument("url")
     parser.add_argument("--seconds", type=positive_number, default=60.0)
     parser.add_argument("--at-a-time", type=count, default=2)

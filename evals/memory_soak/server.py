@@ -118,7 +118,7 @@ async def serve(arguments: argparse.Namespace) -> None:
 
 def main() -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(description="The server of a soak.")
+    parser = argparse.ArgumentParser(description="Run the server of a soak test.")
     parser.add_argument("--config", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--samples", type=Path, required=True)

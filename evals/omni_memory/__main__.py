@@ -40,14 +40,15 @@ ENGINES: dict[str, Callable[[str | None, Path], OmniHost]] = {"moshi": moshi}
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
-        prog="python -m evals.omni_memory", description="Memory that conversations with an omni engine leave."
+        prog="python -m evals.omni_memory",
+        description="Measure the memory that conversations with an omni engine leave behind.",
     )
     root.add_argument("--engine", choices=sorted(ENGINES), default="moshi")
-    root.add_argument("--model", help="directory or id of its weights; default: a tiny one")
-    root.add_argument("--sessions", type=positive, default=100, help="conversations that are counted")
-    root.add_argument("--units", type=positive, default=25, help="units of each")
-    root.add_argument("--warm-up", type=count, default=20, help="conversations before them")
-    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--model", help="directory or id of the weights; default: a tiny model")
+    root.add_argument("--sessions", type=positive, default=100, help="measured conversations")
+    root.add_argument("--units", type=positive, default=25, help="units per conversation")
+    root.add_argument("--warm-up", type=count, default=20, help="conversations before the measured ones")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
     return root
 
 

@@ -23,37 +23,45 @@ from evals.human.callers import add_speech_option
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m evals.phone", description=__doc__)
-    parser.add_argument("--out-dir", type=Path, default=Path("out/phone"), help="deployments, logs, sessions")
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument(
+        "--out-dir", type=Path, default=Path("out/phone"), help="folder for deployments, logs and sessions"
+    )
+    parser.add_argument("--json", type=Path, help="also write the figures to this JSON file")
     parser.add_argument(
         "--greeting",
-        help="of the bot in calls, interruptions and bad_line, whose calls wait for it (default: its own)",
+        help="greeting of the bot in calls, interruptions and bad_line, whose callers wait for it "
+        "(default: the bot's own)",
     )
     parts = parser.add_subparsers(dest="part", required=True)
-    calls = parts.add_parser("calls", help="calls in a row")
+    calls = parts.add_parser("calls", help="measure consecutive calls")
     calls.add_argument("--count", type=positive, default=60)
-    calls.add_argument("--seed", type=count, default=1, help="of recorded callers")
+    calls.add_argument("--seed", type=count, default=1, help="seed of the choice of recorded callers")
     add_speech_option(calls)
-    cuts = parts.add_parser("interruptions", help="the last word heard")
+    cuts = parts.add_parser("interruptions", help="measure the accuracy of the last word heard")
     cuts.add_argument("--count", type=positive, default=100)
     cuts.add_argument("--per-call", type=positive, default=20)
     cuts.add_argument("--seed", type=count, default=1)
-    cuts.add_argument("--way-ms", type=count, default=0, help="to the caller, and as long back")
-    bad = parts.add_parser("bad_line", help="what is understood with packets lost and late")
+    cuts.add_argument(
+        "--way-ms",
+        type=count,
+        default=0,
+        help="one-way delay to the caller; the same applies in the other direction",
+    )
+    bad = parts.add_parser("bad_line", help="measure recognition with lost and late packets")
     bad.add_argument("--turns", type=positive, default=40)
     bad.add_argument("--per-call", type=positive, default=5)
     bad.add_argument("--loss-percent", type=count, default=5)
     bad.add_argument("--jitter-ms", type=count, default=60)
     bad.add_argument("--seed", type=count, default=1)
-    bad.add_argument("--control", action="store_true", help="the clean line once more")
-    holes = parts.add_parser("concealment", help="what is put into the holes of a line")
+    bad.add_argument("--control", action="store_true", help="measure the clean line once more")
+    holes = parts.add_parser("concealment", help="compare the methods that fill gaps in a line")
     holes.add_argument("--draws", type=positive, default=6)
     holes.add_argument("--loss-percent", type=count, default=5)
-    holes.add_argument("--questions", type=positive, default=24, help="at most 24, in two voices")
-    load = parts.add_parser("load", help="many calls at a time")
+    holes.add_argument("--questions", type=positive, default=24, help="questions, at most 24, in two voices")
+    load = parts.add_parser("load", help="measure many concurrent calls")
     load.add_argument("--calls", type=positive, default=30)
     load.add_argument("--seconds", type=positive, default=60)
-    load.add_argument("--systems", nargs="+", help="default: all")
+    load.add_argument("--systems", nargs="+", help="systems to measure; default: all")
     return parser
 
 

@@ -27,13 +27,13 @@ def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.sequencer",
-        description="Speed, memory and commit delay of the sequencer; its order is checked on the way.",
+        description="Measure the speed, memory and commit delay of the sequencer, and check its order.",
     )
     root.add_argument("--events", type=positive, default=1_000_000, help="reports of the dense run")
     root.add_argument("--tick-ms", type=positive, default=10, help="session time between two advances")
     root.add_argument("--events-per-s", type=positive, default=500, help="reports per second of session time")
     root.add_argument("--seed", type=int, default=1)
-    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
     return root
 
 

@@ -35,13 +35,14 @@ SYNCS = 100
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
-        prog="python -m evals.session_store", description="Durable appends per second, and their latency."
+        prog="python -m evals.session_store",
+        description="Measure durable appends per second and their latency.",
     )
-    root.add_argument("--url", action="append", default=[], help="of a store; several are allowed")
-    root.add_argument("--writers", type=positive, default=20, help="sessions that append at once")
+    root.add_argument("--url", action="append", default=[], help="address of a store; may be repeated")
+    root.add_argument("--writers", type=positive, default=20, help="sessions that append concurrently")
     root.add_argument("--seconds", type=positive_number, default=5)
-    root.add_argument("--json", type=Path, help="write the figures here")
-    root.add_argument("--table", type=Path, help="write the markdown table here")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    root.add_argument("--table", type=Path, help="write the Markdown table to this file")
     root.add_argument("--out-dir", type=Path, default=Path("out/session_store"))
     return root
 

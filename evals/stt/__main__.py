@@ -38,20 +38,23 @@ SYNTHETIC_SENTENCES = 20
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
-        prog="python -m evals.stt", description="Word errors, stability, latency and cost of recognisers."
+        prog="python -m evals.stt",
+        description="Measure word errors, stability, latency and cost of recognisers.",
     )
     root.add_argument("--engines", nargs="+", default=["moonshine_tiny", "pocketsphinx"])
     root.add_argument("--speech", choices=("human", "mixed"), default="human")
     root.add_argument("--set", choices=[split.value for split in Split], default=Split.REPORT.value)
     root.add_argument("--conditions", nargs="+", choices=tuple(CONDITIONS), default=CONDITIONS_BY_DEFAULT)
     root.add_argument("--language", default="en", help="ISO 639-1")
-    root.add_argument("--sources", nargs="+", default=[], help="of the recordings; default: all")
-    root.add_argument("--own", type=Path, help="a folder of your own recordings in their place")
-    root.add_argument("--clips", type=positive, help="so many recordings, drawn by the seed; default: all")
-    root.add_argument("--longest-s", type=positive, default=60, help="longer recordings are left out")
+    root.add_argument("--sources", nargs="+", default=[], help="sources of the recordings; default: all")
+    root.add_argument("--own", type=Path, help="folder of your own recordings to use instead")
+    root.add_argument("--clips", type=positive, help="number of recordings, drawn by the seed; default: all")
+    root.add_argument(
+        "--longest-s", type=positive, default=60, help="longest recording; longer ones are left out"
+    )
     root.add_argument("--seed", type=int, default=1)
-    root.add_argument("--json", type=Path, help="write the figures and every transcript here")
-    root.add_argument("--table", type=Path, help="write the markdown table here")
+    root.add_argument("--json", type=Path, help="write the figures and every transcript to this JSON file")
+    root.add_argument("--table", type=Path, help="write the Markdown table to this file")
     return root
 
 

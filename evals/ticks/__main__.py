@@ -34,26 +34,32 @@ EXIT_USAGE = 2
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m evals.ticks", description="The clock of full duplex.")
+    parser = argparse.ArgumentParser(
+        prog="python -m evals.ticks", description="Measure the clock of full duplex."
+    )
     parts = parser.add_subparsers(dest="part", required=True)
-    jitter = parts.add_parser("jitter", help="how late units begin, many sessions in one process")
+    jitter = parts.add_parser(
+        "jitter", help="measure how late units begin, with many sessions in one process"
+    )
     jitter.add_argument("--sessions", type=positive, default=50)
     jitter.add_argument("--unit-ms", type=positive, default=80)
     jitter.add_argument("--seconds", type=positive_number, default=60)
     jitter.add_argument("--seed", type=int, default=1)
-    finalize = parts.add_parser("finalize", help="what finalize costs the result, deferred and not")
+    finalize = parts.add_parser(
+        "finalize", help="measure how much finalize delays the result, deferred or not"
+    )
     finalize.add_argument("--cost-ms", type=positive_number, default=20)
     finalize.add_argument("--finalize-ms", type=positive_number, default=37)
     finalize.add_argument("--seconds", type=positive_number, default=20)
-    slow = parts.add_parser("slow", help="an engine that needs longer than a unit for each")
+    slow = parts.add_parser("slow", help="measure an engine that takes longer than a unit for each unit")
     slow.add_argument("--factor", type=positive_number, default=1.5)
     slow.add_argument("--unit-ms", type=positive, default=80)
     slow.add_argument("--seconds", type=positive_number, default=30)
-    away = parts.add_parser("drift", help="audio sent against audio due, in one long stretch of speech")
+    away = parts.add_parser("drift", help="compare sent with due audio over one long stretch of speech")
     away.add_argument("--minutes", type=positive_number, default=10)
     away.add_argument("--unit-ms", type=positive, default=80)
-    away.add_argument("--virtual", action="store_true", help="on a clock that jumps")
-    log = parts.add_parser("log", help="what calls have written")
+    away.add_argument("--virtual", action="store_true", help="use a virtual clock")
+    log = parts.add_parser("log", help="summarise the tick logs of calls")
     log.add_argument("files", type=Path, nargs="+")
     return parser
 

@@ -117,40 +117,60 @@ def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.turns",
-        description="Turn-taking policies on scripted callers: a simulator result.",
+        description="Simulate turn-taking policies with scripted callers.",
     )
     root.add_argument("--callers", type=positive, default=200)
-    root.add_argument("--turns", type=positive, default=20, help="of each caller")
+    root.add_argument("--turns", type=positive, default=20, help="turns per caller")
     root.add_argument("--d-prime", type=float, default=2.0, help="sensitivity of the completeness score")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--overlaps", type=positive, default=300, help="sounds of each kind over the bot")
     sounds = len(OF_A_CALL)
     root.add_argument(
-        "--overlap-calls", type=positive, default=24, help=f"with --audio: {sounds} sounds in each"
+        "--overlap-calls", type=positive, default=24, help=f"with --audio: calls with {sounds} sounds each"
     )
-    root.add_argument("--overlap-shared-by", type=positive, default=1, help="calls for the sounds of one")
-    root.add_argument("--sweep", action="store_true", help="also shifted sets")
-    root.add_argument("--audio", action="store_true", help="scores and words of the real engines")
+    root.add_argument(
+        "--overlap-shared-by",
+        type=positive,
+        default=1,
+        help="calls over which the sounds of one call are spread",
+    )
+    root.add_argument("--sweep", action="store_true", help="also measure shifted parameter sets")
+    root.add_argument("--audio", action="store_true", help="use scores and words of the real engines")
     root.add_argument("--audio-callers", type=positive, default=20)
     root.add_argument("--audio-turns", type=positive, default=12)
-    root.add_argument("--replays", type=positive, default=10, help="of the measured calls, with new pauses")
-    root.add_argument("--marks", type=float, default=1.0, help="how strongly voices mark pauses and ends")
-    root.add_argument("--tune", action="store_true", help="measure the tuning calls too, not tuning.json")
     root.add_argument(
-        "--tuning-callers", type=positive, help="with --audio: only so many of the committed ones"
+        "--replays", type=positive, default=10, help="replays of the measured calls, with new pauses"
+    )
+    root.add_argument(
+        "--marks", type=float, default=1.0, help="strength with which voices mark pauses and ends"
+    )
+    root.add_argument(
+        "--tune", action="store_true", help="measure the tuning calls as well, instead of using tuning.json"
+    )
+    root.add_argument(
+        "--tuning-callers", type=positive, help="with --audio: number of the committed tuning callers to use"
     )
     root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
-    root.add_argument("--audio-dir", type=Path, help="where measured calls are kept")
+    root.add_argument("--audio-dir", type=Path, help="folder for the measured calls")
     add_speech_option(root)
-    root.add_argument("--json", type=Path, help="write the figures here")
-    root.add_argument("--webrtc", action="store_true", help="barge-in in real calls, and nothing else")
-    root.add_argument("--mode", choices=["cascade", "duplex"], help="of the calls of --webrtc")
-    root.add_argument("--interruptions", type=positive, default=40, help="of --webrtc")
-    root.add_argument("--per-call", type=positive, default=10, help="interruptions in one call")
-    root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"), help="of its server")
-    root.add_argument("--url", help="a running server in its place")
-    root.add_argument("--plain", action="store_true", help="that server leaves interruptions to Pipecat")
-    root.add_argument("--out-dir", type=Path, default=Path("out/turns"), help="recordings of --webrtc")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    root.add_argument("--webrtc", action="store_true", help="measure only barge-in, in real calls")
+    root.add_argument("--mode", choices=["cascade", "duplex"], help="mode of the calls of --webrtc")
+    root.add_argument("--interruptions", type=positive, default=40, help="interruptions of --webrtc")
+    root.add_argument("--per-call", type=positive, default=10, help="interruptions per call")
+    root.add_argument(
+        "--config",
+        type=Path,
+        default=Path("configs/embedded.yaml"),
+        help="deployment of the server of --webrtc",
+    )
+    root.add_argument("--url", help="address of a running server to use instead")
+    root.add_argument(
+        "--plain", action="store_true", help="the server at --url leaves interruptions to Pipecat"
+    )
+    root.add_argument(
+        "--out-dir", type=Path, default=Path("out/turns"), help="folder for the recordings of --webrtc"
+    )
     return root
 
 

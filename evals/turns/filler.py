@@ -77,8 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     root.add_argument("--pauses", type=positive, default=6_000)
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--processes", type=positive, default=2)
-    root.add_argument("--write", type=Path, help="the line, as models/turn/filler_line.npz")
-    root.add_argument("--json", type=Path, help="the figures")
+    root.add_argument(
+        "--write", type=Path, help="write the decision line to this file, as models/turn/filler_line.npz"
+    )
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
     arguments = root.parse_args(argv)
     try:
         pauses = made(arguments.pauses, arguments.seed, processes=arguments.processes)

@@ -96,12 +96,14 @@ class Row:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.floor")
-    root.add_argument("--said", type=positive, default=6_000, help="voices by themselves")
+    root.add_argument("--said", type=positive, default=6_000, help="voices on their own")
     root.add_argument("--rooms", type=positive, default=240, help=f"rooms with {SAID_IN_ROOM} voices each")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--processes", type=positive, default=2)
-    root.add_argument("--write", type=Path, help="the line, as models/commands/floor_line.npz")
-    root.add_argument("--json", type=Path, help="the figures")
+    root.add_argument(
+        "--write", type=Path, help="write the decision line to this file, as models/commands/floor_line.npz"
+    )
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
     arguments = root.parse_args(argv)
     try:
         rows = made(arguments.said, arguments.rooms, arguments.seed, processes=arguments.processes)

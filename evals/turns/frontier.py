@@ -210,11 +210,13 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.frontier")
-    root.add_argument("--tuning", action="store_true", help="the tuning side, on which defaults are chosen")
-    root.add_argument("--keep", type=Path, help="folder of what was measured: taken from there the next time")
-    root.add_argument("--learn", action="store_true", help="predictive learns its caller")
+    root.add_argument(
+        "--tuning", action="store_true", help="use the tuning side, on which defaults are chosen"
+    )
+    root.add_argument("--keep", type=Path, help="folder for the measurements; existing ones are reused")
+    root.add_argument("--learn", action="store_true", help="let the predictive policy adapt to its caller")
     root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
-    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
     arguments = root.parse_args(argv)
     return exit_code(lambda: _run(arguments))
 

@@ -399,13 +399,17 @@ def write(path: Path, fits: Sequence[tuple[np.ndarray, float]], network_sha256: 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.looks")
-    root.add_argument("--calls", type=positive, default=20, help=f"with {len(TUNING_CALL)} sounds each")
+    root.add_argument("--calls", type=positive, default=20, help=f"calls with {len(TUNING_CALL)} sounds each")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--processes", type=positive, default=2)
-    root.add_argument("--voices", type=Path, help="keep what was heard there, or read it")
+    root.add_argument(
+        "--voices", type=Path, help="folder for what was measured there; existing files are reused"
+    )
     root.add_argument("--false-share", type=float, default=FALSE_SHARE)
     root.add_argument("--missed-share", type=float, default=MISSED_SHARE)
-    root.add_argument("--write", type=Path, help="the lines, as models/stt/look_lines.npz")
+    root.add_argument(
+        "--write", type=Path, help="write the decision lines to this file, as models/stt/look_lines.npz"
+    )
     arguments = root.parse_args(argv)
     return exit_code(lambda: _run(arguments))
 

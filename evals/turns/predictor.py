@@ -179,7 +179,9 @@ def check(predictor: EndPredictor, left_out: Mapping[str, Mapping[str, Any]]) ->
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.predictor")
-    root.add_argument("--keep", type=Path, help="folder of measured tuning callers, to judge the weights on")
+    root.add_argument(
+        "--keep", type=Path, help="folder of measured tuning callers on which to judge the weights"
+    )
     root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
     root.add_argument("--out", type=Path, default=WEIGHTS)
     arguments = root.parse_args(argv)

@@ -55,12 +55,17 @@ SHORT_TEXTS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.spotter_cost")
-    root.add_argument("--voices", type=positive, default=60, help="short ones; half as many sentences")
     root.add_argument(
-        "--every-s", type=positive_number, default=10.0, help="of the bot's talk, one short voice"
+        "--voices", type=positive, default=60, help="short voices; half as many sentences are used"
+    )
+    root.add_argument(
+        "--every-s",
+        type=positive_number,
+        default=10.0,
+        help="interval of the bot's speech between two short voices",
     )
     root.add_argument("--seed", type=int, default=1)
-    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
     arguments = root.parse_args(argv)
     try:
         figures = asyncio.run(measure(arguments.voices, arguments.seed, arguments.every_s))

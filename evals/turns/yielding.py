@@ -97,10 +97,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     root.add_argument("--set", choices=[split.value for split in Split], default=Split.REPORT.value)
     root.add_argument("--speech", choices=("human", "mixed"), default="human")
     root.add_argument("--policies", nargs="+", choices=tuple(POLICIES), default=list(POLICIES))
-    root.add_argument("--sounds", type=positive, help="so many of them, by lot; default: all")
+    root.add_argument("--sounds", type=positive, help="number of sounds, drawn at random; default: all")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--processes", type=positive, default=2)
-    root.add_argument("--json", type=Path, help="the figures")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
     arguments = root.parse_args(argv)
     return exit_code(lambda: _run(arguments))
 

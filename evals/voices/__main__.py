@@ -29,12 +29,15 @@ WARMUP_RUNS = 3
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
-        prog="python -m evals.voices", description="Time to the first audio of the embedded voices."
+        prog="python -m evals.voices",
+        description="Measure the time to the first audio of the embedded voices.",
     )
-    root.add_argument("--engine", choices=ENGINES, action="append", help="again for another; default: all")
+    root.add_argument(
+        "--engine", choices=ENGINES, action="append", help="engine to measure; may be repeated; default: all"
+    )
     root.add_argument("--runs", type=positive, default=50, help="clauses per engine")
-    root.add_argument("--text", default=TEN_WORDS, help="the clause")
-    root.add_argument("--json", type=Path, help="write the figures here")
+    root.add_argument("--text", default=TEN_WORDS, help="clause to synthesise")
+    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
     return root
 
 

@@ -55,7 +55,7 @@ class CommandSettings(StrictModel):
             *("how", "how much", "how many", "how long", "say that again"),
         ),
         min_length=1,
-        description="what has the bot stop or claims the floor, lower case",
+        description="phrases that stop the bot or claim the floor, in lower case",
     )
     others: tuple[str, ...] = Field(
         default=(
@@ -75,10 +75,10 @@ class CommandSettings(StrictModel):
             *("well", "and", "so", "but", "um", "uh"),
         ),
         min_length=1,
-        description="what may be said as well and is no command",
+        description="phrases that may be spoken too and are no commands",
     )
     longest_ms: int = Field(default=1_800, ge=300, le=5_000, description="audio of the longest command")
-    floor: bool = Field(default=True, description="also say how likely the voice wants the floor")
+    floor: bool = Field(default=True, description="also report how likely the speaker wants the floor")
 
 
 class PocketsphinxCommands:

@@ -51,12 +51,12 @@ NOT_JUDGED = Judged(NOTHING_PLAYED_DB, is_open=True, top_up_db=0.0)
 class EchoControlSettings(StrictModel):
     """Bounds of the echo path, and attenuation before it is known."""
 
-    longest_ms: int = Field(default=700, ge=100, le=760, description="no echo is later than this")
+    longest_ms: int = Field(default=700, ge=100, le=760, description="longest delay of an echo")
     expected_ms: float = Field(
-        default=0.0, ge=0, le=700, description="delay that the transport knows of; 0: none"
+        default=0.0, ge=0, le=700, description="delay reported by the transport; 0: none"
     )
     guard_db: float = Field(
-        default=40.0, ge=0, le=100, description="what is heard goes down by so much until the echo is found"
+        default=40.0, ge=0, le=100, description="attenuation of the microphone until the echo is found"
     )
 
 

@@ -25,10 +25,14 @@ FAULTS = (RuntimeError, AssertionError, ImportError)
 class WebRtcEchoSettings(StrictModel):
     """Selection of the parts of the module that run."""
 
-    rate_hz: Literal[8_000, 16_000, 32_000, 48_000] = Field(default=16_000, description="of the microphone")
-    echo_cancellation: bool = Field(default=True, description="AEC3; off for its noise suppression alone")
+    rate_hz: Literal[8_000, 16_000, 32_000, 48_000] = Field(
+        default=16_000, description="sample rate of the microphone"
+    )
+    echo_cancellation: bool = Field(
+        default=True, description="AEC3; false: only its noise suppression is used"
+    )
     noise_suppression: bool = True
-    high_pass: bool = Field(default=True, description="cuts what lies below speech")
+    high_pass: bool = Field(default=True, description="remove frequencies below speech")
 
 
 class WebRtcEcho:

@@ -25,7 +25,7 @@ class StreamLimits(StrictModel):
         3,
         gt=0,
         le=60,
-        description="longest wait for what becomes of a piece of audio, and for the next piece of speech",
+        description="longest wait for the result of a piece of audio, and for the next piece of speech",
     )
 
 

@@ -27,12 +27,16 @@ STATE_S = 5.0
 class WorkerAddress(StrictModel):
     """Address of a worker, and the secret that it shares."""
 
-    url: str = Field(pattern=r"^wss?://[^/\s]+", description="of the worker")
-    name: str = Field("worker", min_length=1, max_length=100, description="the worker's own")
-    secret_env: str = Field(
-        "PARLEY_WORKER_SECRET", description="environment variable that holds what the worker knows too"
+    url: str = Field(pattern=r"^wss?://[^/\s]+", description="address of the worker")
+    name: str = Field(
+        "worker", min_length=1, max_length=100, description="name of the worker, as it is configured there"
     )
-    load_timeout_s: float = Field(600, gt=0, le=3_600, description="longest wait for its model")
+    secret_env: str = Field(
+        "PARLEY_WORKER_SECRET", description="environment variable with the secret that the worker shares"
+    )
+    load_timeout_s: float = Field(
+        600, gt=0, le=3_600, description="longest wait for the worker to load its model"
+    )
 
     def check(self) -> None:
         """Check that the secret is set, as ``core.files.Checked`` requires."""

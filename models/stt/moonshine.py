@@ -76,10 +76,10 @@ class MoonshineSettings(StrictModel):
         "tiny", "base", "tiny-streaming", "base-streaming", "small-streaming", "medium-streaming"
     ] = "small-streaming"
     language: str = Field(default="en", description="ISO 639-1")
-    models_dir: Path = Field(default=MODELS_DIR, description="where 'make models' puts files")
+    models_dir: Path = Field(default=MODELS_DIR, description="folder where 'make models' puts files")
     word_timestamps: bool = Field(
         default=False,
-        description="measured word times: needs one more file and switches speculative decoding off",
+        description="measured word times: needs one more file and turns speculative decoding off",
     )
     single_thread: bool = Field(
         default=False, description="one CPU thread instead of the library's choice, one per core"
@@ -88,13 +88,16 @@ class MoonshineSettings(StrictModel):
         default=12_000,
         ge=3_000,
         le=30_000,
-        description="longer utterances are decoded in lines, cut in a pause from two thirds of it on",
+        description="length above which utterances are decoded in lines, split at a pause in the last third",
     )
     partial_interval_ms: int = Field(
-        default=300, ge=50, le=10_000, description="shortest audio between partials"
+        default=300, ge=50, le=10_000, description="shortest audio between two partials"
     )
     max_partial_interval_ms: int = Field(
-        default=5_000, ge=50, le=60_000, description="longest audio between partials, however slow they are"
+        default=5_000,
+        ge=50,
+        le=60_000,
+        description="longest audio between two partials, however slow they are",
     )
     partial_load: float = Field(
         default=0.5, gt=0.0, le=1.0, description="share of one engine's time that partials may take"

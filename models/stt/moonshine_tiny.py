@@ -60,12 +60,17 @@ class MoonshineTinySettings(StrictModel):
     doubtful_below: ClassVar[float] = 0.6
     lost_below: ClassVar[float] = 0.5
 
-    models_dir: Path = Field(default=MODELS_DIR, description="where `make run` and `make models` put files")
+    models_dir: Path = Field(
+        default=MODELS_DIR, description="folder where `make run` and `make models` put files"
+    )
     partial_interval_ms: int = Field(
-        default=300, ge=50, le=10_000, description="shortest audio between partials"
+        default=300, ge=50, le=10_000, description="shortest audio between two partials"
     )
     max_partial_interval_ms: int = Field(
-        default=5_000, ge=50, le=60_000, description="longest audio between partials, however slow they are"
+        default=5_000,
+        ge=50,
+        le=60_000,
+        description="longest audio between two partials, however slow they are",
     )
     partial_load: float = Field(
         default=0.2, gt=0.0, le=1.0, description="share of one engine's time that partials may take"
@@ -74,7 +79,7 @@ class MoonshineTinySettings(StrictModel):
         default=12_000,
         ge=3_000,
         le=30_000,
-        description="longer utterances are decoded in lines, cut in a pause from two thirds of it on",
+        description="length above which utterances are decoded in lines, split at a pause in the last third",
     )
 
     @property

@@ -60,14 +60,14 @@ class NemoSettings(StrictModel):
     model: str = Field(
         "stt_en_fastconformer_hybrid_large_streaming_multi",
         min_length=1,
-        description="a .nemo file, or the name of a model that NeMo fetches",
+        description="a .nemo file, or the name of a model that NeMo downloads",
     )
-    device: str = Field("cpu", description="of torch: cpu, cuda or cuda:1")
-    threads: int = Field(2, ge=1, le=64, description="of torch, on the processor")
+    device: str = Field("cpu", description="torch device: cpu, cuda or cuda:1")
+    threads: int = Field(2, ge=1, le=64, description="threads of torch on the CPU")
     att_context_size: tuple[int, int] | None = Field(
         None,
-        description="frames of the encoder that it looks back and ahead, one of those that it was trained "
-        "with: 80 ms of look-ahead each for most models; none: the model's own",
+        description="encoder frames of left and right context, a pair that the model was trained with: 80 "
+        "ms of look-ahead per frame for most models; null: the model's own",
     )
 
     def check(self) -> None:

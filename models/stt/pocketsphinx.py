@@ -63,36 +63,38 @@ class PocketsphinxSettings(StrictModel):
     heard_for_fillers: ClassVar[tuple[str, ...]] = ("them",)
 
     language_model: Literal["general", "documents"] = Field(
-        default="general", description="general English, or the documents' own sentences and nothing else"
+        default="general", description="general English, or only the sentences of the documents"
     )
     common_words: int = Field(
         default=5_000,
         ge=0,
         le=80_000,
-        description="commonest English words that the general model may hear; more is slower",
+        description="most frequent English words in the vocabulary of the general model; more is slower",
     )
     documents: Path | None = Field(
-        default=None, description="text file or folder whose words can be heard as well"
+        default=None, description="text file or folder whose words are added to the vocabulary"
     )
     sentences: tuple[str, ...] = Field(
-        default=(), description="further text whose words can be heard as well"
+        default=(), description="further text whose words are added to the vocabulary"
     )
     cache_dir: Path = Field(
-        default=Path.home() / ".cache" / "parley" / "pocketsphinx", description="where vocabularies are kept"
+        default=Path.home() / ".cache" / "parley" / "pocketsphinx",
+        description="folder for built vocabularies",
     )
-    warm_decoders: int = Field(default=2, ge=1, le=64, description="decoders built at the start")
+    warm_decoders: int = Field(default=2, ge=1, le=64, description="decoders built at startup")
     max_decoders: int = Field(
         default=64,
         ge=1,
         le=10_000,
-        description="callers who may speak at the same moment; a decoder is built (45 MB) when one more "
-        "does. A deployment that leaves it out has one for each of ``server.max_calls``",
+        description="callers who can speak at the same moment; a further decoder (45 MB) is built when one "
+        "is needed. If not set: one for each of ``server.max_calls``",
     )
     max_segment_ms: int = Field(
         default=30_000,
         ge=2_000,
         le=300_000,
-        description="longer utterances are decoded in parts: memory grows with the part",
+        description="length above which utterances are decoded in parts; memory grows with the length of a "
+        "part",
     )
 
 

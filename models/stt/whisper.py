@@ -57,27 +57,32 @@ class WhisperSettings(StrictModel):
     language: str = Field(default="en", description="ISO 639-1")
     device: Literal["cpu", "cuda", "auto"] = "cpu"
     compute_type: str = Field(default="int8", description="CTranslate2 number format")
-    cpu_threads: int = Field(default=2, ge=1, le=64, description="threads of a decoding")
-    beam_size: int = Field(default=1, ge=1, le=10, description="more is slower and a little more accurate")
+    cpu_threads: int = Field(default=2, ge=1, le=64, description="threads of one decoder")
+    beam_size: int = Field(
+        default=1, ge=1, le=10, description="beam width; more is slower and slightly more accurate"
+    )
     no_speech_prob: float = Field(
         default=0.4,
         ge=0.0,
         le=1.0,
-        description="uncertain words above this probability of silence are dropped",
+        description="probability of silence above which uncertain words are dropped",
     )
     max_segment_ms: int = Field(
-        default=25_000, ge=10_000, le=30_000, description="longer utterances are decoded in parts"
+        default=25_000, ge=10_000, le=30_000, description="length above which utterances are decoded in parts"
     )
     partial_interval_ms: int = Field(
-        default=0, ge=0, le=10_000, description="shortest audio between partials; 0 for none"
+        default=0, ge=0, le=10_000, description="shortest audio between two partials; 0: no partials"
     )
     max_partial_interval_ms: int = Field(
-        default=5_000, ge=50, le=60_000, description="longest audio between partials, however slow they are"
+        default=5_000,
+        ge=50,
+        le=60_000,
+        description="longest audio between two partials, however slow they are",
     )
     partial_load: float = Field(
         default=0.5, gt=0.0, le=1.0, description="share of the engine's time that partials may take"
     )
-    models_dir: Path = Field(default=MODELS_DIR, description="where 'make models' puts files")
+    models_dir: Path = Field(default=MODELS_DIR, description="folder where 'make models' puts files")
 
     @property
     def folder(self) -> Path:

@@ -47,7 +47,7 @@ class SmartTurnSettings(StrictModel):
     """Bound of the processors for one estimate."""
 
     cpu_count: int = Field(
-        default=1, ge=1, le=16, description="threads of one estimate; more than 1 disturbs pacing"
+        default=1, ge=1, le=16, description="threads per estimate; more than 1 disturbs audio pacing"
     )
 
 

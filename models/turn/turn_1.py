@@ -52,9 +52,9 @@ class Turn1MiniSettings(StrictModel):
 
     folder: Path = Field(description="a copy of p99lab/turn-1-mini, or of its folder onnx")
     variant: Literal["float32", "int8"] = Field(
-        default="float32", description="float32 is what was judged, int8 is smaller and quicker"
+        default="float32", description="float32 is the evaluated one; int8 is smaller and faster"
     )
-    cpu_count: int = Field(default=1, ge=1, le=16, description="threads of one estimate")
+    cpu_count: int = Field(default=1, ge=1, le=16, description="threads per estimate")
 
     @property
     def file(self) -> Path:
@@ -69,11 +69,11 @@ class Turn1MiniSettings(StrictModel):
 class Turn1Settings(StrictModel):
     """Place of the weights, and the device that they run on."""
 
-    folder: Path = Field(description="holds turn-1.onnx with its external data, see docs/weights.md")
+    folder: Path = Field(description="folder of turn-1.onnx with its external data; see docs/weights.md")
     device: Literal["cpu", "cuda"] = Field(
-        default="cuda", description="the makers ran it on a GPU of 20 GB; needs onnxruntime-gpu"
+        default="cuda", description="the authors used a GPU with 20 GB; cuda needs onnxruntime-gpu"
     )
-    cpu_count: int = Field(default=1, ge=1, le=64, description="threads of one estimate on a processor")
+    cpu_count: int = Field(default=1, ge=1, le=64, description="threads per estimate on a CPU")
 
     @property
     def file(self) -> Path:

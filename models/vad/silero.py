@@ -34,11 +34,11 @@ class SileroSettings(StrictModel):
 
     rate_hz: Literal[8_000, 16_000] = 16_000
     reset_after_ms: int = Field(
-        default=2_000, ge=0, le=600_000, description="shortest time between resets, 0 for never"
+        default=2_000, ge=0, le=600_000, description="shortest time between resets; 0: never"
     )
-    reset_quiet_ms: int = Field(default=320, ge=32, le=10_000, description="clear quiet before a reset")
+    reset_quiet_ms: int = Field(default=320, ge=32, le=10_000, description="clear silence before a reset")
     reset_quiet_probability: float = Field(
-        default=0.1, gt=0, lt=1, description="below it a window is clear quiet"
+        default=0.1, gt=0, lt=1, description="probability below which a window is clear silence"
     )
 
 

@@ -86,11 +86,11 @@ class CommitGateSettings(StrictModel):
 
     refusal: str = Field(
         "Sorry, I cannot write that down right now. Please try again in a moment.",
-        description="said when no turn can be taken because too much waits for the session store already",
+        description="phrase when a turn is refused because too many writes wait for the session store",
     )
     over_limit: str = Field(
         "Sorry, there were too many questions in a short time. Please ask again in a minute.",
-        description="said to a client that has used up its turns",
+        description="phrase for a client that has used up its turns",
     )
 
 

@@ -32,34 +32,34 @@ class GuardSettings(StrictModel):
         1_000,
         ge=20,
         le=30_000,
-        description="from the end of the turn to the first text",
+        description="time limit from the end of the turn to the first text",
     )
     token_gap_ms: int = Field(
         1_500,
         ge=20,
         le=30_000,
-        description="between two pieces of text, while the caller has something to listen to",
+        description="longest gap between two pieces of text while the caller hears speech",
     )
     silence_budget_ms: int = Field(
         1_400,
         ge=20,
         le=30_000,
-        description="how long the caller may hear nothing before ``silent_gap_ms`` counts instead",
+        description="silence that the caller may hear before ``silent_gap_ms`` applies",
     )
     silent_gap_ms: int = Field(
         400,
         ge=20,
         le=30_000,
-        description="between two pieces of text, once the silence budget is used up",
+        description="longest gap between two pieces of text once the silence budget is used up",
     )
     bridge: str = Field(
         "Sorry, I lost my connection for a moment.",
-        description="said when the model broke off inside a sentence",
+        description="phrase when the model stops inside a sentence",
     )
     apology: str = Field(
         "I cannot answer that right now. Please ask me again in a moment.",
-        description="said when the fallback failed as well, when a model without one answered nothing, or "
-        "when nothing came in ``waiting.give_up_ms``",
+        description="phrase when the fallback fails too, when a model without a fallback gives no answer, "
+        "or when nothing arrives within ``waiting.give_up_ms``",
     )
     waiting: WaitSettings = WaitSettings()
 

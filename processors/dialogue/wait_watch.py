@@ -21,15 +21,18 @@ class WaitSettings(StrictModel):
     """Phrases that a caller hears until an answer comes."""
 
     masking: MaskSettings | None = Field(
-        MaskSettings(), description="what covers the first silence; null: nothing does"
+        MaskSettings(), description="phrases for the first silence; null: none"
     )
-    filler: str = Field("One moment, please.", description="said while an answer is late; empty for nothing")
+    filler: str = Field("One moment, please.", description="phrase while an answer is late; empty: none")
     trouble: str = Field(
         "I am having trouble with this, please bear with me.",
-        description="said once, after the last filler; empty for nothing",
+        description="phrase once, after the last filler; empty: none",
     )
     give_up_ms: int = Field(
-        60_000, ge=1_000, le=600_000, description="from the end of the turn to ``thinking.guard.apology``"
+        60_000,
+        ge=1_000,
+        le=600_000,
+        description="time from the end of the turn to ``thinking.guard.apology``",
     )
 
 

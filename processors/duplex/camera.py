@@ -29,12 +29,18 @@ FORMATS = ("JPEG", "PNG", "WEBP")
 class CameraSettings(StrictModel):
     """Bounds of a picture."""
 
-    most_bytes: int = Field(8_000_000, ge=1_000, le=100_000_000, description="of a file")
+    most_bytes: int = Field(8_000_000, ge=1_000, le=100_000_000, description="size limit of a picture file")
     most_pixels: int = Field(
-        9_000_000, ge=10_000, le=100_000_000, description="a larger picture is refused before it is decoded"
+        9_000_000,
+        ge=10_000,
+        le=100_000_000,
+        description="pixel limit of a picture; a larger one is refused before it is decoded",
     )
     longest_px: int = Field(
-        1_344, ge=64, le=8_192, description="a longer side is scaled down to this: three tiles of 448"
+        1_344,
+        ge=64,
+        le=8_192,
+        description="longer side to which a picture is scaled down: three tiles of 448",
     )
 
 

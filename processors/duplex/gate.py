@@ -29,16 +29,20 @@ class GateSettings(StrictModel):
 
     gating: Gating = Field(
         Gating.NONE,
-        description="none: every unit is taken; vad: not those of a silence; wake: of a silence some",
+        description="none: the engine gets every unit; vad: no units of silence; wake: some units of a "
+        "silence",
     )
     hold_ms: int = Field(
-        3_000, ge=200, le=60_000, description="silence behind the last voice that the engine still hears"
+        3_000, ge=200, le=60_000, description="silence after the last voice that the engine still receives"
     )
     wake_ms: int = Field(
-        10_000, ge=1_000, le=600_000, description="``wake``: silence after which it is asked again"
+        10_000, ge=1_000, le=600_000, description="``wake``: silence after which the engine gets a unit again"
     )
     before_ms: int = Field(
-        480, ge=0, le=2_000, description="audio from before a voice is noticed, which is heard with it"
+        480,
+        ge=0,
+        le=2_000,
+        description="audio from before the onset of a voice that the engine receives with it",
     )
 
 

@@ -14,10 +14,11 @@ class DuplexSettings(StrictModel):
 
     gating: Gating = Field(
         Gating.NONE,
-        description="none: an engine takes every unit; vad: not those of a silence; wake: of a silence some",
+        description="none: the engine gets every unit; vad: no units of silence; wake: some units of a "
+        "silence",
     )
     pause_ms: int = Field(
-        60_000, ge=1_000, le=600_000, description="longest pause that a client can ask for (``pause``)"
+        60_000, ge=1_000, le=600_000, description="longest pause that a client can request (``pause``)"
     )
 
 
@@ -28,13 +29,16 @@ class DuplexTuning(DuplexSettings):
     camera: CameraSettings = CameraSettings()
     voice: SpeechPacing = SpeechPacing()
     most_failures: int = Field(
-        3, ge=1, le=20, description="so many failures in a row and the conversation is given up"
+        3, ge=1, le=20, description="consecutive failures after which the conversation ends"
     )
     retry_ms: int = Field(
-        500, ge=0, le=60_000, description="wait after a failure without a unit, times failures"
+        500,
+        ge=0,
+        le=60_000,
+        description="wait after a failure without a unit, multiplied by the number of failures",
     )
     recovered_units: int = Field(
-        100, ge=1, le=100_000, description="units after which a failure is forgotten"
+        100, ge=1, le=100_000, description="units after which a failure no longer counts"
     )
 
     def gated(self) -> TickSettings:

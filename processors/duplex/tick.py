@@ -18,23 +18,29 @@ class TickSettings(StrictModel):
 
     overrun: Overrun = Field(
         Overrun.MERGE,
-        description="what becomes of more audio than a unit takes: drop leaves out the oldest, merge the "
-        "quietest pieces of it",
+        description="treatment of more audio than fits into a unit: drop leaves out the oldest, merge the "
+        "quietest pieces",
     )
     slack_ms: int = Field(
-        60, ge=0, le=1_000, description="so much more than a unit waits for the next one instead"
+        60, ge=0, le=1_000, description="audio beyond a unit that waits for the next unit instead"
     )
-    deferred_finalize: bool = Field(True, description="a result leaves before its unit is finalized")
-    prepare_ms: int = Field(30_000, ge=100, le=600_000, description="an engine is prepared within this")
+    deferred_finalize: bool = Field(True, description="send a result before its unit is finalised")
+    prepare_ms: int = Field(30_000, ge=100, le=600_000, description="time limit for preparing an engine")
     hang_ms: int = Field(
-        5_000, ge=50, le=60_000, description="a unit that takes longer has failed; at least two units"
+        5_000,
+        ge=50,
+        le=60_000,
+        description="time limit of a unit, after which it has failed; at least two units",
     )
-    grace_ms: int = Field(
-        1_000, ge=10, le=30_000, description="an engine that was stopped comes back within this"
+    grace_ms: int = Field(1_000, ge=10, le=30_000, description="time for a stopped engine to return")
+    frames_per_unit: int = Field(
+        1, ge=0, le=8, description="newest pictures of a unit that the engine receives"
     )
-    frames_per_unit: int = Field(1, ge=0, le=8, description="the newest so many frames of a unit are seen")
     renew_from: float = Field(
-        0.85, gt=0, le=1, description="share of the context from which a quiet moment begins a new one"
+        0.85,
+        gt=0,
+        le=1,
+        description="share of the context in use from which a new context is started at a quiet moment",
     )
 
 

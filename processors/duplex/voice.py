@@ -62,12 +62,13 @@ WHOLE_PIECE_MS = 1_000
 class SpeechPacing(StrictModel):
     """Pacing of an engine's speech."""
 
-    piece_ms: int = Field(20, ge=10, le=40, description="audio leaves in pieces of this length")
+    piece_ms: int = Field(20, ge=10, le=40, description="length of the pieces in which audio is sent")
     lead_ms: int = Field(
         40,
         ge=10,
         le=500,
-        description="a piece leaves so long before it is due: what a bot that yields still says",
+        description="time by which a piece is sent before it is due: speech that is still played after the "
+        "bot yields",
     )
 
 

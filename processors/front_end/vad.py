@@ -49,11 +49,17 @@ _EVENTS: dict[GateEvent, type[CallEvent]] = {
 class VadSettings(StrictModel):
     """Thresholds and times of the beginning and end of a voice."""
 
-    confidence: float = Field(default=0.7, gt=0, lt=1, description="from here on a window holds a voice")
-    start_ms: int = Field(default=128, ge=32, le=2_000, description="voice before speech has begun")
-    stop_ms: int = Field(default=128, ge=32, le=5_000, description="quiet before speech has ended")
-    pause_ms: int = Field(default=96, ge=32, le=5_000, description="quiet that is reported as a possible end")
-    min_volume: float = Field(default=0.5, ge=0, le=1, description="0 is -110 dB, 1 is -10 dB full scale")
+    confidence: float = Field(
+        default=0.7, gt=0, lt=1, description="probability from which a window counts as voice"
+    )
+    start_ms: int = Field(default=128, ge=32, le=2_000, description="voice before speech counts as started")
+    stop_ms: int = Field(default=128, ge=32, le=5_000, description="silence before speech counts as ended")
+    pause_ms: int = Field(
+        default=96, ge=32, le=5_000, description="silence that is reported as a possible end"
+    )
+    min_volume: float = Field(
+        default=0.5, ge=0, le=1, description="lowest volume of speech: 0 is -110 dB, 1 is -10 dB full scale"
+    )
 
     def params(self) -> VADParams:
         """Return these settings for Pipecat."""

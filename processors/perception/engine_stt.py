@@ -61,30 +61,48 @@ class EngineSttSettings(StrictModel):
     """Bounds of an utterance, and of the delivery of its text."""
 
     pre_speech_ms: int = Field(
-        default=250, ge=0, le=2_000, description="audio before the voice was first heard: soft first sounds"
+        default=250,
+        ge=0,
+        le=2_000,
+        description="audio kept from before the onset of a voice, for its soft first sounds",
     )
-    idle_audio_ms: int = Field(default=700, ge=100, le=5_000, description="audio kept while nobody speaks")
+    idle_audio_ms: int = Field(
+        default=700, ge=100, le=5_000, description="audio kept while no voice is detected"
+    )
     partial_interval_ms: int = Field(
-        default=100, ge=0, le=2_000, description="shortest time between partials"
+        default=100, ge=0, le=2_000, description="shortest time between two partials"
     )
     ttfs_p99_ms: int = Field(
-        default=350, ge=0, le=10_000, description="end of voice to final transcript, p99"
+        default=350,
+        ge=0,
+        le=10_000,
+        description="time from the end of the voice to the final transcript, p99",
     )
     max_utterance_ms: int = Field(
-        default=60_000, ge=1_000, le=600_000, description="audio kept for a repetition after a failure"
+        default=60_000,
+        ge=1_000,
+        le=600_000,
+        description="audio kept so that an utterance can be repeated after a failure",
     )
-    max_waiting: int = Field(default=4, ge=1, le=64, description="utterances without a result")
+    max_waiting: int = Field(default=4, ge=1, le=64, description="utterances that may wait for a result")
     reopen_ms: int = Field(
         default=500, ge=10, le=60_000, description="pause between attempts to open a stream"
     )
     busy_retry_min_ms: int = Field(
-        default=100, ge=10, le=10_000, description="first pause before a full engine is asked again"
+        default=100, ge=10, le=10_000, description="first pause before an engine at capacity is tried again"
     )
-    busy_retry_max_ms: int = Field(default=400, ge=10, le=10_000, description="pause that grows no more")
+    busy_retry_max_ms: int = Field(
+        default=400, ge=10, le=10_000, description="longest pause before an engine at capacity is tried again"
+    )
     busy_wait_ms: int = Field(
-        default=5_000, ge=0, le=60_000, description="longest wait of a finished utterance for a full engine"
+        default=5_000,
+        ge=0,
+        le=60_000,
+        description="longest wait of a finished utterance for an engine at capacity",
     )
-    drain_ms: int = Field(default=1_000, ge=0, le=30_000, description="wait for last words when a call ends")
+    drain_ms: int = Field(
+        default=1_000, ge=0, le=30_000, description="wait for the last words when a call ends"
+    )
 
 
 @dataclass(slots=True, eq=False)

@@ -35,22 +35,26 @@ HUNG_LOOKS = 4
 class ChildSettings(StrictModel):
     """Deadlines of one child."""
 
-    start_timeout_s: float = Field(default=30, gt=0, le=7_200, description="longest loading of the engine")
-    close_timeout_s: float = Field(default=2, gt=0, le=60, description="after it the child is killed")
+    start_timeout_s: float = Field(default=30, gt=0, le=7_200, description="longest time to load the engine")
+    close_timeout_s: float = Field(
+        default=2, gt=0, le=60, description="time to close, after which the child process is killed"
+    )
     hung_ms: int = Field(
         default=1_000,
         ge=100,
         le=60_000,
-        description="a child that gives no sign and neither uses nor waits for a processor for so long is "
-        "killed (Linux)",
+        description="time after which a child process is killed if it reports nothing and neither uses nor "
+        "waits for a processor (Linux)",
     )
     restart_min_ms: int = Field(
         default=200,
         ge=10,
         le=60_000,
-        description="pause before the second restart; the first one is made at once",
+        description="pause before the second restart; the first restart is immediate",
     )
-    restart_max_ms: int = Field(default=10_000, ge=10, le=600_000, description="pause that grows no more")
+    restart_max_ms: int = Field(
+        default=10_000, ge=10, le=600_000, description="longest pause between restarts"
+    )
 
 
 class EngineChild(Supervisor):

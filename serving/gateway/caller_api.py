@@ -46,7 +46,9 @@ class CallerNumber(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     number: str = Field(min_length=1, max_length=40)
-    called: str | None = Field(None, pattern=r"^\+[1-9][0-9]{6,14}$", description="null: phone.number")
+    called: str | None = Field(
+        None, pattern=r"^\+[1-9][0-9]{6,14}$", description="number that was called; null: phone.number"
+    )
 
 
 def caller_api(

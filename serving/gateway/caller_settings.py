@@ -18,29 +18,29 @@ class CallerSettings(StrictModel):
     """
 
     trust: Literal["attested", "any"] = Field(
-        description="attested: only a number for which the caller's carrier vouches (STIR/SHAKEN, "
-        "attestation A; networks of the USA and Canada); any: every number that is not withheld"
+        description="attested: only numbers that the caller's carrier attests (STIR/SHAKEN, attestation A; "
+        "networks of the USA and Canada); any: every number that is not withheld"
     )
     continues: Literal["calls", "linked"] = Field(
         "calls",
-        description="calls: the session of the number's last call; linked: only one that PUT "
-        "/api/sessions/ID/caller gave it",
+        description="calls: the session of the number's last call; linked: only a session linked with PUT "
+        "/api/sessions/ID/caller",
     )
     days: float = Field(
-        30.0, gt=0, le=3_650, description="a number that was not seen for so long is forgotten"
+        30.0, gt=0, le=3_650, description="time after which a number that has not called again is forgotten"
     )
     second_call: Literal["takes_over", "apart"] = Field(
         "takes_over",
-        description="a call of a number whose session is in a call already. takes_over: goes on with it, "
-        "and the other one ends (who was cut off calls again before the network has noticed); apart: is a "
-        "session of its own, unless nothing comes from the other one any more",
+        description="a call from a number whose session is in a call already. takes_over: it resumes the "
+        "session and the other call ends (a caller who was cut off calls again before the network has "
+        "noticed); apart: it gets a session of its own, unless the other call has gone silent",
     )
 
 
 class CallCodeSettings(StrictModel):
     """Codes that a caller presses to continue a session."""
 
-    per_minute: int = Field(10, ge=1, le=10_000, description="codes that one client may ask for")
+    per_minute: int = Field(10, ge=1, le=10_000, description="codes that one client may request")
 
 
 class CallCodeTuning(CallCodeSettings):
@@ -48,7 +48,9 @@ class CallCodeTuning(CallCodeSettings):
 
     digits: int = Field(6, ge=4, le=12)
     expires_s: float = Field(300.0, ge=10, le=86_400)
-    pause_s: float = Field(5.0, gt=0, le=60, description="keys that are further apart are not of one code")
-    tries: int = Field(3, ge=1, le=100, description="wrong codes of one call; behind them no keys are a code")
+    pause_s: float = Field(5.0, gt=0, le=60, description="pause between keys after which a new code begins")
+    tries: int = Field(
+        3, ge=1, le=100, description="wrong codes per call; after them keys are no longer read as a code"
+    )
     wrong_per_minute: int = Field(30, ge=1, le=10_000, description="wrong codes of all calls together")
-    most: int = Field(1_000, ge=1, le=100_000, description="codes that may stand for something at a time")
+    most: int = Field(1_000, ge=1, le=100_000, description="codes that are valid at the same time")

@@ -16,12 +16,12 @@ class GrantSettings(StrictModel):
 
     surfaces: Names | None = Field(
         None,
-        description="ids of the apps that may be opened (docs/operations.md); null: every one that is on",
+        description="ids of the apps that may be opened (docs/operations.md); null: all that are enabled",
     )
     instructions: bool = Field(
         False,
-        description="the client may add instructions after the deployment's prompt; a call in which it does, "
-        "and its session from then on, never has the deployment's tools",
+        description="the client may add instructions after the deployment's prompt. A call with such "
+        "instructions, and its session from then on, never has the deployment's tools",
     )
     client_tools: bool = Field(False, description="the client may declare tools, which it runs itself")
     deployment_tools: Names | None = Field(
@@ -31,8 +31,8 @@ class GrantSettings(StrictModel):
         240,
         ge=1,
         le=1_000_000,
-        description="turns that a model answers; a quarter at once. Further model requests within a turn, "
-        "after tool results, are not counted",
+        description="turns that a model answers, a quarter of them at once. Further model requests within a "
+        "turn, after tool results, are not counted",
     )
     max_calls: int | None = Field(None, ge=1, le=10_000, description="concurrent calls")
 
@@ -54,20 +54,22 @@ class ClientsSettings(StrictModel):
 
     anonymous: GrantSettings = Field(
         GrantSettings(),
-        description="without a credential, counted by address; max_calls null: three quarters of the lines, "
-        "so that one address never holds all of them",
+        description="clients without a credential, counted by address; max_calls null: three quarters of "
+        "the lines, so that one address never holds all of them",
     )
     key: GrantSettings = Field(
         GrantSettings(turns_per_minute=2_400),
-        description="a key of PARLEY_CALL_KEYS; its users are counted with it; max_calls null: every line",
+        description="clients with a key of PARLEY_CALL_KEYS; the users of a key are counted with it; "
+        "max_calls null: every line",
     )
     user: GrantSettings = Field(
         GrantSettings(turns_per_minute=60),
-        description="a token of a key, where POST /api/token says nothing else; never more than the key",
+        description="clients with a token issued for a key, unless POST /api/token sets other values; never "
+        "more than the key",
     )
     key_sessions_per_minute: int = Field(
         1_200,
         ge=1,
         le=1_000_000,
-        description="new sessions of one key, where a stranger has sessions_per_minute",
+        description="new sessions of one key; clients without a key have sessions_per_minute",
     )

@@ -36,12 +36,11 @@ class OperationsSettings(StrictModel):
     """Initial state of the operators' controls, and their folders."""
 
     data_dir: Path = Field(
-        Path("data"), description="folder of what operators change; made when it is needed"
+        Path("data"), description="folder for the changes that operators make; created when needed"
     )
     apps: dict[AppId, bool] = Field(
         default_factory=dict,
-        description="false: that way to talk to this server is closed at the start; an operator's switch "
-        "holds over it",
+        description="false: the app is disabled at startup; an operator's switch takes precedence",
     )
     voices: ReferenceVoiceSettings = ReferenceVoiceSettings()
     presets_dir: Path = Field(Path("presets"), description="folder of presets, one folder for each mode")

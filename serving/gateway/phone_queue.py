@@ -33,7 +33,7 @@ class PhoneQueueSettings(StrictModel):
         "All lines are busy. You are number {position} in the queue. Please hold.",
         min_length=1,
         max_length=250,
-        description="said when the position has changed, and every 30 s",
+        description="phrase when the position has changed, and every 30 s",
     )
 
     @field_validator("phrase")

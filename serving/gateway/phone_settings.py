@@ -23,63 +23,69 @@ class PhoneRoutesSettings(StrictModel):
     carriers: tuple[str, ...] = Field(
         ("twilio",),
         min_length=1,
-        description="telephone networks that are served: twilio, telnyx, plivo, vonage, exotel",
+        description="telephone networks to serve: twilio, telnyx, plivo, vonage, exotel",
     )
     public_url: str | None = Field(
         None,
-        description="https://NAME[:PORT][/PATH] by which the networks reach this server; signatures are of "
-        "this address, whatever a request says of itself",
+        description="https://NAME[:PORT][/PATH] at which the networks reach this server; signatures are "
+        "checked against this address, whatever address a request names",
     )
     signatures: bool = Field(
         True,
-        description="false: requests need no signature; for a local run with a simulated caller alone, so "
-        "only where nobody else can ask: on an address of this machine, without a public_url",
+        description="false: requests need no signature. Only for a local run with a simulated caller: on an "
+        "address of this machine, without a public_url, so that no other machine can send requests",
     )
-    api_url: str = Field("https://api.twilio.com", description="of the REST interface; a region's, say")
+    api_url: str = Field(
+        "https://api.twilio.com", description="address of the REST interface, for example that of a region"
+    )
     call_prefixes: tuple[CallPrefix, ...] = Field(
         (),
-        description="numbers that may be called begin with one of these, as +1555 or +49; a SIP address is "
-        "named whole; empty: no call is begun",
+        description="prefixes of the numbers that may be called, such as +1555 or +49; a SIP address is "
+        "given in full; empty: no outbound calls",
     )
-    calls_per_minute: int = Field(6, ge=1, le=10_000, description="calls that are begun; more get 429")
-    calls_per_hour: int = Field(60, ge=1, le=100_000, description="calls that are begun; more get 429")
-    ring_s: int = Field(30, ge=5, le=600, description="a call that is begun rings so long")
+    calls_per_minute: int = Field(6, ge=1, le=10_000, description="outbound calls; more get 429")
+    calls_per_hour: int = Field(60, ge=1, le=100_000, description="outbound calls; more get 429")
+    ring_s: int = Field(30, ge=5, le=600, description="time for which an outbound call rings")
     transfer_to: str | None = Field(
-        None, pattern=REACHED, description="who takes calls that are passed on; null: nobody"
+        None, pattern=REACHED, description="number that takes transferred calls; null: none"
     )
-    person: str = Field("a colleague", description="what this one is called to callers")
+    person: str = Field("a colleague", description="description of that person in phrases for the caller")
     connecting: str = Field(
-        "One moment, I am getting {person} on the line.", description="said to a caller who is passed on"
+        "One moment, I am getting {person} on the line.",
+        description="phrase for a caller who is being transferred",
     )
     nobody: str = Field(
         "Sorry, {person} is not available at the moment. Can I help you with something else?",
-        description="said when nobody takes the call",
+        description="phrase when the transferred call is not answered",
     )
-    person_key: str = Field("0", pattern=r"^[0-9*#]?$", description="asks for a person; empty: none does")
+    person_key: str = Field("0", pattern=r"^[0-9*#]?$", description="key that requests a person; empty: none")
     ends_on_goodbye: bool = Field(
-        True, description="a caller who says goodbye and nothing else has ended the call"
+        True, description="end the call when the caller says goodbye and nothing else"
     )
-    mode: str | None = Field(None, pattern=r"^(cascade|duplex)$", description="null: the server's")
+    mode: str | None = Field(
+        None, pattern=r"^(cascade|duplex)$", description="mode of telephone calls; null: the server's"
+    )
     queue: PhoneQueueSettings | None = Field(
-        PhoneQueueSettings(), description="callers for whom there is no line wait for one; null: they do not"
+        PhoneQueueSettings(), description="queue for callers when no line is free; null: none"
     )
     busy: str = Field(
         "All lines are busy. Please call again later.",
-        description="said to a caller for whom there is no line, and no place in the queue; empty: the line "
-        "is engaged",
+        description="phrase for a caller when no line is free and the queue is full; empty: the caller "
+        "hears the engaged tone",
     )
 
     number: str | None = Field(
         None,
         pattern=f"^{NUMBER.pattern}$",
-        description="that people call, as +15550199: for pages, and for those whom this side calls",
+        description="number that people call, such as +15550199; shown on pages and to people who are "
+        "called from here",
     )
     remember_callers: CallerSettings | None = Field(
-        None, description="a caller's number goes on with its session; null: every call is a new one"
+        None, description="resume the session of a caller's number; null: every call is a new session"
     )
     call_codes: CallCodeSettings | None = Field(
         CallCodeSettings(),
-        description="a caller goes on with a session by a code that its page or program gets; null: never",
+        description="resume a session with a code that the caller's page or program requested; null: never",
     )
 
     def may_call(self, reached: str) -> bool:

@@ -21,10 +21,12 @@ class FrontendDefaults(StrictModel):
     """Initial settings of pages for the MiniCPM-o server."""
 
     playback_delay_ms: int = Field(
-        200, ge=0, le=2_000, description="how long a page keeps audio back, so that it plays evenly"
+        200, ge=0, le=2_000, description="delay of audio on a page, for even playback"
     )
     default_lang: str | None = Field(
-        None, pattern=r"^[a-z]{2,3}(-[A-Z]{2})?$", description="of the page's texts; null: the browser's"
+        None,
+        pattern=r"^[a-z]{2,3}(-[A-Z]{2})?$",
+        description="language of the page's texts; null: the browser's",
     )
 
 

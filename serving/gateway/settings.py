@@ -24,78 +24,82 @@ class ServerSettings(StrictModel):
     """Address and limits of the server."""
 
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for a container")
-    port: int = Field(7860, ge=0, le=65_535, description="port to listen on; 0: one that is free")
-    max_calls: int = Field(32, ge=1, le=10_000, description="conversations at a time in this process")
+    port: int = Field(7860, ge=0, le=65_535, description="port to listen on; 0: a free one")
+    max_calls: int = Field(32, ge=1, le=10_000, description="concurrent conversations in this process")
     admission: Literal["auto", "off"] = Field(
         "auto",
-        description="auto: no more conversations than this machine was seen to answer in time, at most "
-        "max_calls; off: max_calls alone, for measurements",
+        description="auto: as many conversations as this machine has been measured to answer in time, at "
+        "most max_calls; off: max_calls alone, for measurements",
     )
     queue: CallQueueSettings | None = Field(
         CallQueueSettings(),
-        description="callers for whom there is no line, or whom the machine could not answer, wait for one; "
-        "null: they are refused",
+        description="queue for callers when no line is free or the machine is at capacity; null: they are "
+        "refused",
     )
     max_connections: int | None = Field(
         None,
         ge=1,
         le=1_000_000,
-        description="HTTP requests and sockets under way at a time, half of them of one address, the last "
-        "quarter only of clients with a credential; more get 503, but for /health and /ready. None: as the "
-        "descriptor limit allows, at most 8,192. Connections without a request make room for others",
+        description="concurrent HTTP requests and sockets: half of them per address, and the last quarter "
+        "only for clients with a credential; more get 503, except /health and /ready. null: as the "
+        "descriptor limit allows, at most 8,192. Connections without a request are closed to make room",
     )
     sessions_per_minute: int = Field(
         60,
         ge=1,
         le=100_000,
-        description="new sessions of one client address, by POST /api/sessions or by a call that names none; "
-        "so many at once, and so many come back in a minute; more get 429",
+        description="new sessions of one client address, by POST /api/sessions or by a call that names no "
+        "session. This many at once, refilled over a minute; more get 429",
     )
     jitter_buffer: bool = Field(
         False,
-        description="keep a browser's packets back as aiortc does, 60 to 80 ms, for a listener that needs an "
-        "even stream; a recogniser does not",
+        description="buffer a browser's packets as aiortc does, 60 to 80 ms, for a consumer that needs an "
+        "even stream; a recogniser needs none",
     )
     drain_s: float = Field(
         20.0,
         ge=0,
         le=3_600,
-        description="how long a stopping server lets running calls go on, and refuses new ones. With "
-        "goodbye_s less than what stops it waits before it kills: Kubernetes 30 s, systemd 90 s, Docker 10 s",
+        description="time for which a stopping server lets running calls continue while it refuses new "
+        "ones. The sum of drain_s and goodbye_s has to be less than the time after which the process is "
+        "killed: Kubernetes 30 s, systemd 90 s, Docker 10 s",
     )
     goodbye_s: float = Field(
         8.0,
         ge=0,
         le=60,
-        description="how long the goodbye of a stopping server (bot.shutdown_phrase) may take after drain_s",
+        description="longest goodbye of a stopping server (bot.shutdown_phrase), after drain_s",
     )
     keep_alive_s: int = Field(
         75,
         ge=1,
         le=3_600,
-        description="an HTTP connection without a request is kept open so long: longer than whoever is in "
-        "front keeps it (nginx and most balancers: 60 s), or some requests meet a connection being closed",
+        description="time for which an HTTP connection without a request stays open. It has to be longer "
+        "than that of the proxy in front of this server (nginx and most load balancers: 60 s), or some "
+        "requests arrive while their connection is being closed",
     )
-    ice_servers: tuple[str, ...] = Field((), description="STUN urls for browsers behind NAT")
+    ice_servers: tuple[str, ...] = Field((), description="STUN URLs for browsers behind NAT")
     allowed_origins: tuple[str, ...] = Field(
-        (), description="pages of other origins that may open calls; the server's own page always may"
+        (), description="origins of other pages that may open calls; the server's own pages always may"
     )
     allowed_hosts: tuple[str, ...] = Field(
         (),
-        description="names, without port, by which this server may be called, besides localhost, 127.0.0.1 "
-        "and [::1]; when empty: no other on a loopback address, any on another address",
+        description="host names, without port, accepted in addition to localhost, 127.0.0.1 and [::1]. "
+        "Empty: no others on a loopback address, any on another address",
     )
     trusted_proxies: tuple[str, ...] = Field(
         (),
-        description="addresses and networks (10.0.0.0/8) of proxies in front of this server: from them, and "
-        "from nobody else, X-Forwarded-For says who the client is",
+        description="addresses and networks (10.0.0.0/8) of proxies in front of this server; "
+        "X-Forwarded-For is believed only from them",
     )
-    clients: ClientsSettings = Field(ClientsSettings(), description="what clients may do, by credential")
+    clients: ClientsSettings = Field(
+        ClientsSettings(), description="rights and limits of clients, by credential"
+    )
     open: bool = Field(
         False,
-        description="true: everybody who reaches the server may begin calls, at the deployment's expense. "
-        "Without it a server that others can reach (an address that is not loopback, phone.public_url, "
-        "allowed_hosts, trusted_proxies) does not start without keys",
+        description="true: every client that reaches the server may begin calls, at the deployment's "
+        "expense. Otherwise a server that others can reach (an address that is not loopback, "
+        "phone.public_url, allowed_hosts, trusted_proxies) does not start without keys",
     )
 
     @field_validator("trusted_proxies")
@@ -109,75 +113,85 @@ class ServerSettings(StrictModel):
 class ServerTuning(ServerSettings):
     """Settings, completed by values that no deployment sets."""
 
-    max_body_bytes: int = Field(200_000, ge=1_000, le=10_000_000, description="larger request bodies get 413")
+    max_body_bytes: int = Field(
+        200_000, ge=1_000, le=10_000_000, description="longest request body; more gets 413"
+    )
     max_head_bytes: int = Field(
-        16_384, ge=1_024, le=1_000_000, description="a longer request head gets 431, one of 100 headers 400"
+        16_384,
+        ge=1_024,
+        le=1_000_000,
+        description="longest request head; more gets 431, and a head of 100 headers 400",
     )
     head_s: float = Field(
-        10.0, gt=0, le=600, description="a request head that takes longer to arrive gets 408"
+        10.0, gt=0, le=600, description="longest time for a request head to arrive; more gets 408"
     )
     body_s: float = Field(
         10.0,
         gt=0,
         le=600,
-        description="a request body that takes longer to arrive gets 408; of an import, each piece of it",
+        description="longest time for a request body to arrive, or for each piece of an import; more gets "
+        "408",
     )
     max_import_bytes: int = Field(
-        64 * 1024 * 1024, ge=1_000, le=10_000_000_000, description="larger exports get 413 when imported"
+        64 * 1024 * 1024,
+        ge=1_000,
+        le=10_000_000_000,
+        description="longest export that can be imported; more gets 413",
     )
     max_import_line_bytes: int = Field(
         1024 * 1024,
         ge=1_000,
         le=200_000_000,
-        description="an import with a longer line gets 400; a line is one event, so this is "
-        "an event's payload and some 40 kB for what stands beside the payload",
+        description="longest line of an import; more gets 400. A line is one event: its payload and about "
+        "40 kB for everything else",
     )
     max_typed_turns: int = Field(
-        64, ge=1, le=10_000, description="typed turns under way, those that wait too; more get 503"
+        64, ge=1, le=10_000, description="typed turns in progress, including waiting ones; more get 503"
     )
     max_waiting_turns: int = Field(
         4,
         ge=0,
         le=1_000,
-        description="typed turns of one session that may wait for the one being answered; more get 429",
+        description="typed turns of one session that may wait for the one in progress; more get 429",
     )
     max_followers: int = Field(
-        256, ge=1, le=100_000, description="readers of /events at a time; more get 503"
+        256, ge=1, le=100_000, description="concurrent readers of /events; more get 503"
     )
     max_session_followers: int = Field(
-        16, ge=1, le=100_000, description="readers of the /events of one session at a time; more get 429"
+        16, ge=1, le=100_000, description="concurrent readers of the /events of one session; more get 429"
     )
     reader_stall_s: float = Field(
         30.0,
         gt=0,
         le=3_600,
-        description="a connection whose reader takes nothing in of an answer for so long is closed",
+        description="time after which a connection is closed if its reader takes nothing of a response",
     )
     max_client_reads: int = Field(
         8,
         ge=1,
         le=1_000,
-        description="timelines, exports and prompts that one client address may have under way; more get 429",
+        description="concurrent timelines, exports and prompts of one client address; more get 429",
     )
     read_bytes_per_s: int = Field(
         4_000_000,
         ge=10_000,
         le=10_000_000_000,
-        description="of timelines, exports and events, to one client address after a burst; what is over it "
+        description="rate of timelines, exports and events to one client address after a burst; the rest "
         "waits",
     )
     start_expire_s: float = Field(
-        120.0, gt=0, le=86_400, description="a started session without a call is forgotten after this"
+        120.0, gt=0, le=86_400, description="time after which a started session without a call is forgotten"
     )
-    hang_up_s: float = Field(
-        3.0, gt=0, le=60, description="how long ending one call may take, then it is cut"
-    )
+    hang_up_s: float = Field(3.0, gt=0, le=60, description="time to end a call, after which it is cut")
     stop_requests_s: int = Field(
-        2, ge=0, le=600, description="how long a stopping server waits for requests in flight, behind drain_s"
+        2, ge=0, le=600, description="longest wait of a stopping server for requests in flight, after drain_s"
     )
     eval_socket: bool = Field(
         True, description="serve /ws, which only Pipecat's evaluation tool (pipecat eval run) can use"
     )
     socket_open_s: float = Field(
-        10.0, gt=0, le=600, description="a socket on /ws that has not said eval-connect by then is closed"
+        10.0,
+        gt=0,
+        le=600,
+        description="time within which a socket on /ws has to send eval-connect, or it is closed",
     )

@@ -36,10 +36,13 @@ class PoolOmniSettings(HostedSettings):
 
     open_timeout_s: float = Field(1, gt=0, le=60, description="longest wait for a lease")
     unit_timeout_s: float = Field(
-        2.5, gt=0, le=60, description="longest wait for what becomes of a unit: a worker that is behind hangs"
+        2.5,
+        gt=0,
+        le=60,
+        description="longest wait for the result of a unit; a worker that exceeds it has hung",
     )
-    kv_bytes: int = Field(0, ge=0, description="memory that a conversation may come to need on its worker")
-    sees: bool = Field(False, description="its engines look at the caller's camera")
+    kv_bytes: int = Field(0, ge=0, description="memory that a conversation may need on its worker")
+    sees: bool = Field(False, description="the workers' engines use the caller's camera")
 
 
 class PooledOmni:

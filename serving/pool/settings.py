@@ -17,20 +17,28 @@ _SCHEMES = {True: ("http://", "https://"), False: ("ws://", "wss://")}
 class WorkerSpec(StrictModel):
     """Worker: an external one at ``url``, or one that is started here."""
 
-    name: str = Field(min_length=1, max_length=100, description="of the worker, as its tokens say it")
-    url: str | None = Field(None, pattern=r"^(ws|http)s?://[^/\s]+", description="of one that runs already")
-    engine: str | None = Field(None, description="of one that is started here")
+    name: str = Field(min_length=1, max_length=100, description="name of the worker, as in its tokens")
+    url: str | None = Field(
+        None, pattern=r"^(ws|http)s?://[^/\s]+", description="address of a worker that is already running"
+    )
+    engine: str | None = Field(None, description="engine of a worker that is started here")
     kind: Literal["omni", "stt", "tts", "llm", "minicpm_o_server"] | None = Field(
         None,
-        description="of its engine, where several kinds have one of that name; minicpm_o_server: url is that "
-        "of a worker of a MiniCPM-o server, http:// or https://",
+        description="kind of the engine, where engines of several kinds have the same name; "
+        "minicpm_o_server: ``url`` is the http:// or https:// address of a worker of a MiniCPM-o server",
     )
     settings: dict[str, Any] = Field(
-        default_factory=dict, description="of its engine; of conversations with a minicpm_o_server"
+        default_factory=dict,
+        description="settings of the engine, or of the conversations of a minicpm_o_server",
     )
-    limits: dict[str, Any] = Field(default_factory=dict, description="of the worker")
-    python: str | None = Field(None, description="executable of its environment; None: this one")
-    kv_bytes: int | None = Field(None, ge=1, description="of memory for caches; None: its places alone count")
+    limits: dict[str, Any] = Field(default_factory=dict, description="limits of the worker")
+    python: str | None = Field(
+        None,
+        description="Python executable of the worker's environment; null: the one that runs this process",
+    )
+    kv_bytes: int | None = Field(
+        None, ge=1, description="memory for caches; null: only the number of slots counts"
+    )
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> "WorkerSpec":
@@ -76,7 +84,11 @@ class WorkerSpec(StrictModel):
 class PoolSettings(StrictModel):
     """Workers of a gateway."""
 
-    workers: tuple[WorkerSpec, ...] = Field((), max_length=1_000, description="none: every engine is here")
+    workers: tuple[WorkerSpec, ...] = Field(
+        (),
+        max_length=1_000,
+        description="workers of this deployment; empty: every engine runs in this process",
+    )
 
     @model_validator(mode="after")
     def _names_differ(self) -> "PoolSettings":
@@ -93,33 +105,44 @@ class PoolTuning(PoolSettings):
         600_000,
         ge=1_000,
         le=3_600_000,
-        description="a worker that loads its engine, and says nothing for so long, is killed",
+        description="time without a report after which a worker that is loading its engine is killed",
     )
     scheduler: SchedulerSettings = SchedulerSettings()
     eta: EtaSettings = EtaSettings()
     secret_env: str = Field(
         "PARLEY_WORKER_SECRET",
-        description="environment variable with what the workers know too; one is made up where all are "
-        "started here",
+        description="environment variable with the secret shared with the workers; one is generated if all "
+        "workers are started here",
     )
     health_ms: int = Field(
-        500, ge=50, le=60_000, description="between two questions to a worker of a MiniCPM-o server"
+        500, ge=50, le=60_000, description="interval between two health probes of a MiniCPM-o server's worker"
     )
     silent_ms: int = Field(
-        1_000, ge=100, le=60_000, description="a worker that says nothing for so long is suspect"
+        1_000, ge=100, le=60_000, description="time without a report after which a worker is suspect"
     )
     dead_ms: int = Field(
-        5_000, ge=200, le=600_000, description="and behind so long gone: one that was started here is killed"
+        5_000,
+        ge=200,
+        le=600_000,
+        description="further time after which the worker is lost; one that was started here is killed",
     )
     load_estimate_ms: int = Field(
-        60_000, ge=0, le=3_600_000, description="how long a load is likely to take, for those who wait"
+        60_000,
+        ge=0,
+        le=3_600_000,
+        description="estimated time of a load, for the waiting time shown to callers",
     )
-    connect_ms: int = Field(2_000, ge=50, le=60_000, description="longest wait for a socket")
-    retry_ms: int = Field(250, ge=10, le=60_000, description="first wait behind a worker that ended; doubles")
+    connect_ms: int = Field(2_000, ge=50, le=60_000, description="longest wait for a socket to connect")
+    retry_ms: int = Field(
+        250,
+        ge=10,
+        le=60_000,
+        description="first pause before a worker that ended is retried; doubles each time",
+    )
     longest_retry_ms: int = Field(10_000, ge=10, le=600_000)
-    token_s: int = Field(30, ge=1, le=600, description="a lease is taken within this")
+    token_s: int = Field(30, ge=1, le=600, description="time within which a lease has to be taken up")
     close_ms: int = Field(
-        5_000, ge=100, le=600_000, description="a worker that is told to end is killed then"
+        5_000, ge=100, le=600_000, description="time after which a worker that was asked to stop is killed"
     )
 
     @model_validator(mode="after")

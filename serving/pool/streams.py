@@ -36,15 +36,19 @@ TAKES = ("idle", "busy")
 class PoolSttSettings(StreamLimits):
     """Recognisers in the workers of this deployment."""
 
-    workers: tuple[str, ...] = Field((), description="names of those that are meant; none: all recognisers")
-    load_timeout_s: float = Field(600, gt=0, le=3_600, description="longest wait until the first is loaded")
+    workers: tuple[str, ...] = Field((), description="names of the workers to use; empty: all recognisers")
+    load_timeout_s: float = Field(
+        600, gt=0, le=3_600, description="longest wait until the first worker has loaded its model"
+    )
 
 
 class PoolTtsSettings(VoiceLimits):
     """Voices in the workers of this deployment."""
 
-    workers: tuple[str, ...] = Field((), description="names of those that are meant; none: all voices")
-    load_timeout_s: float = Field(600, gt=0, le=3_600, description="longest wait until the first is loaded")
+    workers: tuple[str, ...] = Field((), description="names of the workers to use; empty: all voices")
+    load_timeout_s: float = Field(
+        600, gt=0, le=3_600, description="longest wait until the first worker has loaded its model"
+    )
 
 
 @dataclass(slots=True)

@@ -28,11 +28,11 @@ class CallQueueSettings(StrictModel):
         20,
         ge=1,
         le=10_000,
-        description="callers who wait, by telephone or not; more are refused. As many again may wait who "
-        "are held back, because clients that have said nothing have all lines that they may",
+        description="waiting callers, by telephone or otherwise; more are refused. As many again may wait "
+        "while clients that have not spoken yet hold all the lines that they may hold",
     )
     longest_s: float = Field(
-        600.0, ge=1, le=14_400, description="a caller who has no line after this is refused"
+        600.0, ge=1, le=14_400, description="longest wait for a line; then the caller is refused"
     )
 
 

@@ -21,10 +21,15 @@ class EtaSettings(StrictModel):
     eta_half_duplex_s: float = Field(180.0, gt=0, le=86_400)
     eta_audio_duplex_s: float = Field(120.0, gt=0, le=86_400)
     eta_omni_duplex_s: float = Field(90.0, gt=0, le=86_400)
-    ema_alpha: float = Field(0.3, gt=0, le=1, description="weight of the newest")
-    least_samples: int = Field(3, ge=1, le=1_000, description="that ended well, before they count")
+    ema_alpha: float = Field(0.3, gt=0, le=1, description="weight of the newest sample")
+    least_samples: int = Field(
+        3, ge=1, le=1_000, description="conversations that ended normally before the estimate uses them"
+    )
     overrun_s: float = Field(
-        15.0, gt=0, le=3_600, description="what is left of one that has lasted longer than its estimate"
+        15.0,
+        gt=0,
+        le=3_600,
+        description="estimated remaining time of a conversation that has exceeded its estimate",
     )
 
     def baseline_s(self, task: Task) -> float:

@@ -41,25 +41,31 @@ from serving.scheduler.wants import (
 class SchedulerSettings(StrictModel):
     """Bounds of one queue."""
 
-    max_waiting: int = Field(1_000, ge=0, le=1_000_000, description="more are refused")
+    max_waiting: int = Field(1_000, ge=0, le=1_000_000, description="queued requests; more are refused")
     affinity_ms: int = Field(
-        200, ge=0, le=200, description="the head waits no longer for the worker that has its cache"
+        200, ge=0, le=200, description="longest wait of the first request for the worker that has its cache"
     )
     silent_ms: int | None = Field(
-        None, ge=50, le=600_000, description="who waits and is not heard of for so long has left; None: never"
+        None,
+        ge=50,
+        le=600_000,
+        description="time without a heartbeat after which a queued request has left; null: never",
     )
     no_worker_ms: int = Field(
-        30_000, ge=0, le=3_600_000, description="without any worker for so long nobody is to wait"
+        30_000,
+        ge=0,
+        le=3_600_000,
+        description="time without any worker after which queued requests are refused",
     )
     suspect_ms: int = Field(
         1_000,
         ge=0,
         le=600_000,
-        description="a worker that failed somebody gets nobody for so long, whatever it says; doubles with "
-        "each failure in a row",
+        description="time for which a worker that failed gets no requests, whatever it reports; doubles "
+        "with each failure in a row",
     )
     longest_suspect_ms: int = Field(60_000, ge=0, le=3_600_000)
-    kept_caches: int = Field(8, ge=0, le=10_000, description="that are remembered of one worker")
+    kept_caches: int = Field(8, ge=0, le=10_000, description="caches remembered per worker")
 
 
 @dataclass(slots=True)

@@ -73,24 +73,33 @@ class PhoneSettings(StrictModel):
     """Sound of the bot on a telephone line."""
 
     comfort_noise: bool = Field(
-        True, description="a soft noise while the bot is silent, so that nobody takes the line for dead"
+        True, description="a soft noise while the bot is silent, so that the line does not seem dead"
     )
     level_dbm0: float | None = Field(
         -17.5,
         ge=-30,
         le=-6,
-        description="active level of the bot's speech on the line; null: as loud as its voice is made",
+        description="active level of the bot's speech on the line; null: the level at which the voice "
+        "produces it",
     )
 
 
 class PhoneTuning(PhoneSettings):
     """Settings, and the values that no deployment sets."""
 
-    lead_ms: int = Field(60, ge=0, le=500, description="a packet leaves so long before it is to be played")
-    start_s: float = Field(5.0, gt=0, le=60, description="a stream that has not started by then is over")
-    silent_s: float = Field(10.0, gt=0, le=120, description="a stream without audio for so long is over")
-    send_s: float = Field(5.0, gt=0, le=60, description="one message may take so long to be taken")
-    mark_ms: int = Field(1_000, ge=100, le=10_000, description="a mark so often at least, in speech")
+    lead_ms: int = Field(
+        60, ge=0, le=500, description="time by which a packet is sent before it is to be played"
+    )
+    start_s: float = Field(
+        5.0, gt=0, le=60, description="time within which a stream has to start, or it is closed"
+    )
+    silent_s: float = Field(
+        10.0, gt=0, le=120, description="time without audio after which a stream is closed"
+    )
+    send_s: float = Field(5.0, gt=0, le=60, description="longest time to send one message")
+    mark_ms: int = Field(
+        1_000, ge=100, le=10_000, description="longest interval between two marks during speech"
+    )
 
 
 class PhonePeer(Protocol):

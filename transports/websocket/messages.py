@@ -38,21 +38,26 @@ class ChatSocketTuning(SocketSettings, ClientShare):
 
     messages_per_s: float = Field(10.0, ge=0.1, le=10_000)
     burst_messages: int = Field(40, ge=1, le=100_000)
-    most_refusals: int = Field(20, ge=1, le=10_000, description="in a row, and the client is given up")
-    most_waiting: int = Field(8, ge=1, le=1_000, description="messages behind the one that is dealt with")
+    most_refusals: int = Field(
+        20, ge=1, le=10_000, description="consecutive refused messages after which the client is disconnected"
+    )
+    most_waiting: int = Field(8, ge=1, le=1_000, description="messages that may wait for the one in progress")
     send_s: float = Field(10.0, gt=0, le=120)
     idle_s: float = Field(
-        300.0, gt=0, le=86_400, description="/ws/streaming: a client that asks nothing more"
+        300.0,
+        gt=0,
+        le=86_400,
+        description="/ws/streaming: time without a request after which the client is disconnected",
     )
     most_audio_s: float = Field(
         120.0,
         gt=0,
         le=3_600,
-        description="recordings in one request; the longest message of a socket bounds it before",
+        description="recordings in one request; the limit on the length of a message usually applies first",
     )
-    hear_s: float = Field(30.0, gt=0, le=600, description="longest wait for what a recording says")
-    prefill_s: float = Field(60.0, gt=0, le=600, description="longest reading of a question")
-    answer_s: float = Field(120.0, gt=0, le=3_600, description="longest making of an answer")
+    hear_s: float = Field(30.0, gt=0, le=600, description="longest wait for the transcript of a recording")
+    prefill_s: float = Field(60.0, gt=0, le=600, description="longest time to read a question")
+    answer_s: float = Field(120.0, gt=0, le=3_600, description="longest time to generate an answer")
 
 
 class MessageSocket(Generic[T]):

@@ -102,38 +102,46 @@ class SocketSettings(StrictModel):
     """Deadlines of a client of a socket. What it may send is bounded too (docs/sockets.md)."""
 
     prepare_s: float = Field(
-        30.0, gt=0, le=600, description="a client that has an engine prepares the conversation within this"
+        30.0,
+        gt=0,
+        le=600,
+        description="time within which a client that has got an engine has to prepare the conversation",
     )
     open_s: float = Field(
         30.0,
         gt=0,
         le=3_600,
-        description="a client that has sent nothing that is taken by then is given up; one that waits for an "
-        "engine has prepare_s from the moment of an engine instead",
+        description="time within which a client has to send a message that is accepted, or it is "
+        "disconnected; a client that waits for an engine has prepare_s from the moment it gets one instead",
     )
 
 
 class SocketTuning(SocketSettings, ClientShare):
     """Settings, and the values that no deployment sets."""
 
-    most_refusals: int = Field(50, ge=1, le=10_000, description="in a row, and the client is given up")
-    audio_s_per_s: float = Field(
-        4.0, ge=1, le=1_000, description="speech that a client may send in a second, beyond a burst"
+    most_refusals: int = Field(
+        50, ge=1, le=10_000, description="consecutive refused messages after which the client is disconnected"
     )
-    line_ms: int = Field(60_000, ge=1_000, le=600_000, description="speech that may wait to be heard")
+    audio_s_per_s: float = Field(
+        4.0, ge=1, le=1_000, description="speech that a client may send per second, beyond a burst"
+    )
+    line_ms: int = Field(60_000, ge=1_000, le=600_000, description="speech that may wait to be processed")
     ahead_ms: int = Field(
-        200, ge=20, le=2_000, description="speech so far ahead of the clock is heard at once"
+        200, ge=20, le=2_000, description="lead over the clock up to which speech is processed at once"
     )
     lead_ms: int = Field(
-        200, ge=20, le=2_000, description="what the bot says leaves so long before it is due"
+        200, ge=20, le=2_000, description="time by which the bot's speech is sent before it is due"
     )
     most_unsent_bytes: int = Field(4_000_000, ge=10_000, le=100_000_000)
     send_s: float = Field(10.0, gt=0, le=120)
     begin_s: float = Field(
-        1.0, gt=0, le=30, description="a client that has said nothing by then is taken as it is"
+        1.0,
+        gt=0,
+        le=30,
+        description="wait for the first message of a client; after it the session begins with the defaults",
     )
     idle_s: float = Field(
-        300.0, gt=0, le=86_400, description="a client that sends nothing more for so long is given up"
+        300.0, gt=0, le=86_400, description="time without a message after which a client is disconnected"
     )
 
 

@@ -45,7 +45,10 @@ class AnswerLimits(StreamLimits):
     """Deadlines for a worker."""
 
     request_timeout_s: float = Field(
-        3, gt=0, le=600, description="longest wait for a sign of the worker, while it reads or answers"
+        3,
+        gt=0,
+        le=600,
+        description="longest wait for a sign of life from the worker while it reads the prompt or generates",
     )
 
 
@@ -56,8 +59,10 @@ class WorkerLlmSettings(WorkerAddress, AnswerLimits):
 class PoolLlmSettings(AnswerLimits):
     """Pool of workers with a language model in this deployment, and deadlines for them."""
 
-    workers: tuple[str, ...] = Field((), description="names of those that are meant; none: all of the kind")
-    load_timeout_s: float = Field(600, gt=0, le=3_600, description="longest wait until the first is loaded")
+    workers: tuple[str, ...] = Field((), description="names of the workers to use; empty: all of this kind")
+    load_timeout_s: float = Field(
+        600, gt=0, le=3_600, description="longest wait until the first worker has loaded its model"
+    )
 
 
 class SessionLeasing(Protocol):

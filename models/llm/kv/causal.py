@@ -60,20 +60,31 @@ class CausalSettings(StrictModel):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="auto: bfloat16 on CUDA, float32 elsewhere"
     )
-    threads: int | None = Field(None, ge=1, le=256, description="of torch on the CPU, for all of the process")
-    context_tokens: int = Field(8_192, ge=16, le=1_048_576, description="a longer dialogue is refused")
+    threads: int | None = Field(
+        None, ge=1, le=256, description="threads of torch on the CPU, for the whole process"
+    )
+    context_tokens: int = Field(
+        8_192, ge=16, le=1_048_576, description="longest dialogue; a longer one is refused"
+    )
     answer_tokens: int = Field(512, ge=1, le=32_768, description="longest answer")
-    prefill_tokens: int = Field(512, ge=1, le=32_768, description="read at a time, between looks at a stop")
+    prefill_tokens: int = Field(
+        512, ge=1, le=32_768, description="tokens read at a time, between checks for a stop"
+    )
     kept_tokens: int = Field(
-        65_536, ge=0, le=16_777_216, description="of contexts that nobody uses at the moment, in all"
+        65_536, ge=0, le=16_777_216, description="tokens of all cached contexts that are not in use"
     )
     kept_bytes: int = Field(
-        8_589_934_592, ge=0, le=1_099_511_627_776, description="the same, of their keys and values"
+        8_589_934_592,
+        ge=0,
+        le=1_099_511_627_776,
+        description="bytes of the keys and values of all cached contexts that are not in use",
     )
-    temperature: float = Field(0.0, ge=0, le=5, description="0: the likeliest token")
-    seed: int | None = Field(None, ge=0, lt=2**63, description="the same draws again; None: others each time")
+    temperature: float = Field(0.0, ge=0, le=5, description="sampling temperature; 0: the likeliest token")
+    seed: int | None = Field(
+        None, ge=0, lt=2**63, description="seed of the sampling; null: different samples each time"
+    )
     template: dict[str, bool | int | str] = Field(
-        {"enable_thinking": False}, description="what the chat template is told beside the messages"
+        {"enable_thinking": False}, description="variables of the chat template, in addition to the messages"
     )
 
     def check(self) -> None:

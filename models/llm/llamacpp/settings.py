@@ -51,26 +51,27 @@ class LlamaCppSettings(StrictModel):
         description="GGUF file: a path, or a name under models_dir/llamacpp",
     )
     chat_template: Path | None = Field(
-        default=None, description="Jinja file in place of the chat template in the model's file"
+        default=None, description="Jinja file to use instead of the chat template in the model's file"
     )
     conversations: int = Field(
-        default=2, ge=1, le=64, description="answers at the same time; further ones wait for a place"
+        default=2, ge=1, le=64, description="answers generated at the same time; further ones wait for a slot"
     )
     context_tokens: int = Field(
         default=4_096,
         ge=256,
         le=1_048_576,
-        description="longest dialogue with its answer; older turns are summarised in time",
+        description="longest dialogue including its answer; older turns are summarised before the limit is "
+        "reached",
     )
     cpu_threads: int = Field(default=2, ge=1, le=256, description="threads of the model")
     prompt_cache_mib: int = Field(
         default=512,
         ge=0,
         le=1_048_576,
-        description="memory for what was read of conversations that have no place at the moment",
+        description="memory for the cached prompts of conversations that hold no slot at the moment",
     )
-    load_timeout_s: float = Field(default=120, gt=0, le=600, description="longest loading of the file")
-    models_dir: Path = Field(default=MODELS_DIR, description="where 'make models' puts files")
+    load_timeout_s: float = Field(default=120, gt=0, le=600, description="longest time to load the file")
+    models_dir: Path = Field(default=MODELS_DIR, description="folder where 'make models' puts files")
 
     @property
     def file(self) -> Path:

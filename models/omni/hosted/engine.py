@@ -32,8 +32,8 @@ class HostedSettings(StrictModel):
     """Deadlines for a worker."""
 
     open_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a lease")
-    prepare_timeout_s: float = Field(60, gt=0, le=600, description="longest beginning of a conversation")
-    unit_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for what becomes of a unit")
+    prepare_timeout_s: float = Field(60, gt=0, le=600, description="longest time to prepare a conversation")
+    unit_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for the result of a unit")
 
 
 class HostedOmniSettings(WorkerAddress, HostedSettings):

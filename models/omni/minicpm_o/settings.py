@@ -36,32 +36,42 @@ S = TypeVar("S", bound=BaseModel)
 class SamplingSettings(StrictModel):
     """Sampling settings that every host of the model takes with each unit."""
 
-    decode_mode: Literal["sampling", "greedy"] = Field("sampling", description="how tokens are chosen")
-    temperature: float = Field(0.7, gt=0, le=2, description="of the language model")
-    top_k: int = Field(20, ge=1, le=1_000, description="of the language model")
-    top_p: float = Field(0.8, gt=0, le=1, description="of the language model")
-    listen_prob_scale: float = Field(1.0, gt=0, le=10, description="on the score of listening")
-    listen_top_k: int | None = Field(None, ge=1, le=1_000, description="listen when it is among so many")
-    text_repetition_penalty: float = Field(1.05, ge=1, le=2, description="on what was said already")
-    text_repetition_window_size: int = Field(512, ge=1, le=8_192, description="tokens that it looks back")
+    decode_mode: Literal["sampling", "greedy"] = Field("sampling", description="method of choosing tokens")
+    temperature: float = Field(0.7, gt=0, le=2, description="sampling temperature of the language model")
+    top_k: int = Field(
+        20, ge=1, le=1_000, description="likeliest tokens of the language model to sample from"
+    )
+    top_p: float = Field(0.8, gt=0, le=1, description="probability mass of the language model to sample from")
+    listen_prob_scale: float = Field(1.0, gt=0, le=10, description="factor on the score of the listen token")
+    listen_top_k: int | None = Field(
+        None, ge=1, le=1_000, description="listen when the listen token is among this many likeliest tokens"
+    )
+    text_repetition_penalty: float = Field(
+        1.05, ge=1, le=2, description="penalty on text that was generated already"
+    )
+    text_repetition_window_size: int = Field(
+        512, ge=1, le=8_192, description="tokens over which repetition is counted"
+    )
     length_penalty: float = Field(1.1, ge=0.1, le=5, description="above 1: longer turns")
-    max_slice_nums: int = Field(1, ge=1, le=9, description="tiles of a picture beside its overview")
+    max_slice_nums: int = Field(1, ge=1, le=9, description="tiles of a picture in addition to its overview")
 
 
 class SessionSettings(SamplingSettings):
     """Settings of a conversation, with those that only our own worker takes."""
 
-    max_new_speak_tokens_per_chunk: int = Field(20, ge=2, le=200, description="of the language model, a unit")
+    max_new_speak_tokens_per_chunk: int = Field(
+        20, ge=2, le=200, description="tokens of the language model per unit"
+    )
     force_listen_count: int = Field(
-        3, ge=0, le=100, description="units at the beginning that are listened to"
+        3, ge=0, le=100, description="units at the start of a conversation in which the model only listens"
     )
     ls_mode: Literal["explicit", "implicit"] = Field(
-        "explicit", description="explicit: what ends a unit is a token in the context"
+        "explicit", description="explicit: the token that ends a unit stays in the context"
     )
-    generate_audio: bool = Field(True, description="false: words only")
-    tts_temperature: float = Field(0.8, gt=0, le=2, description="of the voice")
+    generate_audio: bool = Field(True, description="false: text only")
+    tts_temperature: float = Field(0.8, gt=0, le=2, description="sampling temperature of the voice")
     batch_vision_feed: bool = Field(
-        False, description="all tiles in one step: faster, not quite the same numbers"
+        False, description="process all tiles in one step: faster, with slightly different numbers"
     )
 
 
@@ -69,12 +79,20 @@ class ContextWindowSettings(StrictModel):
     """Bounds of the context. The names are the model's."""
 
     sliding_window_mode: Literal["basic", "context", "off"] = Field(
-        "basic", description="basic: the oldest units go; context: their words stay; off: it fills"
+        "basic",
+        description="basic: the oldest units are dropped; context: their words are kept; off: the context "
+        "fills up",
     )
-    basic_window_high_tokens: int = Field(4_000, ge=256, le=32_768, description="from here on units go")
-    basic_window_low_tokens: int = Field(3_500, ge=128, le=32_768, description="down to this")
-    context_previous_max_tokens: int = Field(500, ge=0, le=8_192, description="of words that stay")
-    context_max_units: int = Field(24, ge=2, le=1_000, description="units that stay as they were")
+    basic_window_high_tokens: int = Field(
+        4_000, ge=256, le=32_768, description="context size above which units are dropped"
+    )
+    basic_window_low_tokens: int = Field(
+        3_500, ge=128, le=32_768, description="context size after units are dropped"
+    )
+    context_previous_max_tokens: int = Field(
+        500, ge=0, le=8_192, description="tokens of words that are kept from dropped units"
+    )
+    context_max_units: int = Field(24, ge=2, le=1_000, description="newest units that are kept unchanged")
 
     @model_validator(mode="after")
     def _low_is_below_high(self) -> "ContextWindowSettings":
@@ -88,28 +106,43 @@ class MiniCpmOSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
-    model: str = Field(min_length=1, description="directory or hub id of the weights and their code")
-    revision: str | None = Field(None, description="of the hub id; its code is run, so pin it")
-    python: str = Field("", description="executable of the worker's environment; empty: this one's")
-    device: str = Field("cuda", min_length=1, description="as torch names it")
+    model: str = Field(min_length=1, description="directory or hub id of the weights and the model's code")
+    revision: str | None = Field(
+        None, description="revision of the hub id; pin it, because the code of the revision is executed"
+    )
+    python: str = Field(
+        "", description="Python executable of the worker's environment; empty: the one that runs this process"
+    )
+    device: str = Field("cuda", min_length=1, description="device, in the notation of torch")
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     attn_implementation: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
-    chunk_ms: int = Field(1_000, ge=200, le=2_000, description="of a unit; it was trained with 1000")
-    sees: bool = Field(True, description="false: the eyes are not loaded")
-    frames_per_unit: int = Field(1, ge=1, le=8, description="that are expected, to know when it is full")
+    chunk_ms: int = Field(
+        1_000, ge=200, le=2_000, description="length of a unit; the model was trained with 1000"
+    )
+    sees: bool = Field(True, description="false: the vision encoder is not loaded")
+    frames_per_unit: int = Field(
+        1,
+        ge=1,
+        le=8,
+        description="expected pictures per unit, from which the end of the context is estimated",
+    )
     window: ContextWindowSettings = ContextWindowSettings()
-    context_tokens: int = Field(8_192, ge=1_024, le=65_536, description="that it holds without a window")
+    context_tokens: int = Field(
+        8_192, ge=1_024, le=65_536, description="size of the model's context without a window"
+    )
     voice: Path | None = Field(
-        None, description="WAV of whom it sounds like when the caller's side says nothing"
+        None, description="WAV with the voice to imitate when the caller's side supplies none"
     )
     history_chars: int = Field(
-        2_000, ge=0, le=20_000, description="of the talk before that a new context gets"
+        2_000, ge=0, le=20_000, description="characters of the earlier conversation that a new context gets"
     )
     session: SessionSettings = SessionSettings()
-    load_timeout_s: float = Field(600, gt=0, le=7_200, description="longest loading of the weights")
-    prepare_timeout_s: float = Field(20, gt=0, le=600, description="longest beginning of a conversation")
-    unit_timeout_s: float = Field(5, gt=0, le=60, description="longest step of a unit")
-    close_timeout_s: float = Field(5, gt=0, le=60, description="after it the worker is killed")
+    load_timeout_s: float = Field(600, gt=0, le=7_200, description="longest time to load the weights")
+    prepare_timeout_s: float = Field(20, gt=0, le=600, description="longest time to prepare a conversation")
+    unit_timeout_s: float = Field(5, gt=0, le=60, description="longest time to process a unit")
+    close_timeout_s: float = Field(
+        5, gt=0, le=60, description="time to close, after which the worker is killed"
+    )
 
 
 def merged(defaults: S, settings: Mapping[str, Any], *, engine: str) -> S:

@@ -65,8 +65,12 @@ MOST_STALE = 64
 class MiniCpmWorkerSettings(RemoteConversationSettings):
     """Server of MiniCPM-o, or a single worker of it."""
 
-    url: str = Field(description="ws:// or wss:// of the duplex socket; {session} becomes the id")
-    sessions: int = Field(1, ge=1, le=1_000, description="conversations at a time: the workers behind it")
+    url: str = Field(
+        description="ws:// or wss:// address of the duplex socket; {session} is replaced by the session's id"
+    )
+    sessions: int = Field(
+        1, ge=1, le=1_000, description="concurrent conversations: the number of workers that the gateway has"
+    )
     queue_timeout_s: float = Field(20, gt=0, le=3_600, description="longest wait in the gateway's queue")
 
     @field_validator("url")

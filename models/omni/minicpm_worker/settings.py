@@ -11,19 +11,28 @@ from models.omni.minicpm_o.settings import SamplingSettings
 class RemoteConversationSettings(StrictModel):
     """Settings of every conversation with one server."""
 
-    ca_file: Path | None = Field(None, description="PEM of who signed the server's certificate")
+    ca_file: Path | None = Field(
+        None, description="PEM file of the authority that signed the server's certificate"
+    )
     sampling: SamplingSettings = SamplingSettings()
     sees: bool = Field(True, description="false: no pictures are sent")
-    frames_per_unit: int = Field(1, ge=1, le=8, description="that are expected, to know when it is full")
-    context_tokens: int = Field(8_192, ge=1_024, le=65_536, description="that the server's model holds")
+    frames_per_unit: int = Field(
+        1,
+        ge=1,
+        le=8,
+        description="expected pictures per unit, from which the end of the context is estimated",
+    )
+    context_tokens: int = Field(
+        8_192, ge=1_024, le=65_536, description="size of the context of the server's model"
+    )
     voice: Path | None = Field(
-        None, description="WAV of whom it sounds like when the caller's side says nothing"
+        None, description="WAV with the voice to imitate when the caller's side supplies none"
     )
     history_chars: int = Field(
-        2_000, ge=0, le=20_000, description="of the talk before that a new context gets"
+        2_000, ge=0, le=20_000, description="characters of the earlier conversation that a new context gets"
     )
     connect_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a connection")
-    prepare_timeout_s: float = Field(20, gt=0, le=600, description="longest beginning of a conversation")
+    prepare_timeout_s: float = Field(20, gt=0, le=600, description="longest time to prepare a conversation")
     unit_timeout_s: float = Field(5, gt=0, le=60, description="longest wait for a result")
 
 
@@ -31,5 +40,5 @@ class PooledSettings(RemoteConversationSettings):
     """Settings for a worker of a pool, where another one can take over."""
 
     unit_timeout_s: float = Field(
-        2.5, gt=0, le=60, description="longest wait for a result: a worker that is behind hangs"
+        2.5, gt=0, le=60, description="longest wait for a result; a worker that exceeds it has hung"
     )

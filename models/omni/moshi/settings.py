@@ -20,16 +20,23 @@ class MoshiTalk(StrictModel):
     The temperatures and ranks are those that the makers of the model publish for it.
     """
 
-    text_temperature: float = Field(0.7, ge=0, le=5, description="of the inner monologue; 0: the likeliest")
-    text_top_k: int = Field(
-        25, ge=1, le=100_000, description="so many of the likeliest pieces are drawn from"
+    text_temperature: float = Field(
+        0.7, ge=0, le=5, description="sampling temperature of the inner monologue; 0: the likeliest token"
     )
-    audio_temperature: float = Field(0.8, ge=0, le=5, description="of the codes; 0: the likeliest")
-    audio_top_k: int = Field(250, ge=1, le=100_000, description="so many of the likeliest codes")
-    seed: int | None = Field(None, ge=0, lt=2**63, description="the same draws again; None: others each time")
-    speech_dbfs: float = Field(-50.0, ge=-120, le=0, description="a unit that is louder is speech")
+    text_top_k: int = Field(25, ge=1, le=100_000, description="likeliest text tokens to sample from")
+    audio_temperature: float = Field(
+        0.8, ge=0, le=5, description="sampling temperature of the audio codes; 0: the likeliest code"
+    )
+    audio_top_k: int = Field(250, ge=1, le=100_000, description="likeliest audio codes to sample from")
+    seed: int | None = Field(
+        None, ge=0, lt=2**63, description="seed of the sampling; null: different samples each time"
+    )
+    speech_dbfs: float = Field(-50.0, ge=-120, le=0, description="level above which a unit counts as speech")
     hangover_units: int = Field(
-        6, ge=1, le=125, description="speech ends behind so many units in a row with neither words nor sound"
+        6,
+        ge=1,
+        le=125,
+        description="consecutive units with neither words nor sound after which speech has ended",
     )
 
 
@@ -39,27 +46,32 @@ class MoshiSettings(StrictModel):
     model: str = Field(
         "kmhf/hf-moshika",
         min_length=1,
-        description="a directory, or the id of a model that is in the hub's cache on this machine",
+        description="a directory, or the id of a model in this machine's hub cache",
     )
     device: str = Field(
-        "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto: CUDA where there is one"
+        "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto: CUDA if there is a GPU"
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
-        description="of the transformers; auto: bfloat16 on CUDA, float32 elsewhere. The codec is float32",
+        description="number format of the transformers; auto: bfloat16 on CUDA, float32 elsewhere. The "
+        "codec is float32",
     )
     threads: int | None = Field(
-        None, ge=1, le=256, description="of torch on the CPU, for all of the process; None: as torch likes"
+        None,
+        ge=1,
+        le=256,
+        description="threads of torch on the CPU, for the whole process; null: torch's default",
     )
-    sessions: int | None = Field(1, ge=1, description="conversations at a time; None: any number")
+    sessions: int | None = Field(1, ge=1, description="concurrent conversations; null: unlimited")
     window_units: int | None = Field(
         None,
         ge=2,
-        description="so many units are attended to; None, or more than the model's own: its own. Of the "
-        "published model each takes 512 KiB of memory in bfloat16, 3,000 of them 1.5 GiB",
+        description="units that the model attends to; null, or more than the model's own number: the "
+        "model's own. With the published model each unit takes 512 KiB of memory in bfloat16, and 3,000 "
+        "units 1.5 GiB",
     )
-    text_padding_id: int = Field(3, ge=0, description="text token: nothing is said")
-    text_end_of_padding_id: int = Field(0, ge=0, description="text token: a word begins next")
+    text_padding_id: int = Field(3, ge=0, description="text token for silence")
+    text_end_of_padding_id: int = Field(0, ge=0, description="text token before the start of a word")
     talk: MoshiTalk = MoshiTalk()
 
     def check(self) -> None:

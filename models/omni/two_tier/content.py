@@ -46,8 +46,15 @@ def _nothing() -> None:
 class ContentSettings(StrictModel):
     """Bounds on how far content is made ahead."""
 
-    lead_ms: int = Field(4_000, ge=100, le=60_000, description="audio that waits to be taken, at most about")
-    unwanted_s: float = Field(30.0, ge=1, le=600, description="content that nobody takes from is given up")
+    lead_ms: int = Field(
+        4_000,
+        ge=100,
+        le=60_000,
+        description="upper limit, approximately, of the audio that waits to be played",
+    )
+    unwanted_s: float = Field(
+        30.0, ge=1, le=600, description="time after which content that is not played is discarded"
+    )
     clauses: ClauseSettings = ClauseSettings()
 
 

@@ -34,11 +34,11 @@ PRE_SPEECH_MS = 500
 class EarSettings(StrictModel):
     """Thresholds for the beginning and end of a voice."""
 
-    confidence: float = Field(0.7, gt=0, lt=1, description="from here on a window holds a voice")
-    start_ms: int = Field(128, ge=32, le=2_000, description="voice before speech has begun")
-    stop_ms: int = Field(128, ge=32, le=5_000, description="quiet before speech has ended")
-    pause_ms: int = Field(96, ge=32, le=5_000, description="quiet that is a possible end")
-    least_db: float = Field(-60.0, ge=-110, le=-10, description="loudness of a voice, dB full scale")
+    confidence: float = Field(0.7, gt=0, lt=1, description="probability from which a window counts as voice")
+    start_ms: int = Field(128, ge=32, le=2_000, description="voice before speech counts as started")
+    stop_ms: int = Field(128, ge=32, le=5_000, description="silence before speech counts as ended")
+    pause_ms: int = Field(96, ge=32, le=5_000, description="silence that counts as a possible end")
+    least_db: float = Field(-60.0, ge=-110, le=-10, description="lowest level of a voice, in dB full scale")
 
 
 @dataclass(frozen=True, slots=True)

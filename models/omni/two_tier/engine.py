@@ -56,13 +56,16 @@ class TwoTierSettings(StrictModel):
     """Phrases in addition to the answers of the large tier."""
 
     apology: str = Field(
-        "Sorry, something went wrong. Please say that again.", description="in place of an answer that fails"
+        "Sorry, something went wrong. Please say that again.",
+        description="phrase instead of an answer that failed",
     )
     reprompt: str = Field(
         "Sorry, I did not catch that.",
-        description="said once when something cut the bot off and no word was understood; empty for nothing",
+        description="phrase, once, after an interruption in which no word was understood; empty: none",
     )
-    greeting: str = Field("", description="said when the conversation begins; empty: the caller begins")
+    greeting: str = Field(
+        "", description="greeting at the start of the conversation; empty: the caller speaks first"
+    )
 
 
 class TwoTierTuning(TwoTierSettings):
@@ -74,10 +77,10 @@ class TwoTierTuning(TwoTierSettings):
         160,
         ge=0,
         le=2_000,
-        description="of what was said last, so much is taken for unheard when it is cut: a unit, and what "
-        "waits behind it",
+        description="end of the speech already sent that counts as not heard when the bot is interrupted: "
+        "one unit, and the audio queued after it",
     )
-    dialogue: int = Field(40, ge=2, le=1_000, description="messages of the dialogue that the model is given")
+    dialogue: int = Field(40, ge=2, le=1_000, description="messages of the dialogue that the model receives")
 
 
 class TwoTierHost:

@@ -40,14 +40,19 @@ class VoiceLimits(StreamLimits):
     """Deadlines for a worker, and number of simultaneous clauses."""
 
     clauses: int = Field(
-        8, ge=1, le=256, description="clauses of this process at a time, each a stream of a worker"
+        8,
+        ge=1,
+        le=256,
+        description="clauses that this process synthesises at a time, each over one stream to a worker",
     )
-    keep_s: float = Field(30, ge=0, le=3_600, description="a stream is kept so long for the next clause")
+    keep_s: float = Field(
+        30, ge=0, le=3_600, description="time for which a stream is kept open for the next clause"
+    )
     rest_ms: int = Field(
         500,
         ge=0,
         le=60_000,
-        description="a worker that cannot be had is not asked again for so long; doubles",
+        description="pause before a worker that could not be reached is tried again; doubles each time",
     )
     longest_rest_ms: int = Field(10_000, ge=0, le=600_000)
 

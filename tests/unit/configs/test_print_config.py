@@ -28,7 +28,7 @@ def test_a_printed_setting_has_its_meaning_unit_bounds_and_default(tmp_path: Pat
     printed = as_yaml(load_deployment(path))
     start = printed.index("\n  drain_s: 5")
     comment = " ".join(line.strip(" #") for line in printed[:start].splitlines()[-6:])
-    assert "how long a stopping server lets running calls go on" in comment
+    assert "time for which a stopping server lets running calls continue" in comment
     assert comment.endswith("(s; 0 to 3,600; default 20.0)")
 
 
