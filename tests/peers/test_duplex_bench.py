@@ -3,10 +3,13 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from evals.duplex_bench.__main__ import main
 from evals.duplex_bench.hosts import BASELINES
 
 
+@pytest.mark.alone
 def test_the_two_tier_engine_answers_a_recorded_question(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     arguments = ["--engine", "two_tier", "--part", "turn", "--clips", "2", "--json", str(path)]
