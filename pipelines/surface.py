@@ -488,7 +488,7 @@ def _send_text(text: str) -> dict[str, Any]:
 
 
 def reason_of(error: BaseException | None) -> tuple[str, str]:
-    """Return the reason for the end of a conversation, for ``Over``: a word, and a sentence for readers."""
+    """Return the reason of ``SessionEnded``: a word, and a sentence for readers."""
     if error is None:
         return "stopped", ""
     return "error", str(error) if isinstance(error, AgentError) else "the conversation failed"

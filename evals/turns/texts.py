@@ -67,7 +67,7 @@ class PauseHabits:
         filler: of pauses inside a sentence, those after an "uh".
         conjunction: of pauses between sentences, those after the conjunction that opens the next one.
         trailing_off: of turns, those that end on a filler or a conjunction.
-        kinds: of turns, in the order of ``Kind``. Assumed, as all of the above but the first.
+        kinds: of turns, in the order of ``UtteranceKind``. Assumed, as all of the above but the first.
         holds: number of holds of a turn of each kind, relative to the caller's mean. Few after a yes, more
             inside a number. Over all kinds the mean is 1.
     """

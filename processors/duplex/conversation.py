@@ -184,7 +184,7 @@ class EngineConversation:
             self._ticker.resume()
 
     async def hold(self, engine: OmniEngine, executor: Executor, preparation: Preparation) -> None:
-        """Hold the conversation with an engine; see ``Conversation``."""
+        """Hold the conversation with an engine; see ``SuccessiveConversation``."""
         by_arrival = self._outlet.tells_units and engine.unit_ms >= LEAST_ARRIVAL_MS
         self.voice.begin(engine.output_rate_hz, unit_ms=engine.unit_ms, whole_units=by_arrival)
         call = TickedCall(
@@ -213,11 +213,11 @@ class EngineConversation:
             self._taker = Taker.NEXT_ENGINE
 
     def refused(self) -> None:
-        """Note that there is no room for an engine; see ``Conversation``."""
+        """Note that there is no room for an engine; see ``SuccessiveConversation``."""
         self._taker = Taker.LISTENER
 
     async def failed(self, *, is_first: bool) -> None:
-        """Handle the failure of an engine; see ``Conversation``."""
+        """Handle the failure of an engine; see ``SuccessiveConversation``."""
         self._taker = Taker.LISTENER
         told = Faltered("the speech model failed, another one goes on")
         # Sent in the same way as the units, and as the message of the next engine.

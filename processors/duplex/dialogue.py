@@ -1,9 +1,9 @@
 """Large tier of a call: a session, a model with tools and a voice, driven from the engine's thread.
 
-Inputs: the decisions of the two-tier engine, in its thread (``Dialogue``). Outputs: the same decisions, in
-order, as calls on the event loop (``DialogueActions``), where the pipeline is; and the contents that the
-pipeline's voice makes (``processors.duplex.contents``), given to the current engine. Contents that come while
-no engine is prepared wait for the next one, a few of them.
+Inputs: the decisions of the two-tier engine, in its thread (``TwoTierDialogue``). Outputs: the same
+decisions, in order, as calls on the event loop (``DialogueActions``), where the pipeline is; and the contents
+that the pipeline's voice makes (``processors.duplex.contents``), given to the current engine. Contents that
+come while no engine is prepared wait for the next one, a few of them.
 
 Nothing waits here. Each engine has its own end of the dialogue (``CallDialogue.end``): an engine that was
 given up and comes back later requests nothing, and takes nothing from its successor.
@@ -121,7 +121,7 @@ class CallDialogue:
 
 
 class DialogueEnd:
-    """An engine's end; see ``Dialogue``. Used in the engine's thread.
+    """An engine's end; see ``TwoTierDialogue``. Used in the engine's thread.
 
     Attributes:
         take: takes contents; None while it is not the current one.
@@ -137,15 +137,15 @@ class DialogueEnd:
         self._call.opened(self, take)
 
     def foresee(self, text: str | None) -> None:
-        """Pass a guess on; see ``Dialogue``."""
+        """Pass a guess on; see ``TwoTierDialogue``."""
         self._call.post(self, lambda steps: steps.on_foreseen(text))
 
     def ask(self, asked: UserTurnReady) -> None:
-        """Pass a turn on that is over; see ``Dialogue``."""
+        """Pass a turn on that is over; see ``TwoTierDialogue``."""
         self._call.post(self, lambda steps: steps.on_asked(asked))
 
     def say(self, text: str) -> None:
-        """Have a text said; see ``Dialogue``."""
+        """Have a text said; see ``TwoTierDialogue``."""
         self._call.post(self, lambda steps: steps.on_said(text))
 
     def hum(self, text: str) -> Content | None:
@@ -159,7 +159,7 @@ class DialogueEnd:
         return content
 
     def drop(self) -> None:
-        """Drop everything that is being made; see ``Dialogue``."""
+        """Drop everything that is being made; see ``TwoTierDialogue``."""
         self._call.post(self, lambda steps: steps.on_dropped())
 
     def cut(self, text: str) -> None:
@@ -169,13 +169,13 @@ class DialogueEnd:
         """Do nothing; the playout clock has more accurate data."""
 
     def turn(self, *, is_open: bool) -> None:
-        """Pass on that the caller's turn opens or closes; see ``Dialogue``."""
+        """Pass on that the caller's turn opens or closes; see ``TwoTierDialogue``."""
         self._call.post(self, lambda steps: steps.on_turn(is_open=is_open))
 
     def forget(self) -> None:
-        """Discard the last recognised words; see ``Dialogue``."""
+        """Discard the last recognised words; see ``TwoTierDialogue``."""
         self._call.post(self, lambda steps: steps.on_forgotten())
 
     def close(self) -> None:
-        """Close this end; see ``Dialogue``."""
+        """Close this end; see ``TwoTierDialogue``."""
         self._call.closed(self)

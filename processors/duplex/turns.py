@@ -4,10 +4,10 @@
 
 The processor replaces the user aggregator of a cascade. Inputs: the recogniser's words, which go to the
 engine as they come and no further; the decisions about turns of the engine's small tier (or of the turn
-monitor for an engine that has none, ``Steps``); typed text. Outputs: the start and the end of a turn for
-clients and for the session; the question after it as an ``LLMContextFrame``, which the commit gate makes
-durable before it is asked; and the interruption of pending output when a turn turns out to be meant. The
-engine has fallen silent by itself at that time.
+monitor for an engine that has none, ``DialogueActions``); typed text. Outputs: the start and the end of a
+turn for clients and for the session; the question after it as an ``LLMContextFrame``, which the commit gate
+makes durable before it is asked; and the interruption of pending output when a turn turns out to be meant.
+The engine has fallen silent by itself at that time.
 
 A guess, the beginning and the end of a turn are events. Text that is to be said goes to ``speak``, which is
 after the model: the gate and the model may be at work. It goes when an interruption that was sent before it
@@ -138,7 +138,7 @@ class DuplexTurnTracker(FrameProcessor):
     # Decisions, in their order.
 
     def on_foreseen(self, text: str | None) -> None:
-        """Publish a guess, or its withdrawal; see ``Steps``."""
+        """Publish a guess, or its withdrawal; see ``DialogueActions``."""
 
         async def step() -> None:
             now_ms = self._events.now_ms()
@@ -148,23 +148,23 @@ class DuplexTurnTracker(FrameProcessor):
             self._do(step)
 
     def on_turn(self, *, is_open: bool) -> None:
-        """Begin a turn, or void it; see ``Steps``."""
+        """Begin a turn, or void it; see ``DialogueActions``."""
         self._do(self._begin if is_open else self._void)
 
     def on_asked(self, asked: UserTurnReady) -> None:
-        """End a turn and ask its question; see ``Steps``."""
+        """End a turn and ask its question; see ``DialogueActions``."""
         self._do(lambda: self._ask(asked))
 
     def on_said(self, text: str) -> None:
-        """Say a text; see ``Steps``."""
+        """Say a text; see ``DialogueActions``."""
         self._do(lambda: self._speak(TTSSpeakFrame(text, append_to_context=True)))
 
     def on_dropped(self) -> None:
-        """Interrupt all pending output; see ``Steps``."""
+        """Interrupt all pending output; see ``DialogueActions``."""
         self._do(self._interrupt)
 
     def on_forgotten(self) -> None:
-        """Discard the last recognised words; see ``Steps``."""
+        """Discard the last recognised words; see ``DialogueActions``."""
 
         async def step() -> None:
             self._discard_words()

@@ -1,6 +1,6 @@
 """Worker of an unmodified MiniCPM-o server: how it is polled, and how a conversation begins there.
 
-Input: the address of its HTTP server. Outputs: its health (``Asked``), and connected engines
+Input: the address of its HTTP server. Outputs: its health (``HealthProbe``), and connected engines
 (``minicpm_worker``). It has no leases and no tokens: the first client to connect holds it. An engine is
 therefore connected before it is assigned, and after a refusal the health shows whether another client was
 first.
@@ -50,7 +50,7 @@ class ServerWorker:
         )
 
     async def ask(self) -> Health:
-        """Return the health of the worker (``Asked.ask``)."""
+        """Return the health of the worker (``HealthProbe.ask``)."""
         # A new connection for each poll: a kept one may belong to a process that has ended.
         connector = aiohttp.TCPConnector(force_close=True, ssl=self._tls or True)
         try:
@@ -69,7 +69,7 @@ class ServerWorker:
             raise PeerError(f"{ENGINE}: /health breaks off: {type(error).__name__}") from error
 
     async def attend(self) -> None:
-        """Return when a connection to the worker has ended (``Asked.attend``)."""
+        """Return when a connection to the worker has ended (``HealthProbe.attend``)."""
         parts = urlsplit(self._url)
         port = parts.port or (80 if self._tls is None else 443)
         with suppress(OSError):

@@ -48,7 +48,7 @@ class MixedPeer:
         return await self.take()
 
     async def send(self, message: str | bytes) -> bool:
-        """Send a message; return False when the socket is closed (``Peer``)."""
+        """Send a message; return False when the socket is closed (``SocketPeer``)."""
         try:
             if isinstance(message, bytes):
                 await self._socket.send_bytes(message)
@@ -59,7 +59,7 @@ class MixedPeer:
         return True
 
     async def close(self, code: int, reason: str) -> None:
-        """Close the socket with the first ``REASON_BYTES`` of the reason; never raises (``Peer``)."""
+        """Close the socket with the first ``REASON_BYTES`` of the reason; never raises (``SocketPeer``)."""
         if WebSocketState.DISCONNECTED in (self._socket.application_state, self._socket.client_state):
             return
         short = reason.encode()[:REASON_BYTES].decode(errors="ignore")
@@ -73,7 +73,7 @@ class StarlettePeer(MixedPeer):
     """Peer that sends text alone; see ``transports.websocket.session.SocketPeer``."""
 
     async def receive(self) -> str | None:
-        """Return the next message (``Peer``). Raises Refusal for a binary one."""
+        """Return the next message (``SocketPeer``). Raises Refusal for a binary one."""
         message = await self.take()
         if isinstance(message, bytes):
             raise Refusal("expected a text message, got bytes", code="invalid_payload")
