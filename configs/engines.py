@@ -5,11 +5,13 @@ Imports no deployment: a worker has one engine, and a Python environment without
 
 import typing
 from collections.abc import Callable, Mapping
+from inspect import getattr_static
 from typing import Any
 
 from pydantic import BaseModel
 
 from configs.load import parse_settings
+from core.errors import ConfigError
 from core.files import Checked
 from core.registry import Registry
 
@@ -35,11 +37,14 @@ def checked_settings(
 
 
 def settings_model(factory: Callable[..., Any]) -> type[BaseModel]:
-    """Return the pydantic model that an engine's constructor takes as ``settings``."""
-    constructor = vars(factory)["__init__"] if isinstance(factory, type) else factory
-    hint = typing.get_type_hints(constructor)["settings"]
-    return next(
-        part
-        for part in (hint, *typing.get_args(hint))
-        if isinstance(part, type) and issubclass(part, BaseModel)
-    )
+    """Return the pydantic model that an engine's constructor takes as ``settings``.
+
+    Raises:
+        ConfigError: it takes none.
+    """
+    constructor = getattr_static(factory, "__init__") if isinstance(factory, type) else factory
+    hint = typing.get_type_hints(constructor).get("settings")
+    for part in (hint, *typing.get_args(hint)):
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            return part
+    raise ConfigError(f"{factory.__module__}:{factory.__qualname__} takes no 'settings' of a pydantic model")

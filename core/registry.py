@@ -52,17 +52,25 @@ class Registry(Generic[T]):
     Args:
         stage: kind of the rows, for messages (``"stt"``).
         rows: name to target or Row.
+        is_extensible: other packages may add rows.
     """
 
-    def __init__(self, stage: str, rows: Mapping[str, str | Row]) -> None:
+    def __init__(self, stage: str, rows: Mapping[str, str | Row], *, is_extensible: bool = True) -> None:
         self.stage = stage
+        self._is_extensible = is_extensible
         self._rows = {name: row if isinstance(row, Row) else Row(row) for name, row in rows.items()}
 
     def names(self) -> tuple[str, ...]:
         """Return the known names, sorted: those of the table and those that installed packages add."""
         return tuple(sorted({*self._rows, *(entry.name for entry in self._installed())}))
 
+    def own_names(self) -> tuple[str, ...]:
+        """Return the names of the table, sorted, whatever is installed."""
+        return tuple(sorted(self._rows))
+
     def _installed(self) -> tuple[EntryPoint, ...]:
+        if not self._is_extensible:
+            return ()
         return tuple(entry_points(group=f"{GROUP}.{self.stage.replace(' ', '_')}"))
 
     def row(self, name: str) -> Row:
@@ -73,7 +81,7 @@ class Registry(Generic[T]):
         """
         if (row := self._rows.get(name)) is not None:
             return row
-        if is_target(name):
+        if self._is_extensible and is_target(name):
             return Row(name, "of a module of the deployment's own")
         for entry in self._installed():
             if entry.name == name:
@@ -111,7 +119,9 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (
-            name in self._rows or is_target(name) or any(entry.name == name for entry in self._installed())
+            name in self._rows
+            or (self._is_extensible and is_target(name))
+            or any(entry.name == name for entry in self._installed())
         )
 
     def __iter__(self) -> Iterator[str]:

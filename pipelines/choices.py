@@ -1,6 +1,5 @@
 """Resolution of a name and settings in a deployment to a checked row of a registry."""
 
-import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,7 +38,9 @@ def service_row(services: Registry[ServiceRow[Any]], choice: Choice, *, where: s
     Raises:
         ConfigError: an unknown name or field, a wrong value, a missing key or package.
     """
-    row_type = typing.cast(type[ServiceRow[Any]], services.factory(choice.name))
+    row_type = services.factory(choice.name)
+    if not (isinstance(row_type, type) and issubclass(row_type, ServiceRow)):
+        raise ConfigError(f"{where}: {choice.name!r} is no row of a service (processors/service_rows.py)")
     row = row_type(parse_settings(row_type.settings_type, choice.settings, where=f"{where} ({choice.name})"))
     row.check()
     return row

@@ -73,8 +73,8 @@ def call_worker(
         output_rate_hz: rate of the bot's audio.
         unseen: processors whose frames are shown to no client, because they are guesses or are pushed again.
         rtvi: the call has an RTVI client.
-        reads_rtvi: see ``Client``. A message is a frame that passes the whole pipeline, several of them for
-            each word of the bot: without a reader they would waste the loop's time.
+        reads_rtvi: see ``SocketClient``. A message is a frame that passes the whole pipeline, several of
+            them for each word of the bot: without a reader they would waste the loop's time.
         refuses_text: reason for refusing all text that a client types; empty to accept it.
         refuses_turn: returns the reason for refusing a turn now; empty to accept it.
         take_typed: see ``CheckedRtvi``.

@@ -54,7 +54,7 @@ def _fitting(settings: ConversationSettings, dialogue_tokens: int | None) -> Con
 
 
 class TypedTurns:
-    """Typed turns of any session, one at a time in each: the sessions API's ``Typing``.
+    """Typed turns of any session, one at a time in each: the sessions API's ``AnswerTyped``.
 
     Each turn is a task of this object. The reader of its events may go away at any moment, and a web server
     cancels a reader so that it cannot await anything more. The turn then still takes the time that it needs
@@ -75,7 +75,7 @@ class TypedTurns:
     async def __call__(
         self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity = ANONYMOUS
     ) -> AsyncGenerator[TurnEvent, None]:
-        """Run one typed turn and yield its events (``Typing``).
+        """Run one typed turn and yield its events (``AnswerTyped``).
 
         Raises:
             StoreError: there is no such session, or another process holds it.

@@ -111,7 +111,7 @@ def _engines() -> Iterator[str]:
 
 
 def _rows(registry: Registry[Any]) -> Iterator[tuple[str, str, str]]:
-    for name in registry:
+    for name in registry.own_names():
         row = registry.row(name)
         yield name, row.summary, row.extra or ""
 

@@ -119,7 +119,7 @@ class TransportRegistry(Registry[Any]):
 
     def __init__(self, rows: Iterable[TransportRow]) -> None:
         self._by_name = {row.name: row for row in rows}
-        super().__init__("transport", self._by_name)
+        super().__init__("transport", self._by_name, is_extensible=False)
 
     def row(self, name: str) -> TransportRow:
         """Return the row of a name.

@@ -39,4 +39,5 @@ LLM: Registry[LanguageModel] = Registry(
             "models.llm.documents:DocumentLlm", "answers from the deployment's own documents, no key"
         ),
     },
+    is_extensible=False,
 )

@@ -47,8 +47,10 @@ LLM_SERVICES: Registry[ServiceRow[Any]] = Registry(
             "a GGUF file on this machine by llama.cpp, in a process of its own",
             extra="llamacpp",
         ),
-        "worker": Row(f"{__name__}:Worker", "the causal model of a worker (runner.py), which keeps the same"),
-        "pool": Row(f"{__name__}:Pool", "the same in any worker of this deployment (workers.workers)"),
+        "worker": Row(
+            f"{__name__}:WorkerLlmRow", "the causal model of a worker (runner.py), which keeps the same"
+        ),
+        "pool": Row(f"{__name__}:PoolLlmRow", "the same in any worker of this deployment (workers.workers)"),
         "anthropic": Row(
             f"{__name__}:Anthropic",
             "Claude, prompt caching on",

@@ -48,6 +48,7 @@ REALTIME_SERVICES: Registry[ServiceRow[Any]] = Registry(
             f"{__name__}:Ultravox", "Ultravox's cloud, speech to speech", env=("ULTRAVOX_API_KEY",)
         ),
     },
+    is_extensible=False,
 )
 
 

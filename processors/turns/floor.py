@@ -1,8 +1,8 @@
 """State of the floor in one call: held by the bot, or not.
 
-The stage that decides about interruptions knows whether a reply is on, on its way or about to be resumed, and
-publishes when that changes (``FloorHolder``). ``Floor`` is asked: by idle prompts and at the end of a
-telephone call.
+One stage of a call, the one that decides about interruptions, publishes when a reply takes and leaves the
+floor (``FloorHolder``). A change is seen after the event that caused it has reached all its subscribers.
+Idle prompts and the end of a telephone call query ``Floor``.
 """
 
 from core.call_events import FloorLeft, FloorTaken, Wait, WaitBegan, WaitEnded

@@ -182,7 +182,7 @@ class IdleKeeper:
     async def _until(self, is_so: Callable[[], bool], *, by_ms: int) -> None:
         """Return when the condition holds, or at ``by_ms``."""
         while not is_so() and (now_ms := self._clock.now_ms()) < by_ms:
-            # The state of barge-in changes without an event here.
+            # The floor changes without waking this loop.
             await self._until_ms(min(by_ms, now_ms + AGAIN_MS))
 
     def _due_ms(self) -> int | None:

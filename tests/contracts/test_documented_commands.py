@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
+NAMES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+DOCUMENTS = (*(ROOT / name for name in NAMES), *sorted((ROOT / "docs").glob("**/*.md")))
 FENCED = re.compile(r"```(?:sh|bash|console)\n(.*?)```", re.DOTALL)
 ANY_FENCED = re.compile(r"```.*?```", re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")

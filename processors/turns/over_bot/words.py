@@ -114,7 +114,7 @@ class WordsOverBot:
         now_ms, machine = self._clock.now_ms(), self._machine
         text, floor = heard.text, heard.floor_log_odds
         if now_ms - stopped_ms > COMMAND_LATE_MS:
-            logger.debug(f"{self._name}: {text!r} was spotted too late, after {now_ms - stopped_ms} ms")
+            logger.debug(f"{self._name}: a command was spotted too late, after {now_ms - stopped_ms} ms")
             return
         if voice <= self._answered_voice:
             return

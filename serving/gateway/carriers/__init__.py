@@ -17,4 +17,5 @@ CARRIERS: Registry[Carrier] = Registry(
             "serving.gateway.carriers.exotel:ExotelCarrier", env=("EXOTEL_USER", "EXOTEL_PASSWORD")
         ),
     },
+    is_extensible=False,
 )

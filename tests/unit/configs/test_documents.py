@@ -14,7 +14,8 @@ from configs.load import parse_settings, parse_yaml
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
+NAMES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+DOCUMENTS = (*(ROOT / name for name in NAMES), *sorted((ROOT / "docs").glob("**/*.md")))
 FENCED = re.compile(r"```.*?```", re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")

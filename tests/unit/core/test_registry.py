@@ -76,3 +76,11 @@ def test_an_installed_package_adds_a_row_and_replaces_none(own_module: str, tmp_
     assert registry.row("parrot").summary == "of the package parrot"
     assert type(registry.create("parrot")).__name__ == "Parrot"
     assert str(registry.create("decimal", "1.5")) == "1.5"
+
+
+def test_a_table_that_is_closed_takes_no_other_rows(own_module: str):
+    registry: Registry[object] = Registry("thing", {"a": "x:y"}, is_extensible=False)
+    assert f"{own_module}:Parrot" not in registry
+    with pytest.raises(ConfigError, match="unknown thing"):
+        registry.row(f"{own_module}:Parrot")
+    assert registry.own_names() == registry.names() == ("a",)

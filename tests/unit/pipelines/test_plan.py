@@ -178,6 +178,33 @@ def test_an_unknown_setting_of_an_engine_lists_the_known_ones():
         plan(Deployment(speaking=Speaking(tts=choice)))
 
 
+@pytest.mark.parametrize(
+    ("deployment", "message"),
+    [
+        (Deployment(hearing=Hearing(stt=Choice(name="os:getcwd"))), "posix:getcwd takes no 'settings'"),
+        (Deployment(hearing=Hearing(stt=Choice(name="decimal:Decimal"))), "takes no 'settings'"),
+        (Deployment(hearing=Hearing(stt=Choice(name="decimal:Decimals"))), "cannot be imported"),
+        (
+            Deployment(thinking=Thinking(llm=Choice(name="models.llm.documents:DocumentLlm"))),
+            "thinking.llm: 'models.llm.documents:DocumentLlm' is no row of a service",
+        ),
+        (
+            Deployment(thinking=Thinking(fallback=Choice(name="models.llm.documents:DocumentLlm"))),
+            "thinking.fallback: unknown engine",
+        ),
+    ],
+)
+def test_an_engine_of_ones_own_that_does_not_fit_is_refused(deployment: Deployment, message: str):
+    with pytest.raises(ConfigError, match=message):
+        plan(deployment)
+
+
+def test_a_full_duplex_engine_of_ones_own_is_no_realtime_service():
+    own = Choice(name="models.omni.two_tier.engine:TwoTierHost")
+    planned = plan(Deployment(duplex=Duplex(engine=own, fallback=(own,))), duplex=True)
+    assert [name for name, _ in planned.omni] == [own.name, own.name]
+
+
 def test_a_missing_documents_folder_is_named():
     with pytest.raises(ConfigError, match="bot.knowledge: there is no folder 'nowhere'"):
         plan(Deployment(bot=Bot(knowledge=Path("nowhere"))))

@@ -98,7 +98,7 @@ def test_a_listener_who_falls_silent_is_not_cut_later():
 def test_a_cut_by_its_sound_is_resumed_when_the_words_are_a_listeners():
     floor = looked_at((3.0,), 400, final=("mhm", 0.9))
     floor.run(BEGAN_MS + 2_000)
-    assert [type(each).__name__ for each in floor.decisions] == ["Duck", "Cut", "Resume"]
+    assert [type(each).__name__ for each in floor.decisions] == ["Duck", "Cut", "ResumeReply"]
 
 
 def test_an_answer_that_comes_late_changes_nothing():
