@@ -1,8 +1,8 @@
 """Tools that the client of a socket runs: the model calls one, and the client's answer is the result.
 
 A call is committed like any other before the client is notified, and its result after it. When a client does
-not answer in time, or is gone, it is unknown whether the call took effect. The model is told so, and a crash
-in between leaves the same state.
+not answer in time, or is gone, it is unknown whether the call took effect. The model receives this as the
+result, and a crash in between leaves the same state.
 """
 
 import json

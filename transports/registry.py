@@ -24,13 +24,13 @@ class Command(StrEnum):
     SERVE = "serve"
     """It serves until a signal ends it."""
     RECORDING = "recording"
-    """One call with a WAV as the caller."""
+    """A call with a WAV as the caller."""
     SIMULATION = "simulation"
-    """One call of a simulated caller, over the routes of a server on this machine."""
+    """A call of a simulated caller, over the routes of a server on this machine."""
     DEVICES = "devices"
-    """One call over the microphone and the loudspeaker of this machine."""
+    """A call over the microphone and the loudspeaker of this machine."""
     ROOM = "room"
-    """One call in a room that another server hosts."""
+    """A call in a room that another server hosts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from tests.voices import say
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 each = pytest.mark.parametrize("kind", NETWORKS, ids=lambda kind: kind.name)
-# The tests share a server, which has seen every call that it was told of.
+# The tests share a server, which has seen every call that it was notified of.
 CALL_IDS = (f"call-{number}" for number in itertools.count(1))
 # Who has said something is quiet for no longer before it is over.
 PAUSE_S = 1.0

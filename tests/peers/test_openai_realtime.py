@@ -73,7 +73,7 @@ class Weather(CallingOpenAi):
 
 
 class Asked(Weather):
-    """Knows a price as well, and who has told its name."""
+    """Model that also answers about a price, and about names that were mentioned before."""
 
     def answer(self, role: str, text: str) -> Turn:
         if "price" in text.lower():
