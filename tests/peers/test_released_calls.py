@@ -21,6 +21,7 @@ from pipecat.utils.base_object import BaseObject
 import bot
 from configs.load import load_deployment
 from pipelines.call import Call
+from pipelines.engine_loading import SPEECH_THREADS
 from pipelines.engines import Engines
 from pipelines.sessions import open_conversations
 from transports.twilio.stream import PhoneStream
@@ -62,6 +63,10 @@ async def served(folder: Path) -> AsyncIterator[tuple[str, Any]]:
         open_conversations(loaded, engines.answering) as conversations,
         bot.gateway(engines, conversations, mode="cascade") as server,
     ):
+        # A thread of this pool that starts when calls are busy stays: all of them are there beforehand.
+        everyone = threading.Barrier(SPEECH_THREADS)
+        waits = [engines.executors.speech.submit(everyone.wait, 60) for _ in range(SPEECH_THREADS)]
+        await asyncio.gather(*map(asyncio.wrap_future, waits))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             app: Any = server.config.app
