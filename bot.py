@@ -223,8 +223,8 @@ def check_flags(options: argparse.Namespace) -> None:
         raise ConfigError(f"--transport {options.transport} needs --input WAV and --output WAV")
     if options.session and options.mode != "text" and command not in WITH_SESSION:
         raise ConfigError(
-            f"--session is for --mode text and for --transport {' or '.join(_held(*WITH_SESSION))}; a page "
-            "brings its own"
+            "--session can only be used with --mode text or --transport "
+            f"{' or '.join(_held(*WITH_SESSION))}; a browser page keeps its own session"
         )
     if options.all and not options.print_config:
         raise ConfigError("--all can only be used with --print-config")
@@ -233,7 +233,7 @@ def check_flags(options: argparse.Namespace) -> None:
             f"{' and '.join(given)} can only be used with --transport {' or '.join(_held(*WITH_FILES))}"
         )
     if command is Command.SIMULATION and options.host is not None:
-        raise ConfigError(f"--transport {options.transport} is a call on this machine: --host has no place")
+        raise ConfigError(f"--transport {options.transport} is a call on this machine: leave out --host")
 
 
 def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deployment":
@@ -472,7 +472,8 @@ def banner(
     """
     lines = [
         f"Parley is ready: {address}",
-        "  ears {stt}, turns {turn}, answers {llm}, voice {tts} (deployment {deployment!r})".format(**names),
+        "  recogniser {stt}, turn detection {turn}, language model {llm}, voice {tts} (deployment "
+        "{deployment!r})".format(**names),
     ]
     if exposure:
         lines.append(f"  {exposure}")
@@ -523,7 +524,7 @@ def _callers_pcm(source: Path | None, output: Path | None) -> bytes:
     from audio.wav import decode_wav
 
     if output is not None and output.suffix.lower() != ".wav":
-        raise ConfigError(f"--output {output}: the recording is a WAV file, name it .wav")
+        raise ConfigError(f"--output {output}: the recording is a WAV file, so its name must end in .wav")
     targets = () if output is None else (output, output.with_suffix(".json"))
     try:
         data = None if source is None else source.read_bytes()

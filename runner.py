@@ -206,7 +206,9 @@ def _kind(name: str, given: str | None) -> str:
         known = KNOWN if given is None else HOSTED[given]
         raise ConfigError(f"--engine: {name!r} is nothing that a worker hosts", known=known)
     if len(kinds) > 1:
-        raise ConfigError(f"--engine: several kinds have a {name!r}: say which by --kind", known=tuple(kinds))
+        raise ConfigError(
+            f"--engine: several kinds have an engine {name!r}: choose one with --kind", known=tuple(kinds)
+        )
     return kinds[0]
 
 
@@ -235,7 +237,7 @@ def _secret(settings: WorkerServerSettings) -> bytes:
     if not secret:
         raise ConfigError(
             f"a worker needs a secret of at least {LEAST_SECRET_BYTES} characters in the environment "
-            f"variable {settings.secret_env}: whoever has it may use the worker"
+            f"variable {settings.secret_env}; every process that has the secret may use the worker"
         )
     return secret
 

@@ -73,13 +73,13 @@ class OggReader:
                 broken += 1
                 if broken > MOST_BROKEN:
                     self._lose(len(self._held))
-                    raise ShapeError("Ogg whose pages are broken")
+                    raise ShapeError("the pages of the Ogg stream are damaged")
                 continue
             del self._held[:length]
             pages += 1
             if pages > MOST_PAGES:
                 self._lose(len(self._held))
-                raise ShapeError(f"over {MOST_PAGES} pages of Ogg at a time")
+                raise ShapeError(f"over {MOST_PAGES} Ogg pages at a time")
             yield from self._packets(page)
 
     def _lose(self, count: int) -> None:

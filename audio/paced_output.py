@@ -53,7 +53,7 @@ class PacedOutput:
         at_once: bool = False,
     ) -> None:
         if lead_ms < piece_ms or longest_ms < piece_ms:
-            raise ShapeError("a lead and what may wait are at least a piece")
+            raise ShapeError("expected lead and waiting limit of at least one piece")
         self._rate_hz = rate_hz
         self._piece = rate_hz * piece_ms // 1000
         self._lead_us = lead_ms * 1000

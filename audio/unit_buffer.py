@@ -76,7 +76,7 @@ class UnitBuffer:
         whole_units: bool = False,
     ) -> None:
         if unit_samples < 1 or slack_samples < 0 or most_units < 1:
-            raise ShapeError("a unit has samples, and at least one is kept")
+            raise ShapeError("expected a unit of at least one sample, and at least one unit kept")
         self._unit, self._slack = unit_samples, slack_samples
         self._piece = max(1, rate_hz // PIECES_PER_S)
         self._overrun = overrun

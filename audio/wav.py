@@ -29,7 +29,7 @@ def decode_wav(data: bytes, *, rate_hz: int) -> bytes:
     except (TypeError, ValueError) as error:
         raise MediaError(f"not an audio file: {error}") from error
     if not len(samples):
-        raise MediaError("the audio file holds no samples")
+        raise MediaError("the audio file contains no samples")
     if len(samples) / file_rate_hz > MAX_WAV_S:
         raise MediaError(f"the audio file is longer than {MAX_WAV_S} s")
     mono = np.nan_to_num(samples.mean(axis=1))

@@ -319,7 +319,7 @@ class Phone(PhoneRoutesSettings):
             ValueError: voicemail detection is set, and full duplex has none.
         """
         if self.voicemail is not None and (self.mode or default) == "duplex":
-            raise ValueError("voicemail: full duplex does not find out who answered; set mode: cascade")
+            raise ValueError("voicemail: full duplex does not detect answering machines; set mode: cascade")
 
 
 class Deployment(StrictModel):

@@ -77,7 +77,7 @@ def load_deployment(source: str | Path) -> "Deployment":
     if not path.suffix and path.parent == Path("."):
         path = CONFIG_DIR / f"{source}.yaml"
         if not path.exists():
-            raise ConfigError(f"no deployment {str(source)!r}", known=known_deployments())
+            raise ConfigError(f"there is no deployment {str(source)!r}", known=known_deployments())
     data = read_yaml(path)
     folder = path.resolve().parent
     base = PROJECT_DIR if folder == CONFIG_DIR else folder

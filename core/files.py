@@ -41,7 +41,7 @@ def require_files(engine: str, *paths: Path) -> None:
     for path in paths:
         if not path.is_file():
             raise ModelFileError(
-                f"{engine!r} needs {path}, which is not there: run `make models` with ARGS={engine}"
+                f"{engine!r} needs {path}, which does not exist: run `make models` with ARGS={engine}"
             )
 
 
@@ -62,6 +62,6 @@ def require_hashes(engine: str, folder: Path, sha256: Mapping[str, str]) -> None
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != expected:
             raise ModelFileError(
-                f"{engine!r} needs {folder / name} as it was tested (SHA-256 {expected[:8]}...), and it is "
-                f"altered ({found[:8]}...): run `make models` with ARGS={engine}"
+                f"{engine!r} needs {folder / name} as it was tested (SHA-256 {expected[:8]}...), but the "
+                f"file has changed ({found[:8]}...): run `make models` with ARGS={engine}"
             )

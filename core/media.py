@@ -30,7 +30,7 @@ def pcm16_to_float(pcm: bytes) -> np.ndarray:
         ShapeError: an odd number of bytes.
     """
     if len(pcm) % PCM_BYTES_PER_SAMPLE:
-        raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+        raise ShapeError(f"{len(pcm)} bytes are not a whole number of 16-bit samples")
     return np.multiply(np.frombuffer(pcm, dtype="<i2"), 1 / PCM_FULL_SCALE, dtype=np.float32)
 
 

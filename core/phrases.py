@@ -17,5 +17,5 @@ def checked_phrase(phrase: str, *fields: str) -> str:
     for _, name, spec, conversion in parts:
         if name is not None and (name not in fields or spec or conversion):
             known = " and ".join(f"{{{field}}}" for field in fields)
-            raise ValueError(f"expected a text with no other field than {known}")
+            raise ValueError(f"expected a text without fields other than {known}")
     return phrase

@@ -239,7 +239,7 @@ class FrontEndStream:
                 return {}, _packed(self._meter.measure(question.payload))
             case MessageType.PROCESS if self._control is not None:
                 return self._piece(self._control, question.facts, question.payload)
-        raise EngineError("the question is none", engine="front_end", retryable=False)
+        raise EngineError("the request is not valid", engine="front_end", retryable=False)
 
     def close(self) -> None:
         """Release the echo control of the caller."""

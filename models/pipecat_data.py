@@ -21,5 +21,5 @@ def pipecat_file(*parts: str) -> Path:
         raise ConfigError("the package pipecat-ai is not installed")
     path = Path(spec.submodule_search_locations[0]).joinpath(*parts)
     if not path.is_file():
-        raise ConfigError(f"this pipecat-ai does not carry {'/'.join(parts)}")
+        raise ConfigError(f"this version of pipecat-ai does not contain {'/'.join(parts)}")
     return path

@@ -105,7 +105,7 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
         return AnsweringPlan(row, None, guarded=False, tools=tools)
     if not knowledge.is_dir():
         raise ConfigError(
-            f"bot.knowledge: there is no folder {str(knowledge)!r}; a relative one counts from the folder of "
+            f"bot.knowledge: there is no folder {str(knowledge)!r}; a relative path starts at the folder of "
             "the deployment's file"
         )
     given = {"folder": knowledge, "name": deployment.bot.name}
@@ -121,10 +121,12 @@ def _check_workers(deployment: Deployment, row: PoolLlmRow) -> None:
     """
     known = tuple(spec.name for spec in deployment.workers.workers)
     if not known:
-        raise ConfigError("thinking.llm: 'pool' means workers of this deployment: workers.workers names none")
+        raise ConfigError(
+            "thinking.llm: 'pool' stands for the workers of this deployment, but workers.workers names none"
+        )
     for name in row.settings.workers:
         if name not in known:
-            raise ConfigError(f"thinking.llm: no worker is named {name!r}", known=known)
+            raise ConfigError(f"thinking.llm: there is no worker {name!r}", known=known)
 
 
 def _plan_tools(thinking: Thinking) -> tuple[tuple[str, ToolSettings], ...]:
@@ -144,7 +146,7 @@ def _plan_tools(thinking: Thinking) -> tuple[tuple[str, ToolSettings], ...]:
         tools.append((choice.name, settings))
     if tools and thinking.llm.name == DOCUMENTS:
         logger.warning(
-            f"thinking.tools: {DOCUMENTS!r} uses no tools, {', '.join(sorted(names))} are never called"
+            f"thinking.tools: {DOCUMENTS!r} uses no tools; {', '.join(sorted(names))} will never be called"
         )
     return tuple(tools)
 
@@ -372,7 +374,9 @@ class Answering:
             )
         except Exception as error:
             # Any error of a vendor's SDK: the summary is made without the model.
-            raise EngineError(f"no summary: {type(error).__name__}", engine=self._name) from error
+            raise EngineError(
+                f"the language model wrote no summary: {type(error).__name__}", engine=self._name
+            ) from error
         finally:
             await service.cleanup()
         if not answer:
@@ -459,13 +463,13 @@ async def _hosted(
         hosted = pooled_llm(workers, settings)
         wait = partial(workers.wait_until_loaded, "llm", settings.workers, settings.load_timeout_s)
     else:
-        raise ConfigError("thinking.llm: the workers of the deployment are not started here")
+        raise ConfigError("thinking.llm: this process does not start the deployment's workers")
     try:
         await asyncio.to_thread(wait)
     except EngineError as error:
         if not guarded:
             raise
-        logger.warning(f"no worker of thinking.llm is there, the fallback answers: {error}")
+        logger.warning(f"no worker of thinking.llm is available, the fallback answers: {error}")
     return hosted
 
 
@@ -481,8 +485,8 @@ async def _start_llamacpp(plan: AnsweringPlan) -> LlamaCppServer:
     if plan.tools and not server.uses_tools:
         names = ", ".join(sorted(settings.name for _, settings in plan.tools))
         logger.warning(
-            f"thinking.tools: the chat template of {row.settings.model.name} has no place for tools, "
-            f"{names} are never called"
+            f"thinking.tools: the chat template of {row.settings.model.name} does not support tools; "
+            f"{names} will never be called"
         )
     return server
 

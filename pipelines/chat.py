@@ -145,7 +145,9 @@ async def ask(
         unasked.enter_context(answering.usage.take(rules.counted))
         wait_s = conversation.take_typed(text)
         if wait_s:
-            raise ShareError("too much was typed into this session, try again later", limit=0, retry_s=wait_s)
+            raise ShareError(
+                "too much text was typed into this session, try again later", limit=0, retry_s=wait_s
+            )
         before_seq = conversation.last_seq
         turn = await conversation.in_time(
             conversation.user_turn(text, transport=transport, key=key, supersedes=supersedes)
@@ -171,16 +173,20 @@ async def ask(
                 said.append(piece)
                 yield AnswerPiece(piece)
             if collector.failed is not None:
-                raise EngineError("the language model failed in the middle", engine="language model")
+                raise EngineError(
+                    "the language model failed in the middle of the answer", engine="language model"
+                )
             whole = True
         except TimeoutError:
-            raise EngineError(f"no answer within {answer_timeout_s:g} s", engine="language model") from None
+            raise EngineError(
+                f"no answer arrived within {answer_timeout_s:g} s", engine="language model"
+            ) from None
         finally:
             spoken = "".join(said).strip()
             if spoken and not whole:
                 conversation.record(_bot_turn(conversation, turn, replies, spoken, rules, truncated=True))
         if not spoken:
-            raise EngineError("nothing answered", engine="language model")
+            raise EngineError("no model answered", engine="language model")
         reply = _bot_turn(conversation, turn, replies, spoken, rules, truncated=False)
         [answer] = await conversation.in_time(conversation.append(reply))
         yield AnswerCommitted(answer)
@@ -301,7 +307,7 @@ async def _thinking(
             async with asyncio.timeout_at(deadline_s):
                 await tools.recover()
         except TimeoutError:
-            raise EngineError("an earlier call of a tool is not settled yet", engine="tools") from None
+            raise EngineError("an earlier tool call has not finished yet", engine="tools") from None
         context = context_of(conversation, turn)
         thinking = await answering.build(
             tools=tools, context=context, turn=turn, instruction=instruction, memory=memory, rules=rules
@@ -358,7 +364,7 @@ async def running(stages: Stages) -> AsyncIterator[PipelineWorker]:
             await runner.cancel(reason="the turn is over")
             _, late = await asyncio.wait({task}, timeout=CLOSE_S)
             if late:
-                logger.error("typed turn: the pipeline does not end, it is cut")
+                logger.error("typed turn: the pipeline does not end, cancelling it")
                 task.cancel()
                 await asyncio.wait({task}, timeout=CLOSE_S)
         finally:

@@ -63,7 +63,7 @@ READ_EVENTS = 1_000
 # Words of recordings that a client sends with every request; the least recently used are forgotten.
 KNOWN_RECORDINGS = 256
 FLOAT_BYTES = 4
-IGNORED = "instructions of a client without the grant for them are ignored; the conversation goes on"
+IGNORED = "instructions of a client without the grant for them are ignored; the conversation continues"
 
 T = TypeVar("T")
 
@@ -156,7 +156,7 @@ class _Talk:
                 return await self._begin(asked, shown, last)
         except TimeoutError:
             raise EngineError(
-                f"the turn before is still being answered after {self._settings.answer_s:g} s",
+                f"the previous turn is still being answered after {self._settings.answer_s:g} s",
                 engine="language model",
             ) from None
 
@@ -213,7 +213,7 @@ class _Talk:
                 left_bytes -= len(data) * 3 // 4
                 if left_bytes < 0:
                     raise Refusal(
-                        f"{where}: over {self._settings.most_audio_s:g} s of audio in all",
+                        f"{where}: over {self._settings.most_audio_s:g} s of audio in total",
                         code="too_large",
                         param=where,
                     )
@@ -221,7 +221,7 @@ class _Talk:
             said.append(DisplayedMessage(part.role, joined(texts)))
         if not said[-1].text:
             where = asked.parts[-1].where
-            raise Refusal(f"{where}: nothing was said, or understood", code="invalid_payload", param=where)
+            raise Refusal(f"{where}: no speech was recognised", code="invalid_payload", param=where)
         # An earlier recording without words is not a turn.
         return [each for each in said if each.text]
 
@@ -252,7 +252,8 @@ class _Talk:
         until_seq = self._conversation.view().until_seq
         if any(event.seq <= until_seq for event in parted.gone):
             raise Refusal(
-                "messages: what differs is so old that it is kept in short only; begin a new conversation",
+                "messages: they differ from the session in a turn that is only kept as a summary; begin a "
+                "new conversation",
                 code="too_old",
                 param="messages",
             )
@@ -525,7 +526,7 @@ async def _chat(
     try:
         request = await socket.next(settings.open_s)
     except TimeoutError:
-        await socket.send(error(f"nothing was asked within {settings.open_s:g} s"))
+        await socket.send(error(f"no request arrived within {settings.open_s:g} s"))
         return 1000, "timeout"
     if request is None:
         return 1000, ""

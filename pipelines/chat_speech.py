@@ -246,7 +246,7 @@ class ServiceAnswer:
             except TimeoutError:
                 if not writing.done():
                     continue
-                raise EngineError(f"no sound for {self._quiet_s:g} s", engine=self._name) from None
+                raise EngineError(f"no audio for {self._quiet_s:g} s", engine=self._name) from None
             if isinstance(item, EngineError):
                 raise item
             return item

@@ -54,7 +54,7 @@ class RunByClient:
     async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
         """Have the client run it (``Tool``). Raises EffectUnknownError when no answer comes."""
         if self._client.run_tool is None:
-            raise EffectUnknownError("the client is gone", engine=self.name)
+            raise EffectUnknownError("the client has disconnected", engine=self.name)
         output = await self._client.run_tool(key, self.name, json.dumps(arguments), self.timeout_s)
         try:
             return json_object(output)

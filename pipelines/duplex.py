@@ -58,14 +58,12 @@ async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> 
         ConfigError: the engines were loaded without duplex, or the call asks for voicemail detection.
     """
     if call.voicemail is not None:
-        raise ConfigError(
-            "phone.voicemail: full duplex does not find out who answered a call; see phone.mode"
-        )
+        raise ConfigError("phone.voicemail: full duplex does not detect answering machines; see phone.mode")
     if engines.realtime is not None:
         await run_realtime(engines, transport, call)
         return
     if not engines.omni:
-        raise ConfigError("this process was started without full duplex: --mode duplex")
+        raise ConfigError("this process was started without full duplex: start it with --mode duplex")
     idle = idle_keeper(engines, call)
     async with offered_tools(engines.answering, call) as tools, tick_log(engines, call) as write_tick:
         with closed_on_failure() as opened:

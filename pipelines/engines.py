@@ -308,7 +308,9 @@ class Engines:
         try:
             await pool.start()
         except AgentError as error:
-            logger.warning(f"echo control and voice activity run in threads of this process: {error}")
+            logger.warning(
+                f"echo control and voice activity detection run in threads of this process: {error}"
+            )
 
     def open_front_end(self) -> HostedFrontEnd | None:
         """Return a caller's part of that process, which uses threads until it is ready; None without one."""

@@ -149,7 +149,7 @@ async def hold(
 
     @transport.event_handler("on_client_disconnected")
     async def on_gone(_transport: BaseTransport, _client: object) -> None:
-        await runner.cancel(reason="the caller is gone")
+        await runner.cancel(reason="the caller has disconnected")
 
     records = CallRecords(call)
     records.note(Kind.JOINED)
@@ -225,7 +225,7 @@ async def _end_when_lost(call: Call, worker: PipelineWorker) -> None:
     """End the call when another process has claimed the session, or it was deleted: nothing more is kept."""
     conversation = call.conversation
     await conversation.lost.wait()
-    logger.warning(f"the session is gone from here: {conversation.loss}")
+    logger.warning(f"this process has lost the session: {conversation.loss}")
     if call.rtvi:
         reason = str(conversation.loss)
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": "session_lost", "reason": reason}))
@@ -239,7 +239,7 @@ async def _end_when_expired(call: Call, worker: PipelineWorker) -> None:
     if expires_s is None or identity.is_operator:
         return
     await asyncio.sleep(max(0.0, expires_s - time.time()))
-    logger.info("the call ends: the grants of its client have ended")
+    logger.info("the call ends: the grants of its client have expired")
     call.events.publish(CallEnding(call.events.now_ms(), *EXPIRED))
     if call.rtvi:
         kind, reason = EXPIRED

@@ -159,7 +159,7 @@ class PhoneControl:
         tools: list[Tool] = [
             _PhoneTool(
                 HANG_UP,
-                "Ends the telephone call behind your next words. Use it when the caller is done and you say "
+                "Ends the telephone call after your next words. Use it when the caller is done and you say "
                 "goodbye.",
                 {},
                 self._hang_up,
@@ -289,7 +289,7 @@ class PhoneControl:
             await self._push(TTSSpeakFrame(self._connecting, append_to_context=True))
             self._begin_transfer("")
             return
-        logger.info(f"the caller has pressed {len(keys)} keys")
+        logger.info(f"the caller pressed {len(keys)} keys")
         await self._push(
             LLMMessagesAppendFrame(
                 [{"role": "user", "content": f"I pressed {' '.join(keys)} on my phone."}], run_llm=True
@@ -310,7 +310,7 @@ class PhoneControl:
             self.outcome = await self._taken_by(settings.transfer_to, words)
         finally:
             self._waits(False)
-        logger.info(f"a call was to be passed on: {self.outcome}")
+        logger.info(f"a transfer has ended: {self.outcome}")
         if self.outcome not in ("taken", GONE) and not self._model_tells:
             await self._push(
                 TTSSpeakFrame(settings.nobody.format(person=settings.person), append_to_context=True)
@@ -343,7 +343,7 @@ class PhoneControl:
             async with asyncio.timeout(2 * SUMMARY_S):
                 summary = await self._summarize()
         except (AgentError, TimeoutError) as error:
-            logger.warning(f"a call is passed on without a summary: {error or type(error).__name__}")
+            logger.warning(f"transferring a call without a summary: {error or type(error).__name__}")
             nothing = ""
         told = " ".join(part.strip() for part in (reason, summary) if part.strip()) or nothing
         return f"A caller would like to talk to you. Press any key to take the call. {told}".strip()
@@ -364,14 +364,14 @@ class PhoneControl:
         self._is_leaving = True
         self._leave_at_s = self._now_s() + ANSWER_S
         self._news.set()
-        return {"status": "the call ends behind your next words: say goodbye"}
+        return {"status": "the call ends after your next words: say goodbye"}
 
     async def _press(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         keys = str(arguments.get("keys", ""))
         try:
             buttons = [KeypadEntry(key) for key in keys[:MOST_KEYS]]
         except ValueError as error:
-            raise EngineError("keys are 0 to 9, * and #", engine=PRESS, retryable=False) from error
+            raise EngineError("expected keys 0 to 9, * and #", engine=PRESS, retryable=False) from error
         for button in buttons:
             frame = OutputDTMFFrame(button=button)
             # Menus talk while keys are pressed.

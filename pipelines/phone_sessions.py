@@ -23,7 +23,7 @@ from transports.twilio.stream import PhoneStream
 
 # Twilio sends 50 messages a second, in silence too: a line without any for this long is dead.
 DEAD_MS = 2_000
-TAKEN = "goes on in a telephone call"
+TAKEN = "continues in a telephone call"
 
 # Holds a call of one session until it ends, or until the event is set because the line goes on elsewhere.
 HoldOne = Callable[[Conversation, asyncio.Event], Awaitable[None]]
@@ -118,7 +118,7 @@ class PhoneSessions:
         try:
             return await self._book.session_of(digest)
         except StoreError as error:
-            logger.warning(f"a caller is not known by the number: {error}")
+            logger.warning(f"cannot look up a caller's number: {error}")
             return None
 
     async def _note(self, digest: str, session_id: str, *, linked: bool) -> None:
@@ -126,7 +126,7 @@ class PhoneSessions:
         try:
             await self._book.called(digest, session_id, linked=linked)
         except StoreError as error:
-            logger.warning(f"a caller's number is not kept: {error}")
+            logger.warning(f"cannot store a caller's number: {error}")
 
 
 class _Codes:
@@ -156,11 +156,11 @@ class _Codes:
             try:
                 found = await self._book.take_code(code)
             except StoreError as error:
-                logger.warning(f"a code that was pressed is not looked up: {error}")
+                logger.warning(f"cannot look up a call code: {error}")
                 continue
             if found is None:
                 self._codes.was_wrong()
-                logger.info("a caller pressed a code that stands for nothing")
+                logger.info("a caller pressed an unknown call code")
             elif found != session_id:
                 self.session_id = found
                 leaving.set()

@@ -47,7 +47,9 @@ class PipelineInput:
         if self._queue_frame is None:
             return
         if len(self._waiting) == MOST_WAITING:
-            logger.warning(f"the pipeline takes nothing, dropped: {type(self._waiting.popleft()).__name__}")
+            logger.warning(
+                f"the pipeline accepts no frames, dropped: {type(self._waiting.popleft()).__name__}"
+            )
         self._waiting.append(frame)
         self._news.set()
 

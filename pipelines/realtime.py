@@ -50,10 +50,10 @@ async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -
     """
     row = engines.realtime
     if row is None:
-        raise ConfigError("this deployment names no realtime service: duplex.engine")
+        raise ConfigError("duplex.engine: this deployment names no realtime service")
     idle = idle_keeper(engines, call)
     if engines.deployment.thinking.tools:
-        logger.warning("a realtime service is offered no tools in this version: thinking.tools is not used")
+        logger.warning("a realtime service gets no tools in this version; thinking.tools is ignored")
     with closed_on_failure() as opened:
         opened.append(hosted := engines.open_front_end())
         built = await _build(engines, row, transport, call, hosted)

@@ -52,16 +52,16 @@ def decoded_pcm(data: str, where: str, *, most_bytes: int) -> bytes:
     try:
         raw = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Refusal(f"{where}: no base64: {error}", code="invalid_payload", param=where) from error
+        raise Refusal(f"{where}: not base64: {error}", code="invalid_payload", param=where) from error
     if len(raw) % 4 or not raw:
-        raise Refusal(f"{where}: no whole samples of float32", code="invalid_payload", param=where)
+        raise Refusal(f"{where}: not a whole number of float32 samples", code="invalid_payload", param=where)
     if len(raw) > most_bytes:
         raise Refusal(
             f"{where}: over {most_bytes // 4 // AUDIO_RATE_HZ} s of audio", code="too_large", param=where
         )
     samples = np.frombuffer(raw, "<f4")
     if not np.isfinite(samples).all():
-        raise Refusal(f"{where}: samples that are not finite", code="invalid_payload", param=where)
+        raise Refusal(f"{where}: non-finite samples", code="invalid_payload", param=where)
     return float_to_pcm16(np.clip(samples, -1, 1).astype(np.float32))
 
 
@@ -86,7 +86,7 @@ async def understood(engine: UtteranceEngine[Transcript], pcm: bytes, *, within_
                 except EngineBusyError:
                     await asyncio.sleep(BUSY_PAUSE_S)
     except TimeoutError:
-        raise EngineError(f"what was said is not known within {within_s:g} s", engine=ENGINE) from None
+        raise EngineError(f"no transcript arrived within {within_s:g} s", engine=ENGINE) from None
 
 
 async def _once(engine: UtteranceEngine[Transcript], pcm: bytes) -> str:

@@ -49,7 +49,7 @@ def _fitting(settings: ConversationSettings, dialogue_tokens: int | None) -> Con
     if dialogue_tokens is None or settings.budget_tokens <= dialogue_tokens:
         return settings
     budget_tokens = max(LEAST_BUDGET_TOKENS, dialogue_tokens)
-    logger.info(f"conversation.budget_tokens is {budget_tokens}: the model's context holds no more")
+    logger.info(f"conversation.budget_tokens is {budget_tokens}, limited by the model's context")
     return settings.model_copy(update={"budget_tokens": budget_tokens})
 
 
@@ -134,7 +134,7 @@ class TypedTurns:
         if self._turns:
             _, late = await asyncio.wait(self._turns, timeout=CLOSE_S)
             if late:
-                logger.error(f"{len(late)} typed turns do not end; what they said is kept")
+                logger.error(f"{len(late)} typed turns do not end; their text so far is kept")
 
     def _end(self, turn: asyncio.Task[None]) -> None:
         """Cancel a turn once; a further request does not interrupt a turn that is ending."""

@@ -59,7 +59,7 @@ async def asked_aloud(deployments: TextToSpeech | None, text: str = QUESTION) ->
     voice = _other_voice() or deployments
     if voice is None:
         raise ConfigError(
-            "the voice of this deployment is a service: give the caller's words with --input WAV"
+            "the voice of this deployment is a service: give the caller's speech with --input WAV"
         )
     pieces: list[bytes] = []
 
@@ -93,7 +93,7 @@ async def call_here(
         while not server.started:
             if serving.done():
                 serving.result()
-                raise PeerError("the server does not start")
+                raise PeerError("the server did not start")
             await asyncio.sleep(READY_S)
         port = listener.getsockname()[1]
         return await SimulatedCall(f"http://{LOOPBACK}:{port}", speech, recording=recording).hold()

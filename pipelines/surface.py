@@ -97,7 +97,7 @@ class _AskedTools:
         asked = self._asked.pop(call_id, None)
         if asked is None or asked.done():
             raise Refusal(
-                "the output of this call is not awaited any more",
+                "this call no longer expects the output",
                 code="item_not_found",
                 param="item.call_id",
             )
@@ -112,7 +112,7 @@ class _AskedTools:
         """
         session = self._transport.session
         if session.gone.is_set() or len(self._asked) >= MOST_ASKED:
-            raise EngineError("the client cannot be asked", engine=name)
+            raise EngineError("the client cannot be reached", engine=name)
         call_id = f"call_{uuid.uuid4().hex[:24]}"
         asked = self._asked[call_id] = asyncio.get_running_loop().create_future()
         gone = asyncio.create_task(session.gone.wait(), name="tool.gone")
@@ -186,7 +186,7 @@ class _Actor:
                 happen(Resumed())
             case HeardUntil(reply_id, audio_ms):
                 if not call.live.playout.claim(reply_id, audio_ms):
-                    raise Refusal("what was said then is settled by now", code="item_not_found")
+                    raise Refusal("the text of that audio can no longer change", code="item_not_found")
                 happen(Trimmed(reply_id, audio_ms))
             case ToolAnswer(call_id, output):
                 self._asked.answer(call_id, output)
@@ -226,7 +226,7 @@ class _Actor:
     async def _greet(self) -> None:
         greeting = self._engines.deployment.bot.greeting
         if not self._is_new or not greeting:
-            raise Refusal("there is nothing to respond to", code="invalid_value")
+            raise Refusal("there is no turn to respond to", code="invalid_value")
         await self._report(TTSSpeakFrame(greeting, append_to_context=True))
 
     async def _respond(self, instructions: str | None, text: str) -> None:
@@ -393,7 +393,7 @@ def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) ->
             is_service = mode == "duplex" and engines.realtime is not None
             _check_tools(engines, rules, {tool.name for tool in tools}, is_service=is_service)
         case Pictures() if not (mode == "duplex" and engines.sees):
-            raise Refusal("pictures are not seen here", code="not_supported", param="input_image")
+            raise Refusal("this deployment does not use pictures", code="not_supported", param="input_image")
         case Typed() | Respond() if not engines.answering.usage.has_request(rules.counted):
             raise Refusal(OVER_LIMIT, code="rate_limit_exceeded")
     return permitted(action, rules)
@@ -404,13 +404,13 @@ def _check_tools(engines: Engines, rules: ClientRules, names: set[str], *, is_se
     answering = engines.answering
     if is_service or not answering.calls_tools:
         raise Refusal(
-            "session.tools: what answers in this deployment calls no tools",
+            "session.tools: the model of this deployment calls no tools",
             code="not_supported",
             param="session.tools",
         )
     if not rules.may_declare_tools:
         raise Refusal(
-            "session.tools: tools of a client are not taken in this call",
+            "session.tools: this call accepts no client tools",
             code="not_permitted",
             param="session.tools",
         )
@@ -444,7 +444,7 @@ def permitted(action: Action, rules: ClientRules) -> Action:
                 return action
             if action.notes:
                 raise Refusal(
-                    "item.role: a message of the system is not taken in this call",
+                    "item.role: this call accepts no system messages",
                     code="not_permitted",
                     param="item.role",
                 )
@@ -461,7 +461,7 @@ def permitted(action: Action, rules: ClientRules) -> Action:
 
 def _log_ignored(rules: ClientRules) -> None:
     if rules.note_ignored():
-        logger.info("instructions of a client without the grant for them are ignored; the call goes on")
+        logger.info("ignoring the instructions of a client without the grant for them; the call continues")
 
 
 async def _until_wished(session: SurfaceSession) -> None:

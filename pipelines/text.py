@@ -56,7 +56,7 @@ async def talk_in_terminal(
     """
     source, out = source or sys.stdin, out or sys.stdout
     if source is None or out is None:
-        raise ConfigError("--mode text needs standard input and output, and one of them is closed")
+        raise ConfigError("--mode text needs standard input and output, but one of them is closed")
     planned = await asyncio.to_thread(plan_answering, deployment)
     async with AsyncExitStack() as opened:
         streams = None

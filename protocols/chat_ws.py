@@ -240,7 +240,9 @@ def given(request: ChatRequest) -> ChatParts:
         else:
             parts.append(Part(where, message.role, tuple(_pieces(message, where))))
     if not parts or parts[-1].role != "user":
-        raise Refusal("messages: the last one is to be the user's", code="invalid_payload", param="messages")
+        raise Refusal(
+            "messages: the last message must be the user's", code="invalid_payload", param="messages"
+        )
     if request.tts is not None and request.tts.ref_audio_data:
         unused.append("tts.ref_audio_data: the bot speaks with the deployment's voice")
     if isinstance(request, Prefill) and request.ref_audio_base64:

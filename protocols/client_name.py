@@ -18,4 +18,4 @@ def check_name(name: str) -> None:
         PeerError: a name that no such client sends.
     """
     if not NAME.fullmatch(name) or set(name) == {"."}:
-        raise PeerError("the name in the path: 1 to 64 letters, digits, '_', '-' and '.'")
+        raise PeerError("the name in the path must have 1 to 64 letters, digits, '_', '-' and '.'")

@@ -41,12 +41,12 @@ def from_facts(kind: type[T], facts: object, **given: Any) -> T:
     """
     try:
         if not isinstance(facts, Mapping):
-            raise TypeError("no facts")
+            raise TypeError("the message has no facts")
         converters = _of_fields(kind)
         found = {name: read(facts[name]) for name, (_, read) in converters.items() if name not in given}
         return kind(**found, **given)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise PeerError(f"a {kind.__name__} that cannot be read: {type(error).__name__}") from error
+        raise PeerError(f"unreadable {kind.__name__}: {type(error).__name__}") from error
 
 
 def to_rows(values: Iterable[object]) -> list[list[Any]]:
@@ -114,7 +114,7 @@ def _or_none(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _exactly(kind: type[T]) -> Callable[[Any], T]:
     def read(value: Any) -> T:
         if type(value) is not kind:
-            raise TypeError(f"no {kind.__name__}")
+            raise TypeError(f"the message has no {kind.__name__}")
         return value
 
     return read
@@ -122,13 +122,13 @@ def _exactly(kind: type[T]) -> Callable[[Any], T]:
 
 def _read_count(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise TypeError("no count")
+        raise TypeError("expected a count")
     return value
 
 
 def _read_number(value: Any) -> float:
     if type(value) not in (int, float) or not math.isfinite(value):
-        raise TypeError("no number")
+        raise TypeError("expected a number")
     return float(value)
 
 

@@ -174,7 +174,7 @@ class HalfDuplex:
 
     def _prepare(self, message: Message, at_ms: int) -> list[Action]:
         if self._prepared is not None:
-            raise Refusal("the conversation is prepared already", code="already_prepared", param="type")
+            raise Refusal("the conversation has been prepared already", code="already_prepared", param="type")
         try:
             given = Prepare.model_validate(message)
         except ValidationError as error:
@@ -188,7 +188,7 @@ class HalfDuplex:
                     unused.append(f"{where}: the prompt is the deployment's")
             elif item.type != "audio":
                 raise Refusal(
-                    f"{where}: {item.type[:32]!r} is not taken here", code="unsupported", param=where
+                    f"{where}: {item.type[:32]!r} is not supported here", code="unsupported", param=where
                 )
             elif item.data:
                 unused.append(f"{where}: the bot speaks with the deployment's voice")

@@ -251,16 +251,16 @@ class MiniCpmDuplex:
 
     def _prepare(self, message: Message) -> list[Action]:
         if self._is_prepared:
-            raise Refusal("the conversation is prepared already", code="invalid_state", param="type")
+            raise Refusal("the conversation has been prepared already", code="invalid_state", param="type")
         wish = wish_of(message)
         self._is_prepared = True
         return [wish, Begin()]
 
     def _audio_chunk(self, message: Message) -> list[Action]:
         if self._book is None:
-            raise Refusal("no chunk before the engine is ready", code="not_ready", param="type")
+            raise Refusal("chunks are accepted only once the engine is ready", code="not_ready", param="type")
         if self._is_paused:
-            raise Refusal("the conversation is paused, resume it first", code="invalid_state", param="type")
+            raise Refusal("the conversation is paused; resume it first", code="invalid_state", param="type")
         actions, long_ms = chunk_of(message, audio="audio_base64", frames="frame_base64_list")
         if self._book.chunk(long_ms):
             actions.append(Send(self._result(NOTHING, None)))
@@ -430,13 +430,15 @@ def chunk_of(message: Message, *, audio: str, frames: str) -> tuple[list[Action]
     """
     data = samples_of(message.get(audio), Codec.FLOAT32, param=audio, most_bytes=MOST_CHUNK_MS * BYTES_PER_MS)
     if not data:
-        raise Refusal(f"{audio}: no audio", code="invalid_payload", param=audio)
+        raise Refusal(f"{audio}: expected audio", code="invalid_payload", param=audio)
     shown = message.get(frames) or []
     if not isinstance(shown, list) or len(shown) > MOST_PICTURES:
-        raise Refusal(f"{frames}: up to {MOST_PICTURES} pictures", code="invalid_payload", param=frames)
+        raise Refusal(
+            f"{frames}: expected at most {MOST_PICTURES} pictures", code="invalid_payload", param=frames
+        )
     pictures = tuple(decoded(each, param=frames, most_bytes=MOST_PICTURE_BYTES) for each in shown)
     if not isinstance(message.get("force_listen", False), bool):
-        raise Refusal("force_listen: true or false", code="invalid_payload", param="force_listen")
+        raise Refusal("force_listen: expected true or false", code="invalid_payload", param="force_listen")
     _checked_slices(message.get("max_slice_nums"))
     actions: list[Action] = []
     if message.get("force_listen"):
@@ -454,7 +456,7 @@ def wish_of(message: Message) -> Wish:
     """
     if message.get("ref_audio_path"):
         raise Refusal(
-            "ref_audio_path: no path of the server is taken, send ref_audio_base64",
+            "ref_audio_path: paths on the server are not accepted; send ref_audio_base64",
             code="not_supported",
             param="ref_audio_path",
         )
@@ -469,7 +471,9 @@ def wish_of(message: Message) -> Wish:
             continue
         if not _is_number(value, least, most):
             raise Refusal(
-                f"config.{name}: {least:g} to {most:g}", code="invalid_payload", param=f"config.{name}"
+                f"config.{name}: expected {least:g} to {most:g}",
+                code="invalid_payload",
+                param=f"config.{name}",
             )
         settings[name] = value
     prompt = text_of(message, "system_prompt", default="", most_chars=MOST_PROMPT_CHARS)
@@ -493,7 +497,9 @@ def _content(message: Message) -> list[Message]:
         raise Refusal("system_content: expected a list", code="invalid_payload", param="system_content")
     for part in content:
         if not isinstance(part, dict) or part.get("type") not in ("text", "audio"):
-            raise Refusal("system_content: text and audio", code="invalid_payload", param="system_content")
+            raise Refusal(
+                "system_content: expected text and audio", code="invalid_payload", param="system_content"
+            )
     return content
 
 
@@ -507,7 +513,7 @@ def voice_in(data: bytes, *, param: str) -> np.ndarray:
         raise Refusal(f"{param}: expected float32 samples at 16 kHz", code="invalid_payload", param=param)
     samples = np.frombuffer(data, "<f4").astype(np.float32)
     if not np.isfinite(samples).all():
-        raise Refusal(f"{param}: samples that are not finite", code="invalid_payload", param=param)
+        raise Refusal(f"{param}: non-finite samples", code="invalid_payload", param=param)
     return np.clip(samples, -1, 1)
 
 
@@ -520,7 +526,9 @@ def _voice(message: Message, name: str) -> np.ndarray | None:
 
 def _checked_slices(value: object) -> None:
     if value is not None and not (_is_number(value, 1, MOST_SLICES) and isinstance(value, int)):
-        raise Refusal(f"max_slice_nums: 1 to {MOST_SLICES}", code="invalid_payload", param="max_slice_nums")
+        raise Refusal(
+            f"max_slice_nums: expected 1 to {MOST_SLICES}", code="invalid_payload", param="max_slice_nums"
+        )
 
 
 def _is_number(value: object, least: float, most: float) -> bool:

@@ -90,10 +90,10 @@ class MiniCpmRealtime:
 
     def _update(self, event: Message) -> list[Action]:
         if not self._is_placed or self._is_updated:
-            raise Refusal("session.update is taken once, behind session.queue_done", code="not_ready")
+            raise Refusal("session.update is accepted only once, after session.queue_done", code="not_ready")
         session = event.get("session")
         if not isinstance(session, dict):
-            raise Refusal("session: is missing", code="missing_field", param="session")
+            raise Refusal("session: missing", code="missing_field", param="session")
         wish = Wish(
             instructions=text_of(session, "instructions", most_chars=MOST_PROMPT_CHARS),
             llm_ref_audio=_voice(session, "ref_audio"),
@@ -104,14 +104,18 @@ class MiniCpmRealtime:
 
     def _append(self, event: Message) -> list[Action]:
         if self._book is None:
-            raise Refusal("no audio before session.created, or while there is no engine", code="not_ready")
+            raise Refusal(
+                "audio is accepted only after session.created and while there is an engine", code="not_ready"
+            )
         if event.get("video_frames") and not self._sees:
             raise Refusal(
                 "video_frames: this session is mode=audio", code="invalid_payload", param="video_frames"
             )
         actions, long_ms = chunk_of(event, audio="audio", frames="video_frames")
         if long_ms * BYTES_PER_MS < LEAST_SAMPLES * 4:
-            raise Refusal(f"audio: at least {LEAST_SAMPLES} samples", code="invalid_payload", param="audio")
+            raise Refusal(
+                f"audio: expected at least {LEAST_SAMPLES} samples", code="invalid_payload", param="audio"
+            )
         if self._book.chunk(long_ms):
             actions.append(Send({"type": "response.listen", "kv_cache_length": 0}))
         return actions

@@ -607,11 +607,11 @@ def json_object(text: str, *, most_values: int = MOST_VALUES) -> Message:
     except (ValueError, RecursionError) as error:
         fault = str(error)
     else:
-        fault = "" if isinstance(message, dict) else "it is no object"
+        fault = "" if isinstance(message, dict) else "expected an object"
     if fault:
         # Raised outside of the handler: the parser's error holds the whole text, and this error would keep
         # it.
-        raise Refusal(f"the message is no JSON object: {fault}", code="invalid_json")
+        raise Refusal(f"the message is not a JSON object: {fault}", code="invalid_json")
     return cast(Message, message)
 
 
@@ -640,7 +640,7 @@ def any_json(text: str) -> Any:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def parsed(text: str) -> Message:
@@ -668,7 +668,7 @@ def decoded(value: object, *, param: str, most_bytes: int) -> bytes:
     try:
         return pybase64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Refusal(f"{param}: no base64: {error}", code="invalid_payload", param=param) from error
+        raise Refusal(f"{param}: not base64: {error}", code="invalid_payload", param=param) from error
 
 
 def samples_of(value: object, codec: Codec, *, param: str, most_bytes: int) -> bytes:
@@ -679,9 +679,9 @@ def samples_of(value: object, codec: Codec, *, param: str, most_bytes: int) -> b
     """
     data = decoded(value, param=param, most_bytes=most_bytes)
     if len(data) % SAMPLE_BYTES[codec]:
-        raise Refusal(f"{param}: no whole samples", code="invalid_payload", param=param)
+        raise Refusal(f"{param}: not a whole number of samples", code="invalid_payload", param=param)
     if codec is Codec.FLOAT32 and not np.isfinite(np.frombuffer(data, "<f4")).all():
-        raise Refusal(f"{param}: samples that are not finite", code="invalid_payload", param=param)
+        raise Refusal(f"{param}: non-finite samples", code="invalid_payload", param=param)
     return data
 
 
@@ -707,7 +707,7 @@ def text_of(message: Mapping[str, Any], name: str, *, default: str | None = None
     """
     value = message.get(name, default)
     if value is None:
-        raise Refusal(f"{name}: is missing", code="missing_field", param=name)
+        raise Refusal(f"{name}: missing", code="missing_field", param=name)
     if not isinstance(value, str):
         raise Refusal(f"{name}: expected text", code="invalid_payload", param=name)
     if len(value) > most_chars:

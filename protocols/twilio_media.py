@@ -115,7 +115,7 @@ class MediaStream:
         message = _event(said)
         kind = message["event"]
         if self.is_over:
-            raise Refusal(f"{kind} behind stop", code="wrong_order")
+            raise Refusal(f"{kind} after stop", code="wrong_order")
         if kind == "connected":
             self._connect(message)
             return None
@@ -124,7 +124,7 @@ class MediaStream:
         if self.started is None:
             raise Refusal(f"{kind} before start", code="wrong_order")
         if message.get("streamSid") != self.started.stream_sid:
-            raise Refusal("streamSid: of another stream", code="wrong_stream", param="streamSid")
+            raise Refusal("streamSid: belongs to another stream", code="wrong_stream", param="streamSid")
         self._count(message)
         match kind:
             case "media":
@@ -139,14 +139,14 @@ class MediaStream:
 
     def _connect(self, message: Message) -> None:
         if self._is_connected or self.started is not None:
-            raise Refusal("connected twice", code="wrong_order")
+            raise Refusal("a second connected", code="wrong_order")
         if message.get("protocol") != "Call":
             raise Refusal("protocol: expected Call", code="not_supported", param="protocol")
         self._is_connected = True
 
     def _start(self, message: Message) -> Started:
         if self.started is not None:
-            raise Refusal("start twice", code="wrong_order")
+            raise Refusal("a second start", code="wrong_order")
         if not self._is_connected:
             raise Refusal("start before connected", code="wrong_order")
         facts = part(message, "start")
@@ -161,10 +161,12 @@ class MediaStream:
             )
         stream_sid = text(message, "streamSid")
         if facts.get("streamSid") not in (None, stream_sid):
-            raise Refusal("start.streamSid: of another stream", code="wrong_stream", param="start.streamSid")
+            raise Refusal(
+                "start.streamSid: belongs to another stream", code="wrong_stream", param="start.streamSid"
+            )
         tracks = facts.get("tracks", ["inbound"])
         if tracks != ["inbound"]:
-            raise Refusal("tracks: expected the caller's alone", code="not_supported", param="start.tracks")
+            raise Refusal("tracks: expected only the caller's", code="not_supported", param="start.tracks")
         self._count(message)
         self.started = Started(
             stream_sid, text(facts, "callSid"), text(facts, "accountSid"), _parameters(facts)
@@ -175,11 +177,13 @@ class MediaStream:
         number = _number(message, "sequenceNumber")
         if number <= self._sequence:
             raise Refusal(
-                f"sequenceNumber: {number} behind {self._sequence}", code="replayed", param="sequenceNumber"
+                f"sequenceNumber: {number} is behind {self._sequence}",
+                code="replayed",
+                param="sequenceNumber",
             )
         if self._sequence and number > self._sequence + MOST_SKIPPED:
             raise Refusal(
-                f"sequenceNumber: {number} far behind {self._sequence}",
+                f"sequenceNumber: {number} is far behind {self._sequence}",
                 code="wrong_order",
                 param="sequenceNumber",
             )
@@ -220,7 +224,7 @@ def _event(text: str) -> Message:
     kind = message.get("event")
     if kind not in _TYPES:
         shown = kind[:40] if isinstance(kind, str) else type(kind).__name__
-        raise Refusal(f"event: {shown!r} is none", code="unknown_event", param="event")
+        raise Refusal(f"event: {shown!r} is not a known event", code="unknown_event", param="event")
     return message
 
 
@@ -236,7 +240,7 @@ def _audio(message: Message) -> Audio:
 def _digit(message: Message) -> Digit:
     digit = text(part(message, "dtmf"), "digit")
     if digit not in DIGITS:
-        raise Refusal("dtmf.digit: is no key", code="invalid_payload", param="dtmf.digit")
+        raise Refusal("dtmf.digit: not a key", code="invalid_payload", param="dtmf.digit")
     return Digit(digit)
 
 
@@ -248,7 +252,7 @@ def part(message: Mapping[str, Any], name: str) -> Message:
     """
     value = message.get(name)
     if not isinstance(value, dict):
-        raise Refusal(f"{name}: is missing", code="missing_field", param=name)
+        raise Refusal(f"{name}: missing", code="missing_field", param=name)
     return value
 
 

@@ -101,10 +101,10 @@ class Unmute:
     def _update(self, event: Message) -> list[Action]:
         session = event.get("session")
         if not isinstance(session, dict):
-            raise Refusal("session: is missing", code="missing_field", param="session")
+            raise Refusal("session: missing", code="missing_field", param="session")
         if not isinstance(session.get("allow_recording"), bool):
             param = "session.allow_recording"
-            raise Refusal(f"{param}: true or false", code="missing_field", param=param)
+            raise Refusal(f"{param}: expected true or false", code="missing_field", param=param)
         instructions = _instructions(session.get("instructions"))
         if session.get("voice") is not None:
             self._voice = text_of(session, "voice", most_chars=256)
@@ -118,7 +118,9 @@ class Unmute:
         data = decoded(event.get("audio"), param="audio", most_bytes=MOST_AUDIO_BYTES)
         if not self._has_streamed and not (len(data) > 5 and data[:4] == b"OggS" and data[5] & 2):
             raise Refusal(
-                "audio: the first page begins an Ogg stream of Opus", code="invalid_payload", param="audio"
+                "audio: the first page does not begin an Ogg stream of Opus",
+                code="invalid_payload",
+                param="audio",
             )
         self._has_streamed = True
         return [Speech(data)] if self._has_begun else [Begin(), Speech(data)]
@@ -227,7 +229,7 @@ def _instructions(given: object) -> str | None:
         text = CHARACTERS[kind]
     else:
         known = ", ".join(("constant", *CHARACTERS))
-        raise Refusal(f"{param}.type: one of {known}", code="invalid_payload", param=f"{param}.type")
+        raise Refusal(f"{param}.type: expected one of {known}", code="invalid_payload", param=f"{param}.type")
     language = given.get("language")
     if isinstance(language, str) and language:
         text += f"\nSpeak this language: {language[:32]}."

@@ -51,7 +51,7 @@ def claimed(facts: Mapping[str, Any]) -> tuple[Claim, str]:
     claim, token = from_facts(Claim, facts), facts.get("token")
     texts = (claim.worker, claim.incarnation, claim.session_id)
     if not isinstance(token, str) or not all(len(each) <= LONGEST and each.isprintable() for each in texts):
-        raise PeerError("a claim that cannot be read")
+        raise PeerError("unreadable claim")
     return claim, token
 
 

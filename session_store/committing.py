@@ -159,7 +159,7 @@ def insert_session(connection: sa.Connection, info: SessionInfo) -> None:
         connection.execute(_insert_session, row)
     except sa.exc.IntegrityError:
         # Detected by the insert and not by an earlier query: another process may import it at the same time.
-        raise SessionExistsError(f"session {shown_id(info.id)} is there already") from None
+        raise SessionExistsError(f"session {shown_id(info.id)} exists already") from None
 
 
 def insert_whole(connection: sa.Connection, info: SessionInfo, rows: Sequence[Row]) -> None:
@@ -264,7 +264,7 @@ def _stored_events(connection: sa.Connection, appends: Sequence[Append]) -> dict
 
 def _refusal(session_id: str, *, known: bool, locked: set[str]) -> StoreError:
     if known:
-        return FencedError(f"session {shown_id(session_id)} was claimed by somebody else since")
+        return FencedError(f"session {shown_id(session_id)} has been claimed by another process since")
     if session_id in locked:
         return LockedError(f"session {shown_id(session_id)} is locked by another process")
     return UnknownSessionError(f"there is no session {shown_id(session_id)}")
@@ -294,7 +294,9 @@ def _many_statement(statement: sa.Insert | sa.Update, dialect: sa.Dialect, names
     compiled = statement.compile(dialect=dialect, column_keys=list(names))
     assert isinstance(compiled, SQLCompiler)
     if compiled.positiontup != list(names):
-        raise ValueError(f"the statement takes {compiled.positiontup}, the rows have {names}")
+        raise ValueError(
+            f"the statement has the parameters {compiled.positiontup}, but the rows have {names}"
+        )
     return str(compiled)
 
 

@@ -268,12 +268,12 @@ class Compactor:
                     text = (await self._summarizer.summarize(request)).strip()
             except (AgentError, TimeoutError) as error:
                 logger.warning(
-                    f"no summary from the language model ({type(error).__name__}), an extract instead"
+                    f"the language model wrote no summary ({type(error).__name__}), using an extract instead"
                 )
             else:
                 if text:
                     return self._shortened(text, request.max_tokens), "summarizer"
-                logger.warning("the language model wrote an empty summary, an extract instead")
+                logger.warning("the language model wrote an empty summary, using an extract instead")
         return await asyncio.to_thread(self._extractive.extract, request), "extract"
 
     def _shortened(self, text: str, max_tokens: int) -> str:

@@ -184,8 +184,8 @@ class Conversation:
         odd = odd_events(self._events)
         if odd:
             logger.warning(
-                f"session {self.shown_id}: {len(odd)} events are not as a release writes them (the first: "
-                f"{odd[0]}); what is wrong in them is left out"
+                f"session {self.shown_id}: {len(odd)} events are not as any release writes them (the first: "
+                f"{odd[0]}); their invalid parts are ignored"
             )
 
     @property
@@ -310,7 +310,7 @@ class Conversation:
         except StoreError:
             # The session is not ours any more, which was logged once (``lost``); the facts belong to another
             # process.
-            logger.debug(f"session {self.shown_id}: {len(drafts)} records of a session that was lost")
+            logger.debug(f"session {self.shown_id}: dropped {len(drafts)} records of a session that was lost")
             return
         except CapacityError as error:
             logger.error(f"session {self.shown_id}: {kept} records are lost: {error}")
@@ -433,7 +433,9 @@ class Conversation:
             async with asyncio.timeout_at(deadline_s):
                 return await committing
         except TimeoutError:
-            raise StoreUnavailableError("the session store is away, send it again in a moment") from None
+            raise StoreUnavailableError(
+                "the session store is unavailable, send the message again in a moment"
+            ) from None
 
     async def flushed(self) -> None:
         """Wait until nothing is pending; nothing lingers meanwhile."""
@@ -449,7 +451,8 @@ class Conversation:
             raise self._reason
         if kept and self._pending + kept > self._settings.max_pending:
             raise CapacityError(
-                "the session store is away and too much waits for it", limit=self._settings.max_pending
+                "the session store is unavailable and too many events are waiting for it",
+                limit=self._settings.max_pending,
             )
 
     def _make_room(self) -> bool:
@@ -490,7 +493,7 @@ class Conversation:
                 self._idle.set()
         except Exception:
             # Outermost level of this task. Waiters must be notified that no commit will follow.
-            logger.exception(f"session {self.shown_id}: commits broke")
+            logger.exception(f"session {self.shown_id}: committing failed")
             self.lose(StoreError("the session can be written to no longer"))
         finally:
             if self._reason is None:
@@ -519,7 +522,7 @@ class Conversation:
                     if self._reason is None:
                         await self._commit_waiting([item])
                 return
-            logger.error(f"session {self.shown_id}: {len(batch[0].drafts)} events are refused: {error}")
+            logger.error(f"session {self.shown_id}: {len(batch[0].drafts)} events were refused: {error}")
             self._done_with(batch[0]).refuse(error)
         else:
             self._settle(batch, events)
@@ -532,7 +535,9 @@ class Conversation:
                 raise
             except StoreUnavailableError:
                 # The writer has waited and backed off for its whole deadline; the drafts keep their keys.
-                logger.error(f"session {self.shown_id}: the store is away, {len(drafts)} events wait")
+                logger.error(
+                    f"session {self.shown_id}: the store is unavailable, {len(drafts)} events are waiting"
+                )
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     def _settle(self, batch: list[_Waiting], events: list[Event]) -> None:
@@ -554,8 +559,8 @@ class Conversation:
         """Log the dropped records once per outage, at its end."""
         if self._untold_drops:
             logger.error(
-                f"session {self.shown_id}: while the store was away, {self._untold_drops} records of what "
-                "was perceived were dropped"
+                f"session {self.shown_id}: dropped {self._untold_drops} annotations while the store was "
+                "unavailable"
             )
             self._untold_drops = 0
 
@@ -741,7 +746,7 @@ class Conversations:
             await self._flushed(entry)
             # It may have ended or been taken over meanwhile.
             if self._open.get(session_id) is entry and entry.is_in_call:
-                conversation.lose(FencedError(f"session {shown_id(session_id)} goes on in another call"))
+                conversation.lose(FencedError(f"session {shown_id(session_id)} continues in another call"))
                 return
 
     async def _flushed(self, entry: _Open) -> None:
@@ -753,7 +758,9 @@ class Conversations:
             async with asyncio.timeout(self._settings.close_s):
                 await conversation.flushed()
         except TimeoutError:
-            logger.error(f"session {conversation.shown_id}: events wait for a store that is away")
+            logger.error(
+                f"session {conversation.shown_id}: events are waiting for a store that is unavailable"
+            )
 
     async def _retire(self, session_id: str, entry: _Open) -> None:
         """End a session without a holder, once its work is done."""

@@ -288,7 +288,7 @@ class SqliteReader:
         try:
             yield
         except OSError as error:
-            raise ConfigError(f"{self._path}: {error.strerror}; give another store.url") from error
+            raise ConfigError(f"{self._path}: {error.strerror}; set another store.url") from error
         except ConfigError as error:
             if str(self._path) in str(error):
                 raise
@@ -304,7 +304,7 @@ class SqliteReader:
                 case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                     raise StoreUnavailableError(f"{self._path}: is locked by another program") from error
                 case sqlite3.SQLITE_FULL:
-                    raise ConfigError(f"{self._path}: no space is left on its disk; free some") from error
+                    raise ConfigError(f"{self._path}: the disk is full; free some space") from error
             raise ConfigError(f"{self._path}: {error.orig}") from error
 
     def _forbidden(self) -> ConfigError:
@@ -386,13 +386,15 @@ class SqliteDatabase(SqliteReader):
             with self._make_engine(None, "foreign_keys=OFF", **how).connect() as connection:
                 self._inspect(connection, existed=existed)
                 if self._keep_log(connection) != "wal":
-                    raise ConfigError(f"{self._path}: its file system cannot keep a write-ahead log")
+                    raise ConfigError(f"{self._path}: the file system does not support a write-ahead log")
             engine = self._make_engine("BEGIN EXCLUSIVE", "foreign_keys=OFF", **how)
             with engine.connect() as connection, connection.begin():
                 if not migrations.upgrade(connection):
                     return
                 if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
-                    raise ConfigError(f"{self._path}: holds events without a session; restore it from a copy")
+                    raise ConfigError(
+                        f"{self._path}: contains events without a session; restore it from a copy"
+                    )
 
     def _keep_log(self, connection: sa.Connection) -> str | None:
         """Turn on the write-ahead log and return the journal mode that the file then has.
@@ -516,7 +518,9 @@ class PostgresDatabase:
                     await driver.add_listener(CHANNEL, lambda _c, _pid, _channel, text: heard(text))
                     await ended.wait()
                 except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                    raise StoreUnavailableError(f"PostgreSQL hung up ({type(error).__name__})") from error
+                    raise StoreUnavailableError(
+                        f"PostgreSQL closed the connection ({type(error).__name__})"
+                    ) from error
                 finally:
                     # No other user may get a connection that listens.
                     await connection.invalidate()
@@ -528,7 +532,7 @@ class PostgresDatabase:
                 await self._engine.dispose()
         except TimeoutError:
             # It closes each connection with a handshake, which a hanging server does not answer.
-            logger.warning("session store: PostgreSQL does not answer, its connections are cut")
+            logger.warning("session store: PostgreSQL does not answer, closing its connections")
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -591,10 +595,8 @@ def _check_readable(connection: sa.Connection) -> None:
     """
     if not migrations.check_version(connection):
         if migrations.version(connection) is None:
-            raise ConfigError("holds no session store")
-        raise ConfigError(
-            "was written by an older release; start Parley on it once, which brings it up to date"
-        )
+            raise ConfigError("does not contain a session store")
+        raise ConfigError("was written by an older release; start Parley on it once to upgrade it")
 
 
 @contextmanager
@@ -608,7 +610,7 @@ def _translated(name: str) -> Iterator[None]:
             raise LockedError(f"{name}: the row is locked") from error
         if error.connection_invalidated or _sqlite_away(error) or _postgres_away(error):
             raise StoreUnavailableError(f"{name} does not answer ({kind} {_reason(error)})") from error
-        raise RefusedError(f"{name} refuses the rows ({kind} {_reason(error)})") from None
+        raise RefusedError(f"{name} rejects the rows ({kind} {_reason(error)})") from None
     except (OSError, TimeoutError) as error:
         raise StoreUnavailableError(f"{name} does not answer ({type(error).__name__})") from error
     except sa.exc.TimeoutError as error:

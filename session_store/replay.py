@@ -100,7 +100,7 @@ def replay(call: RecordedCall) -> Replayed:
     try:
         again = [_place(one) for operation in call.operations for one in sequencer.apply(operation)]
     except (ValueError, TypeError) as error:
-        raise StoreError(f"the journal of a call cannot be played: {error}") from error
+        raise StoreError(f"the journal of a call cannot be replayed: {error}") from error
     return Replayed(call.call_id, len(call.committed), _difference(call.committed, again))
 
 
@@ -133,7 +133,7 @@ def _stored_place(event: Event) -> Place:
             told["late"],
         )
     except KeyError as error:
-        raise StoreError(f"event {event.seq}: an annotation without {error}") from error
+        raise StoreError(f"event {event.seq}: the annotation has no {error}") from error
 
 
 def _difference(stored: Sequence[Place], again: Sequence[Place]) -> str | None:

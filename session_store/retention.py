@@ -103,8 +103,8 @@ class RetentionClock:
         (self._counted_us, time), self._attempt = self._attempt, None
         if time.jump_us and not self._has_jumped:
             logger.warning(
-                f"session store: the clock is {time.jump_us / US_PER_DAY:+.1f} days from where it was "
-                f"expected; retention goes by it once it has held for {HOLD_US / US_PER_HOUR:g} hours"
+                f"session store: the clock is {time.jump_us / US_PER_DAY:+.1f} days from its expected time; "
+                f"retention follows it once it has been stable for {HOLD_US / US_PER_HOUR:g} hours"
             )
         self._has_jumped = time.jump_us != 0
 

@@ -208,4 +208,4 @@ def _is_name(value: object) -> bool:
 
 def _check(name: str, good: bool) -> None:
     if not good:
-        raise StoreError(f"the {name} of an event is not one that can be stored")
+        raise StoreError(f"the {name} of an event cannot be stored")

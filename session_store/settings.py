@@ -45,11 +45,11 @@ class StoreSettings(StrictModel):
         try:
             url = make_url(self.url)
         except (ArgumentError, ValueError) as error:
-            raise ConfigError("the address of the session store is not understood", known=EXAMPLES) from error
+            raise ConfigError("the address of the session store is not valid", known=EXAMPLES) from error
         match url.drivername:
             case "sqlite" | "sqlite+pysqlite":
                 if not url.database or url.database == ":memory:" or url.query or url.host:
-                    raise ConfigError("the session store needs a file", known=EXAMPLES)
+                    raise ConfigError("the address of the session store names no file", known=EXAMPLES)
                 return url.set(drivername="sqlite+pysqlite")
             case "postgresql" | "postgresql+asyncpg" | "postgres":
                 if not url.database:

@@ -265,7 +265,7 @@ class SessionReader:
                     await asyncio.sleep(READ_RETRY_S)
         except TimeoutError as error:
             raise StoreUnavailableError(
-                f"the database gave no answer for {self._settings.read_deadline_s:g} s"
+                f"the database did not answer for {self._settings.read_deadline_s:g} s"
             ) from error
 
 
@@ -571,7 +571,7 @@ class SessionStore(SessionReader):
                 return await running
         except TimeoutError as error:
             # The cancelled work leaves the queue: it is not committed after its caller was refused.
-            raise StoreUnavailableError(f"the database took nothing for {seconds:g} s") from error
+            raise StoreUnavailableError(f"the database accepted nothing for {seconds:g} s") from error
 
     async def _run_once(
         self, work: Work[None], done: type[StoreError], *, within_s: float | None = None
@@ -621,21 +621,21 @@ class SessionStore(SessionReader):
                 else:
                     due_s = loop.time() + self._settings.retention_every_s
                     if count := await self.retain(days):
-                        logger.info(f"session store: {count} sessions were older than {days:g} days")
+                        logger.info(f"session store: deleted {count} sessions older than {days:g} days")
             except StoreError as error:
                 # The database is unavailable or refuses: the next pass tries again.
-                logger.warning(f"session store: retention is put off: {error}")
+                logger.warning(f"session store: postponing retention: {error}")
             await asyncio.sleep(min(RETENTION_LOOK_S, self._settings.retention_every_s))
 
 
 def _check_id(session_id: str) -> None:
     if not SESSION_ID.fullmatch(session_id):
-        raise UnknownSessionError("there is no session of such an id")
+        raise UnknownSessionError("there is no session with this id")
 
 
 def _size(limit: int) -> int:
     if limit < 1:
-        raise StoreError(f"a page of {limit} is not one")
+        raise StoreError(f"a page cannot have {limit} sessions")
     return min(limit, MAX_INT)
 
 

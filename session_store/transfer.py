@@ -88,7 +88,7 @@ async def whole_session(
         if not text:
             continue
         if ended:
-            raise StoreError(f"line {number}: more follows behind the digest")
+            raise StoreError(f"line {number}: more lines follow after the digest")
         content = _object(text, number)
         if info is None:
             info = _header(content)
@@ -99,12 +99,12 @@ async def whole_session(
         else:
             row = _row(content, info, number, max_payload_bytes=max_payload_bytes)
             if row["seq"] != len(rows) + 1 or row["seq"] > info.last_seq or row["key"] in keys:
-                raise StoreError(f"line {number}: an event is missing, is there twice or is one too many")
+                raise StoreError(f"line {number}: an event is missing, repeated or unexpected")
             keys.add(row["key"])
             rows.append(row)
         digest.update(f"{text}\n".encode())
     if info is None or not ended or len(rows) != info.last_seq:
-        raise StoreError("the file is cut off: there are fewer events than it says, or no digest")
+        raise StoreError("the file is truncated: it has fewer events than it states, or no digest")
     return info, rows
 
 
@@ -131,7 +131,7 @@ def _header(content: dict[str, Any]) -> SessionInfo:
     if content.get("format") != FORMAT:
         raise StoreError("the file is not an export of a session")
     if content.get("version") != VERSION:
-        raise StoreError(f"the export is of version {content.get('version')}, this release reads {VERSION}")
+        raise StoreError(f"the export has version {content.get('version')}, but this release reads {VERSION}")
     good = all(type(content.get(name)) is int and 0 <= content[name] < MAX_INT for name in _NUMBERS)
     id_, tenant = content.get("id"), content.get("tenant")
     if (
@@ -142,7 +142,7 @@ def _header(content: dict[str, Any]) -> SessionInfo:
         or not is_tenant(tenant)
         or content["count"] != content["last_seq"]
     ):
-        raise StoreError("line 1: the header is not one that an export has")
+        raise StoreError("line 1: this is not the header of an export")
     return SessionInfo(
         id_, tenant, content["epoch"], content["last_seq"], content["created_us"], content["last_us"]
     )
@@ -153,14 +153,14 @@ def _row(content: dict[str, Any], info: SessionInfo, number: int, *, max_payload
         row = {name: content.pop(name) for name in _COLUMNS}
         payload = row["payload"]
         if content or not isinstance(payload, dict) or "v" not in payload:
-            raise StoreError("has other fields than an event")
+            raise StoreError("has fields that an event does not have, or lacks some")
         for name in ("seq", "epoch"):
             if type(row[name]) is not int or not 0 <= row[name] < MAX_INT:
                 raise StoreError(f"has no {name}")
         check_row(row)
         row["payload"] = payload_json(payload, max_bytes=max_payload_bytes)
     except KeyError as error:
-        raise StoreError(f"line {number}: an event without {error}") from error
+        raise StoreError(f"line {number}: the event has no {error}") from error
     except StoreError as error:
         raise StoreError(f"line {number}: {error}") from error
     return {"session_id": info.id, **row}

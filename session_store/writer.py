@@ -209,7 +209,7 @@ class GroupCommit:
                     await asyncio.sleep(LONGEST_PAUSE_S)
                 except Exception as error:
                     # Unexpected error. Its text is not logged, because it may quote the conversation.
-                    logger.error(f"session store: the writer failed ({type(error).__name__}); it goes on")
+                    logger.error(f"session store: the writer failed ({type(error).__name__}) and continues")
                     await asyncio.sleep(LONGEST_PAUSE_S)
         finally:
             for item in list(self._items()):
@@ -345,6 +345,6 @@ class GroupCommit:
 
     def _is_here(self) -> None:
         if self._away:
-            logger.info("session store: the database is back")
+            logger.info("session store: the database answers again")
         self._away = False
         self._pause_s = FIRST_PAUSE_S

@@ -84,12 +84,12 @@ class TickLog:
                         text = json.dumps(line, separators=(",", ":")) + "\n"
                         self._written += len(text)
                         if self._written > self._limit_bytes:
-                            logger.warning(f"{self._path}: the log of the ticks is full")
+                            logger.warning(f"{self._path}: the tick log is full")
                             return
                         file.write(text)
                     file.flush()
         except OSError as error:
-            logger.warning(f"{self._path}: ticks are not written: {error.strerror}")
+            logger.warning(f"{self._path}: cannot write ticks: {error.strerror}")
 
     def _forget_old(self) -> None:
         if self._keep_days is None:

@@ -138,7 +138,7 @@ class TransportRegistry(Registry[Any]):
                 installed.
         """
         if not self.row(name).target:
-            raise ConfigError(f"transport {name!r} is not opened by a factory")
+            raise ConfigError(f"transport {name!r} cannot be opened by a factory")
         return super().factory(name)
 
     def rows(self) -> tuple[TransportRow, ...]:
@@ -156,7 +156,7 @@ class TransportRegistry(Registry[Any]):
             for row in self._by_name.values():
                 if name in row.arguments:
                     return row
-        raise ConfigError(f"no transport is known for {names[0]}")
+        raise ConfigError(f"there is no transport for {names[0]}")
 
     def arguments_from(self, name: str, environ: Mapping[str, str]) -> Any:
         """Return the runner arguments of a conversation in the room that the environment names.

@@ -45,7 +45,7 @@ class LookSettings(StrictModel):
         if len(self.take_log_odds) != len(self.leave_log_odds):
             raise ValueError("expected as many take_log_odds as leave_log_odds")
         if any(take <= leave for take, leave in zip(self.take_log_odds, self.leave_log_odds, strict=True)):
-            raise ValueError("expected take_log_odds above leave_log_odds")
+            raise ValueError("expected every take_log_odds above its leave_log_odds")
         return self
 
     def verdict(self, look: int, log_odds: float) -> LookVerdict:

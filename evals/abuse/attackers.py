@@ -39,10 +39,10 @@ async def run_attack(attack: Attack, target: Target, seconds: float, seed: int) 
             output, errors = await process.communicate(target.as_json().encode())
         return Outcome(**json.loads(output.splitlines()[-1]))
     except TimeoutError:
-        raise PeerError(f"the attack {attack.name} does not end") from None
+        raise PeerError(f"the attack {attack.name} did not end") from None
     except (IndexError, ValueError, TypeError):
         last = errors.decode(errors="replace").strip().splitlines()[-1:]
-        raise PeerError(f"the attack {attack.name} gave no outcome: {last}") from None
+        raise PeerError(f"the attack {attack.name} reported no outcome: {last}") from None
     finally:
         if process.returncode is None:
             process.kill()

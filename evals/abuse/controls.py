@@ -163,7 +163,7 @@ class Controls:
                 turns = line.server_messages("turn")
                 report.answered += not turns or any(turn.get("user_text") for turn in turns)
             if not line.alive:
-                raise PeerError("the call broke")
+                raise PeerError("the call failed")
         finally:
             report.hear([_of_packets(line)])
             await line.hang_up()
@@ -286,7 +286,7 @@ class ControlProcess:
             found = json.loads(output.splitlines()[-1])
             return {transport: Report(**given) for transport, given in found.items()}
         except (TimeoutError, IndexError, ValueError, TypeError, OSError) as error:
-            raise PeerError(f"the control callers gave no report: {error!r}") from error
+            raise PeerError(f"the control callers returned no report: {error!r}") from error
 
 
 @asynccontextmanager

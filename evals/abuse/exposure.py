@@ -158,7 +158,7 @@ async def _session(client: aiohttp.ClientSession, target: Target) -> str:
     headers = {"Authorization": f"Bearer {target.keys[0]}"} if target.keys else {}
     async with client.post("/api/sessions", headers=headers) as response:
         if response.status != 201:
-            raise PeerError(f"no session is made: {response.status}")
+            raise PeerError(f"no session was created: {response.status}")
         return str((await response.json())["id"])
 
 

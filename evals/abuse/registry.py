@@ -130,7 +130,7 @@ def add(attack: Attack) -> None:
         ConfigError: its name is taken.
     """
     if attack.name in _ATTACKS:
-        raise ConfigError(f"two attacks are called {attack.name}")
+        raise ConfigError(f"two attacks have the name {attack.name}")
     _ATTACKS[attack.name] = attack
 
 
@@ -191,6 +191,6 @@ def chosen(names: list[str] | None) -> list[Attack]:
             each: known[each] for each in known if each == name or (stem != name and each.startswith(stem))
         }
         if not fitting:
-            raise ConfigError(f"no attack is called {name!r}; see --list")
+            raise ConfigError(f"there is no attack {name!r}; see --list")
         found |= fitting
     return list(found.values())

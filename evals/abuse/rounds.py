@@ -144,7 +144,7 @@ class Rounds:
 
     async def _with_controls(self, callers: ControlProcess, attack: Attack, target: Target, row: Row) -> None:
         if not await callers.up():
-            raise PeerError("the control calls do not come up without an attack")
+            raise PeerError("the control calls fail even without an attack")
         row.outcome = await run_attack(attack, target, self._seconds, self._seed)
         row.controls = await callers.reports()
 
@@ -192,7 +192,7 @@ class Rounds:
     async def _without_attack(self, target: Target, seconds: float) -> Mapping[str, Report]:
         async with self._controls(target) as callers:
             if not await callers.up():
-                raise PeerError("the control calls do not come up")
+                raise PeerError("the control calls cannot be established")
             await asyncio.sleep(seconds)
             base = await callers.reports()
         _say_base(base)

@@ -209,5 +209,5 @@ def setting(name: str) -> AbstractAsyncContextManager[Setting]:
         ConfigError: there is none.
     """
     if name not in _SETTINGS:
-        raise ConfigError(f"no setting is called {name!r} (known: {', '.join(_SETTINGS)})")
+        raise ConfigError(f"there is no setting {name!r} (known: {', '.join(_SETTINGS)})")
     return _SETTINGS[name]()

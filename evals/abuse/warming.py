@@ -42,7 +42,7 @@ async def _call_by_webrtc(target: Target, token: str) -> None:
     try:
         await line.dial()
         if not await line.wait_bot_audible(line.connected_us, HEARD_MS):
-            raise PeerError("the bot is not heard by WebRTC")
+            raise PeerError("no audio of the bot arrived over WebRTC")
     finally:
         with suppress(TimeoutError):
             await line.hang_up()

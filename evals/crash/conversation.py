@@ -195,7 +195,7 @@ async def dial(client: aiohttp.ClientSession, url: str, talk: Talk) -> Line:
     line = talk.line = Line(f"{url}/sessions/{started}")
     await line.dial()
     if not await line.wait_bot_audible(line.connected_us, GREETING_MS):
-        raise PeerError("a call is not greeted")
+        raise PeerError("a call got no greeting")
     await line.wait_bot_quiet(QUIET_MS, REPLY_MS)
     return line
 

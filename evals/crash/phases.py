@@ -94,6 +94,6 @@ class Progress:
             async with asyncio.timeout(REACH_S):
                 await self._reached.wait()
         except TimeoutError:
-            raise PeerError(f"the conversation does not come to a moment {phase}") from None
+            raise PeerError(f"the conversation never reaches the phase {phase}") from None
         lasted_s = self._lasted_s[phase]
         await asyncio.sleep(chance.uniform(0, statistics.median(lasted_s)) if lasted_s else 0)

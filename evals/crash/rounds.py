@@ -398,7 +398,7 @@ async def _gone(server: Server) -> None:
     except ProcessLookupError:
         return
     except TimeoutError:
-        raise PeerError(f"the server is not gone {GONE_S:.0f} s behind SIGKILL") from None
+        raise PeerError(f"the server still runs {GONE_S:.0f} s after SIGKILL") from None
 
 
 def _hears(line: Line) -> bool:

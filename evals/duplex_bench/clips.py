@@ -170,7 +170,7 @@ def read_audio(path: Path, rate_hz: int) -> np.ndarray:
     try:
         samples, found_hz = soundfile.read(path, dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, OSError) as error:
-        raise MediaError(f"{path} is no audio that can be read") from error
+        raise MediaError(f"{path} is not a readable audio file") from error
     if not len(samples):
         raise MediaError(f"{path} is empty")
     mono = samples.mean(axis=1)
@@ -184,7 +184,7 @@ def load(folder: Path, parts: Sequence[Part] = tuple(Part), *, most: int | None 
         ConfigError: no such folder, nothing of these parts in it, or an annotation that cannot be read.
     """
     if not folder.is_dir():
-        raise ConfigError(f"no such folder: {folder}")
+        raise ConfigError(f"there is no folder {folder}")
     clips: list[Clip] = []
     for task in sorted(path for path in folder.iterdir() if path.is_dir()):
         part = part_of(task.name)
@@ -219,7 +219,7 @@ def _clip(part: Part, folder: Path, shares: dict[str, tuple[float, ...]]) -> Cli
     try:
         info = soundfile.info(path)
     except (soundfile.SoundFileError, OSError) as error:
-        raise ConfigError(f"{path} is no audio that can be read") from error
+        raise ConfigError(f"{path} is not a readable audio file") from error
     length_ms = int(info.frames * 1000 / info.samplerate)
     spans = _annotated(part, folder, length_ms)
     event = Event(_EVENT[part], *spans[0]) if spans else None
@@ -274,7 +274,7 @@ def _labelled(folder: Path, length_ms: int) -> tuple[Event, ...] | None:
             for row in value["events"]
         )
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{path} is no list of events with kind and timestamp") from error
+        raise ConfigError(f"{path} is not a list of events with kind and timestamp") from error
 
 
 def _shares(task: Path, folder: Path) -> dict[str, tuple[float, ...]]:
@@ -284,7 +284,7 @@ def _shares(task: Path, folder: Path) -> dict[str, tuple[float, ...]]:
         return {}
     value = _read(path)
     if not isinstance(value, dict):
-        raise ConfigError(f"{path} is no map of clips to shares")
+        raise ConfigError(f"{path} is not a mapping of clips to shares")
     return {str(name): _share(row, path) for name, row in value.items()}
 
 
@@ -293,9 +293,9 @@ def _share(row: object, path: Path) -> tuple[float, ...]:
     if not numbers or not all(
         isinstance(each, int | float) and math.isfinite(each) and each >= 0 for each in numbers
     ):
-        raise ConfigError(f"{path} has a distribution that is no list of shares")
+        raise ConfigError(f"{path} has a distribution that is not a list of shares")
     if not sum(numbers):
-        raise ConfigError(f"{path} has a distribution without any share")
+        raise ConfigError(f"{path} has an empty distribution")
     return tuple(float(each) for each in numbers)
 
 
@@ -303,7 +303,7 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is no JSON that can be read") from error
+        raise ConfigError(f"{path} is not readable JSON") from error
 
 
 def _timestamps(value: object) -> Iterator[object]:
@@ -326,7 +326,7 @@ def _checked(pair: object, path: Path, length_ms: int) -> tuple[int, int]:
     if len(numbers) != 2 or not all(
         isinstance(each, int | float) and math.isfinite(each) for each in numbers
     ):
-        raise ConfigError(f"{path} has a timestamp that is no [start, end] in seconds")
+        raise ConfigError(f"{path} has a timestamp that is not [start, end] in seconds")
     began_ms, ended_ms = (round(each * 1000) for each in numbers)
     if not 0 <= began_ms <= ended_ms or began_ms > length_ms + SLACK_MS:
         raise ConfigError(f"{path} has a timestamp that does not lie in its {length_ms / 1000:g} s of audio")

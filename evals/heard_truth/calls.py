@@ -198,7 +198,7 @@ def _session_id(line: Line) -> str | None:
     """Return the session of a call; None when the server keeps none."""
     ids = {str(data["id"]) for data in line.server_messages("session")}
     if len(ids) > 1:
-        raise PeerError("the server told two sessions of one call")
+        raise PeerError("the server reported two sessions for one call")
     return ids.pop() if ids else None
 
 

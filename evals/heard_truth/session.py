@@ -105,5 +105,5 @@ async def _get(url: str, query: Mapping[str, str]) -> dict[str, Any]:
     except (aiohttp.ClientError, TimeoutError) as error:
         raise PeerError(f"{url} cannot be read: {error!r}") from error
     if not isinstance(answer, dict):
-        raise PeerError(f"{url} gave no JSON object")
+        raise PeerError(f"{url} did not return a JSON object")
     return answer

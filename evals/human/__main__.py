@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> None:
         _compose(arguments, folder)
     else:
         if arguments.sources:
-            raise ConfigError("the manifest is of all sources")
+            raise ConfigError("the manifest is for all sources")
         print(write_manifest(one for source in chosen for one in source.utterances(folder)), "recordings")
 
 

@@ -180,7 +180,7 @@ def fetch(archive: Archive, folder: Path) -> bool:
         _download(archive, Path(workplace))
         fetched = Path(workplace) / archive.file
         if not fetched.is_file():
-            raise PeerError(f"{archive.client.value} brought no {archive.file} for {archive.requirement}")
+            raise PeerError(f"{archive.client.value} downloaded no {archive.file} for {archive.requirement}")
         _verify(archive, fetched.read_bytes())
         fetched.rename(folder / archive.file)
     return True
@@ -214,7 +214,7 @@ def _run(command: list[str], folder: Path, python_path: Path | None = None) -> N
             timeout=CLIENT_TIMEOUT_S,
         )
     except FileNotFoundError as error:
-        raise PeerError(f"{command[0]} is not installed: put the file into the folder by hand") from error
+        raise PeerError(f"{command[0]} is not installed: put the file into the folder manually") from error
     except subprocess.TimeoutExpired as error:
         raise PeerError(f"{' '.join(command[:4])} took longer than {CLIENT_TIMEOUT_S} s") from error
     except subprocess.CalledProcessError as error:
@@ -232,7 +232,7 @@ def members(archive: Archive, folder: Path) -> Iterator[tuple[str, bytes]]:
     """
     path = folder / archive.file
     if not path.is_file():
-        raise ConfigError(f"{path} is not there: run `python -m evals.human fetch`")
+        raise ConfigError(f"{path} does not exist: run `python -m evals.human fetch`")
     data = path.read_bytes()
     _verify(archive, data)
     if archive.client is RegistryClient.PIP:
@@ -269,4 +269,4 @@ def _deb_data(deb: bytes, name: str) -> bytes:
             return deb[at : at + size]
         # Members begin at even places.
         at += size + size % 2
-    raise ConfigError(f"{name} is no Debian package")
+    raise ConfigError(f"{name} is not a Debian package")

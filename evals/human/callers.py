@@ -141,7 +141,7 @@ def open_callers(
         MediaError: a recording cannot be decoded.
     """
     if kind is SpeechKind.SYNTHETIC:
-        raise ConfigError("synthetic callers are the instrument's own")
+        raise ConfigError("synthetic callers come from the evaluation itself")
     if own is not None:
         people = load_own(own)[1]
     else:

@@ -82,7 +82,7 @@ def _utterance(folder: Path, row: Mapping[str, Any], number: int) -> RecordedUtt
     if not path.is_relative_to(folder.resolve()):
         raise MediaError(f"{name} is outside {folder}")
     if not path.is_file():
-        raise MediaError(f"{path} is not there")
+        raise MediaError(f"{path} does not exist")
     samples, rate_hz = decode_wav(path.read_bytes())
     return utterance(
         f"{OWN}/{name}",

@@ -177,7 +177,7 @@ def write_manifest(utterances: Iterable[RecordedUtterance], path: Path = MANIFES
 
 def _row(one: RecordedUtterance) -> ManifestRow:
     if one.speaker not in SPEAKERS:
-        raise SplitError(f"{one.speaker!r} has no side", known=tuple(SPEAKERS))
+        raise SplitError(f"{one.speaker!r} belongs to neither set", known=tuple(SPEAKERS))
     words = plain_words(one.text)
     return ManifestRow(
         SPEAKERS[one.speaker],
@@ -208,7 +208,7 @@ def check_disjoint(rows: Sequence[ManifestRow]) -> None:
         tuning, report = sides
         if both := tuning & report:
             named = [row.id for row in rows if key(row) in both]
-            raise SplitError(f"a {kind} is on both sides: {', '.join(named[:4])}")
+            raise SplitError(f"a {kind} is in both sets: {', '.join(named[:4])}")
 
 
 def clauses(text: str) -> Iterator[str]:
@@ -317,12 +317,12 @@ def _side(one: RecordedUtterance, own: Mapping[str, Split]) -> Split:
     elif one.source in SOURCES and one.speaker in SPEAKERS:
         side = SPEAKERS[one.speaker]
     else:
-        raise SplitError(f"{one.id}: speaker {one.speaker!r} of {one.source!r} has no side")
+        raise SplitError(f"{one.id}: speaker {one.speaker!r} of {one.source!r} belongs to neither set")
     sounds, texts = _digests(side.other)
     if one.digest() in sounds:
         raise SplitError(f"{one.id} is a recording of the {side.other.value} set")
     if one.text and text_digest(one.text) in texts:
-        raise SplitError(f"{one.id} says a text of the {side.other.value} set")
+        raise SplitError(f"{one.id} contains a text of the {side.other.value} set")
     return side
 
 
@@ -361,6 +361,6 @@ def _load(split: Split, sources: Sequence[str], folder: Path | None) -> list[Rec
             if row is None:
                 continue
             if one.digest() != row.audio_sha256:
-                raise MediaError(f"{one.id} is decoded to other samples than those of the manifest")
+                raise MediaError(f"{one.id} decodes to samples other than those of the manifest")
             found.append(one)
     return found

@@ -148,7 +148,7 @@ class _Talk:
         self.remembered.answered(asked, each)
         self._dialogue.append(Message("assistant", each.text))
         if first_ms is None:
-            raise SystemExit("the model says nothing: another seed of it is needed")
+            raise SystemExit("the model generates nothing: use another seed")
         return first_ms
 
 

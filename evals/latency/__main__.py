@@ -96,7 +96,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         raise ConfigError("--without changes the server that is started here, not the one at --url")
     if arguments.speech is not SpeechKind.SYNTHETIC and (arguments.capacity or arguments.call_start):
         raise ConfigError(
-            "--speech is for voice-to-voice: --capacity and --call-start have their own callers"
+            "--speech is only for voice-to-voice: --capacity and --call-start have their own callers"
         )
     if arguments.url and not await healthy(arguments.url):
         raise PeerError(f"no healthy server at {arguments.url}")

@@ -171,7 +171,7 @@ async def _expect(extra: asyncio.subprocess.Process) -> dict[str, Any]:
         async with asyncio.timeout(EXTRA_TIMEOUT_S):
             text = (await extra.stdout.readline()).decode().strip()
     except TimeoutError:
-        raise PeerError("the second caller does not answer") from None
+        raise PeerError("the second caller did not answer") from None
     if not text:
         raise PeerError("the second caller could not connect")
     report = {} if text == "ready" else json.loads(text)

@@ -352,7 +352,7 @@ async def _talk(
         if not await ask(caller.line, question, Manners()):
             caller.unanswered += 1
             if not caller.line.alive:
-                raise PeerError("a call broke under load")
+                raise PeerError("a call failed under load")
         silence_us = min(max((now_us() - began_us) // 2, MIN_SILENCE_MS * 1000), MAX_SILENCE_MS * 1000)
         # The time that ``ask`` waited at the end of the reply is part of the silence.
         rest_us = silence_us * dice.uniform(0.7, 1.3) - Manners().reply_quiet_ms * 1000

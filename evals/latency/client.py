@@ -351,7 +351,7 @@ class Line:
         except aiohttp.ClientError as error:
             raise PeerError(f"no server at {self._url}: {error}") from error
         if not isinstance(answer, dict) or "sdp" not in answer or "type" not in answer:
-            raise PeerError(f"{self._url}/api/offer gave no SDP answer")
+            raise PeerError(f"{self._url}/api/offer returned no SDP answer")
         return answer
 
     def send(self, text: str) -> bool:

@@ -71,7 +71,7 @@ async def hear_greeting(line: Line, manners: Manners) -> None:
     if await line.wait_bot_audible(line.connected_us, manners.greeting_ms):
         await line.wait_bot_quiet(manners.greeting_quiet_ms, manners.reply_ms)
     elif line.queue_position:
-        raise QueuedError(f"the server has no line: number {line.queue_position} in its queue")
+        raise QueuedError(f"the server has no free line: number {line.queue_position} in its queue")
 
 
 async def ask(line: Line, question: Spoken, manners: Manners) -> bool:

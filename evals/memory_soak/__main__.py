@@ -79,7 +79,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         await asyncio.sleep(SETTLE_S)
         taken = [json.loads(line) for line in samples.read_text().splitlines()]
     if not sum(calls["held"].values()):
-        raise PeerError(f"no call was held: {calls['failed']}; see {log}")
+        raise PeerError(f"every call failed: {calls['failed']}; see {log}")
     seconds = [each["at_s"] for each in taken[:busy]]
     slopes = {name: slope(seconds, [each[name] for each in taken[:busy]]) for name in QUANTITIES}
     verdicts = {name: slopes[name].verdict(limit) for name, limit in LIMITS.items()}

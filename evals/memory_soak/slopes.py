@@ -62,7 +62,7 @@ def slope(seconds: Sequence[float], values: Sequence[float]) -> Slope:
         ValueError: too few samples, or not as many times as values.
     """
     if len(seconds) != len(values):
-        raise ValueError("each value has its time")
+        raise ValueError("expected one time for each value")
     skipped = int(len(values) * WARM_UP)
     at = np.asarray(seconds[skipped:], dtype=np.float64)
     of = np.asarray(values[skipped:], dtype=np.float64)

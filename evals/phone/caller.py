@@ -106,7 +106,7 @@ class Recording(Trace):
         yield PACKET
         loud = [each for each in self.sent[begun:] if is_speech(each.mu_law)]
         if not loud:
-            raise PeerError("nothing of what the caller said has left")
+            raise PeerError("none of the caller's speech was sent")
         return Said(text, loud[0].at_s, loud[-1].at_s)
 
     def wait(self, seconds: float) -> Script:
@@ -179,5 +179,5 @@ async def call(url: str, script: Callable[[Recording], Script], *, loss: float =
     except (OSError, TimeoutError) as error:
         raise PeerError(f"the call could not be placed: {error!r}") from error
     except ExceptionGroup as group:
-        raise PeerError(f"the call broke: {group.exceptions[0]!r}") from group
+        raise PeerError(f"the call failed: {group.exceptions[0]!r}") from group
     return Held(recording, result)

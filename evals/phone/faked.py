@@ -89,7 +89,7 @@ class Remembered:
 async def hold(engines: Engines, conversations: Conversations, arguments: RunnerArguments) -> None:
     """Hold one telephone call, as ``bot.py`` does."""
     if not isinstance(arguments, PhoneArguments):
-        raise PeerError("only telephone calls are taken")
+        raise PeerError("only telephone calls are supported")
     peer = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
     stream = PhoneStream(peer, comfort=ComfortNoise().packet)
     try:

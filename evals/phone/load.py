@@ -104,7 +104,7 @@ async def _measured(server: Server, calls: int, seconds: int) -> dict[str, Any]:
         async with asyncio.timeout(60):
             found: dict[str, Any] = json.loads(await _line(crowd.stdout))
     except (TimeoutError, json.JSONDecodeError) as error:
-        raise PeerError(f"the callers gave no result: {error!r}") from error
+        raise PeerError(f"the callers returned no result: {error!r}") from error
     finally:
         if crowd.returncode is None:
             crowd.kill()
@@ -119,7 +119,7 @@ async def _measured(server: Server, calls: int, seconds: int) -> dict[str, Any]:
 async def _line(stream: asyncio.StreamReader, expected: str | None = None) -> str:
     line = (await stream.readline()).decode().strip()
     if not line or (expected is not None and line != expected):
-        raise PeerError(f"the callers said {line[:200]!r}")
+        raise PeerError(f"the callers reported {line[:200]!r}")
     return line
 
 

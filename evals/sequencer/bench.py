@@ -78,7 +78,7 @@ class Checks:
             if one.late:
                 self.late += 1
                 if self.frontier_us is None or one.event_us > self.frontier_us:
-                    raise WrongOrderError(f"number {one.seq} is marked late and is not")
+                    raise WrongOrderError(f"number {one.seq} is marked late but was on time")
                 continue
             if self.frontier_us is not None and one.event_us < self.frontier_us:
                 raise WrongOrderError(f"number {one.seq} is out of order")

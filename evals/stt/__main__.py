@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             stt = create(engine)
         except AgentError as error:
             skipped[engine] = str(error)
-            _say(f"{engine}: left out: {error}")
+            _say(f"{engine}: skipped: {error}")
             continue
         for kind, utterances in spoken.items():
             for condition in arguments.conditions:

@@ -133,7 +133,7 @@ def _log(options: argparse.Namespace) -> dict[str, Any]:
 def _number(tick: dict[str, object], name: str) -> float:
     value = tick.get(name)
     if not isinstance(value, int | float):
-        raise MediaError(f"a tick without {name}")
+        raise MediaError(f"a tick has no {name}")
     return value
 
 

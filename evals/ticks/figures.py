@@ -101,7 +101,7 @@ def drift(line: Line, unit_ms: int) -> Drift:
     time from that moment to its leaving.
     """
     if not line.pieces:
-        raise ValueError("nothing was said")
+        raise ValueError("there was no speech")
     at_s = np.array([at for at, _ in line.pieces])
     samples = np.array([count for _, count in line.pieces])
     due_s = at_s[0] + (np.cumsum(samples) - samples) / RATE_HZ

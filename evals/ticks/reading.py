@@ -17,10 +17,10 @@ def read_ticks(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object
         file = path.open(encoding="utf-8")
         head = json.loads(file.readline() or "null")
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise MediaError(f"{path} is no log of ticks: {error}") from error
+        raise MediaError(f"{path} is not a tick log: {error}") from error
     if not isinstance(head, dict) or head.get("kind") != "head":
         file.close()
-        raise MediaError(f"{path} is no log of ticks")
+        raise MediaError(f"{path} is not a tick log")
 
     def units() -> Iterator[dict[str, object]]:
         with file:

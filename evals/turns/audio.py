@@ -514,13 +514,13 @@ def load(path: Path, script: Sequence[ScriptedCall]) -> tuple[list[ScriptedCall]
     try:
         return _loaded(path, script)
     except (ValueError, LookupError, TypeError, RuntimeError) as error:
-        raise ConfigError(f"{path} holds nothing that was measured: measure it again") from error
+        raise ConfigError(f"{path} contains no measurements: measure it again") from error
 
 
 def _loaded(path: Path, script: Sequence[ScriptedCall]) -> tuple[list[ScriptedCall], Lags]:
     written = json.loads(path.read_text())
     if written["script"] != _digest(script):
-        raise ConfigError(f"{path} was measured on another script: measure it again")
+        raise ConfigError(f"{path} was measured with another script: measure it again")
     rows = iter(written["silences"])
     calls = [
         replace(

@@ -157,7 +157,7 @@ class EvidenceSettings(BaseModel):
     def _rises(self) -> "EvidenceSettings":
         pairs = list(zip(self.score_curve, self.score_curve[1:], strict=False))
         if any(right[0] <= left[0] or right[1] < left[1] for left, right in pairs):
-            raise ValueError("expected a score_curve that rises")
+            raise ValueError("expected a rising score_curve")
         return self
 
 

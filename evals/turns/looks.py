@@ -247,7 +247,7 @@ def load(path: Path) -> list[VoiceWindow]:
             for fact, heard in zip(facts, heard_rows, strict=True)
         ]
     except (ValueError, LookupError, TypeError, EOFError, BadZipFile) as error:
-        raise ConfigError(f"{path} holds no voices: measure them again") from error
+        raise ConfigError(f"{path} contains no voices: measure them again") from error
 
 
 def features_of(rows: Sequence[VoiceWindow], network: MoonshineNetwork) -> np.ndarray:
@@ -390,7 +390,7 @@ def write(path: Path, fits: Sequence[tuple[np.ndarray, float]], network_sha256: 
         weights = np.stack([weights for weights, _ in fits]).astype(np.float16)
     bias = np.array([bias for _, bias in fits], np.float32)
     if not np.isfinite(weights).all() or not np.isfinite(bias).all():
-        raise AgentError("no lines were found, nothing is written")
+        raise AgentError("no lines were found; nothing is written")
     content = BytesIO()
     np.savez_compressed(content, weights=weights, bias=bias, network=network_sha256)
     replace_file(path, content.getvalue())

@@ -165,7 +165,7 @@ def check(predictor: EndPredictor, left_out: Mapping[str, Mapping[str, Any]]) ->
         AgentError: they may not.
     """
     if not all(math.isfinite(weight) for weight in predictor.weights.values()):
-        raise AgentError("no weights were found, nothing is written")
+        raise AgentError("no weights were found; nothing is written")
     for name, figures in left_out.items():
         for look_ms in heard.LOOKS_MS:
             found = figures[f"area_{look_ms}_ms"]

@@ -61,7 +61,7 @@ def measure(engine: TextToSpeech, text: str, runs: int) -> dict[str, Any]:
         engine.synthesize(text, sink)
         ended = time.perf_counter()
         if not pieces:
-            raise AgentError(f"nothing to hear of {text!r}")
+            raise AgentError(f"the voice produced no audio for {text!r}")
         if run >= WARMUP_RUNS:
             firsts.append((pieces[0][0] - began) * 1000)
             wholes.append((ended - began) * 1000)

@@ -173,7 +173,7 @@ class CommandStream:
         if self._audio is None:
             raise EngineError("no utterance is open", engine=ENGINE, retryable=False)
         if len(pcm) % PCM_BYTES_PER_SAMPLE:
-            raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+            raise ShapeError(f"{len(pcm)} bytes are not a whole number of 16-bit samples")
         self._samples += len(pcm) // PCM_BYTES_PER_SAMPLE
         if self._samples <= self._engine.longest_samples:
             self._audio += pcm
@@ -217,11 +217,11 @@ def _build_decoder(settings: CommandSettings) -> pocketsphinx.Decoder:
             if not decoder.lookup_word(word)
         )
         if unknown:
-            raise ConfigError(f"no pronunciation is known of {', '.join(unknown)}")
+            raise ConfigError(f"no pronunciation is known for {', '.join(unknown)}")
         decoder.add_jsgf_string("commands", _grammar(settings))
         decoder.activate_search("commands")
     except (RuntimeError, ValueError) as error:
-        raise EngineError("pocketsphinx does not load", engine=ENGINE, retryable=False) from error
+        raise EngineError("cannot load pocketsphinx", engine=ENGINE, retryable=False) from error
     return decoder
 
 

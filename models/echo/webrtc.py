@@ -71,7 +71,7 @@ class WebRtcEchoStream:
                 auto_gain_control=False,
             )
         except FAULTS as error:
-            raise EngineError("the audio processing module does not start", engine="webrtc") from error
+            raise EngineError("the audio processing module failed to start", engine="webrtc") from error
 
     def process(self, near: np.ndarray, far: np.ndarray) -> np.ndarray:
         """Return the next frame without echo and noise, as ``EchoStream.process``."""

@@ -84,7 +84,7 @@ class ConversationLink:
                 raise CapacityError(message, limit=1)
             raise EngineError(message, engine=engine)
         if answer.type not in (MessageType.LEASED, MessageType.STATE):
-            raise self._dead("the worker answers with something else")
+            raise self._dead("the worker sent an unexpected answer")
         self.facts = answer.facts
 
     @property
@@ -186,7 +186,7 @@ class ConversationLink:
             with self._lock:
                 self._socket.send(data)
         except (OSError, ConnectionClosed, ValueError) as error:
-            raise self._dead("the worker is gone") from error
+            raise self._dead("the connection to the worker is lost") from error
 
     def _receive(self, deadline_s: float, late: str, is_stopped: Callable[[], bool]) -> EngineMessage | None:
         while not is_stopped():
@@ -204,14 +204,14 @@ class ConversationLink:
         except TimeoutError:
             return None
         except (OSError, ConnectionClosed) as error:
-            raise self._dead("the worker is gone") from error
+            raise self._dead("the connection to the worker is lost") from error
         except PeerError as error:
-            raise self._dead("the worker says nothing that can be read") from error
+            raise self._dead("the worker sent an unreadable message") from error
 
     def _is_of(self, message: EngineMessage, number: int) -> bool:
         """Return whether a message belongs to a question; raise EngineError when it revokes the lease."""
         if message.type is MessageType.REVOKED:
-            raise self._dead(f"the worker takes the lease back: {message.facts.get('message')}")
+            raise self._dead(f"the worker revoked the lease: {message.facts.get('message')}")
         return message.number == number
 
     def _taken(self, message: EngineMessage) -> EngineMessage:

@@ -36,7 +36,7 @@ def to_piece(facts: Mapping[str, Any], payload: bytes) -> SpeechPiece:
         PeerError: the message is not a valid piece of speech.
     """
     if len(payload) % PCM_BYTES_PER_SAMPLE:
-        raise PeerError("half a sample of speech")
+        raise PeerError("the speech ends within a sample")
     piece = from_facts(SpeechPiece, facts, pcm=payload)
     _check(piece.words)
     return piece
@@ -46,4 +46,4 @@ def _check(words: tuple[WordTime, ...], *shares: float) -> None:
     if len(words) > MOST_WORDS:
         raise PeerError(f"{len(words)} words in one message")
     if not all(0 <= share <= 1 for share in (*shares, *(word.confidence for word in words))):
-        raise PeerError("a confidence that is no share of one")
+        raise PeerError("a confidence is outside 0 to 1")

@@ -70,7 +70,7 @@ def open_link(leasing: StreamLeasing, limits: StreamLimits, engine: str) -> Conv
             refused = _as_engine_error(error, engine)
             if not leasing.not_taken(url) or time.monotonic() >= deadline_s:
                 raise refused from error
-            logger.warning(f"{engine}: {url} does not take a stream, another one is asked: {error}")
+            logger.warning(f"{engine}: {url} accepts no stream, trying another worker: {error}")
 
 
 def _as_engine_error(error: AgentError, engine: str) -> EngineError:

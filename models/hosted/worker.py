@@ -124,13 +124,13 @@ def loaded_engine(
         facts = link.facts
         while facts.get("engine") is None:
             if facts.get("state") == "dead" or time.monotonic() > deadline_s:
-                raise EngineError(f"{engine}: its model does not load", engine=engine)
+                raise EngineError(f"{engine}: its model failed to load", engine=engine)
             facts = link.next(MessageType.STATE, within_s=STATE_S).facts
     finally:
         link.close()
     loaded: dict[str, Any] = facts["engine"]
     if loaded.get("kind") != kind:
         raise ConfigError(
-            f"{engine}: the engine of {address.name!r} is of the kind {loaded.get('kind')!r}, not {kind!r}"
+            f"{engine}: the engine of {address.name!r} is of kind {loaded.get('kind')!r}, not {kind!r}"
         )
     return loaded

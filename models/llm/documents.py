@@ -119,6 +119,6 @@ class DocumentLlm:
             async with asyncio.timeout(self.settings.timeout_s):
                 text = await loop.run_in_executor(self._executor, self._answer.answer, tuple(messages))
         except TimeoutError as error:
-            raise EngineError("the document look-up timed out", engine="documents") from error
+            raise EngineError("the document search timed out", engine="documents") from error
         for piece in clauses(text):
             yield piece

@@ -255,10 +255,12 @@ OMNI: Registry[OmniHost] = Registry(
     {
         "two_tier": Row(
             "models.omni.two_tier.engine:TwoTierHost",
-            "a policy of 80 ms decides, the deployment's model and voice are woken for what is said",
+            "a policy decides every 80 ms; the deployment's language model and voice produce the content",
         ),
         "moshi": Row(
-            "models.omni.moshi.host:MoshiHost", "hears and speaks in frames of 80 ms, English", extra="moshi"
+            "models.omni.moshi.host:MoshiHost",
+            "listens and speaks in frames of 80 ms, English",
+            extra="moshi",
         ),
         "minicpm_o": Row(
             "models.omni.minicpm_o.engine:MiniCpmOHost",
@@ -266,11 +268,11 @@ OMNI: Registry[OmniHost] = Registry(
         ),
         "minicpm_worker": Row(
             "models.omni.minicpm_worker.engine:MiniCpmWorkerHost",
-            summary="MiniCPM-o 4.5 in a worker or behind the gateway of its own server",
+            summary="MiniCPM-o 4.5 in a worker of its own server, or behind that server's gateway",
         ),
         "worker": Row(
             "models.omni.hosted.engine:WorkerOmniHost",
-            "one that finds its own words, in a process of its own: python runner.py --role worker",
+            "a self-contained engine in its own process: python runner.py --role worker",
             env=("PARLEY_WORKER_SECRET",),
         ),
     },

@@ -109,7 +109,7 @@ class Phases:
         active = self.enter(EngineCall.PREFILL)
         try:
             if frames and not takes_frames:
-                raise ShapeError(f"{engine} takes no frames")
+                raise ShapeError(f"{engine} accepts no pictures")
             seen = checked_frames(tuple(frames))
             heard = checked_audio(audio, samples, frames=len(seen))
         except ShapeError:
@@ -137,9 +137,9 @@ def checked_audio(audio: np.ndarray, samples: int, *, frames: int) -> np.ndarray
     if len(audio) > samples:
         raise ShapeError(f"expected at most {samples} samples of a unit, got {len(audio)}")
     if not len(audio) and not frames:
-        raise ShapeError("a unit of neither audio nor frames")
+        raise ShapeError("the unit has neither audio nor pictures")
     if not np.isfinite(audio).all():
-        raise ShapeError("the audio of a unit has values that are not finite")
+        raise ShapeError("the audio of a unit has non-finite values")
     if not len(audio) or len(audio) == samples:
         return audio
     return np.concatenate((np.zeros(samples - len(audio), np.float32), audio))

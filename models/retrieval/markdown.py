@@ -58,7 +58,7 @@ def load_passages(folder: Path) -> list[Passage]:
         ConfigError: the folder is missing, unreadable, not UTF-8, or holds no passage; names the path.
     """
     if not folder.is_dir():
-        raise ConfigError(f"documents folder {folder} does not exist or is not a folder")
+        raise ConfigError(f"the documents folder {folder} does not exist or is not a folder")
     passages: list[Passage] = []
     for path in sorted(folder.rglob("*.md")):
         try:
@@ -67,7 +67,9 @@ def load_passages(folder: Path) -> list[Passage]:
             raise ConfigError(f"cannot read the document {path}: {error}") from error
         passages.extend(parse_passages(text, default_source=path.stem.replace("_", " ").replace("-", " ")))
     if not passages:
-        raise ConfigError(f"documents folder {folder} holds no passage: it needs *.md files with paragraphs")
+        raise ConfigError(
+            f"the documents folder {folder} contains no passage: it needs *.md files with paragraphs"
+        )
     return passages
 
 

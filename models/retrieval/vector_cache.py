@@ -42,7 +42,7 @@ def read_vectors(folder: Path, key: str, shape: tuple[int, int]) -> np.ndarray |
         LOG.warning("ignoring the damaged vector cache %s: %s", path, error)
         return None
     if matrix.dtype != np.float32 or matrix.shape != shape:
-        LOG.warning("ignoring the vector cache %s: it holds another matrix", path)
+        LOG.warning("ignoring the vector cache %s: it belongs to another matrix", path)
         return None
     # Also detects a file whose blocks never reached the disk: zeros and noise are not of length 1.
     if not np.allclose(np.linalg.norm(matrix, axis=1), 1.0, atol=1e-3):

@@ -125,11 +125,12 @@ STT: Registry[SpeechToText] = Registry(
         ),
         "nemo": Row(
             "models.stt.nemo:NemoStt",
-            "NVIDIA's streaming transducers (FastConformer, TDT), in a worker with an environment of its own",
+            "NVIDIA's streaming transducers (FastConformer, TDT), in a worker with its own Python "
+            "environment",
         ),
         "worker": Row(
             "models.stt.hosted.engine:WorkerStt",
-            "a recogniser of any kind in a worker (`python runner.py --role worker`), reached by its url",
+            "any recogniser in a worker (`python runner.py --role worker`), reached at its url",
         ),
     },
 )

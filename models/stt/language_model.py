@@ -281,7 +281,8 @@ def _pronounced(dictionary: Dictionary, words: list[str]) -> list[tuple[str, str
             found.append((word, phones))
     if dropped:
         logger.warning(
-            f"speech recognition cannot hear {dropped} words of the documents: no known pronunciation"
+            f"the recogniser cannot recognise {dropped} words of the documents, because their pronunciation "
+            "is not known"
         )
     return found
 

@@ -67,7 +67,7 @@ class LookJudge:
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise EngineError(f"{path.name} does not load", engine=ENGINE, retryable=False) from error
         if self._weights.shape != (len(LOOKS_MS), FEATURES) or self._bias.shape != (len(LOOKS_MS),):
-            raise EngineError(f"{path.name} has other looks", engine=ENGINE, retryable=False)
+            raise EngineError(f"{path.name} has weights for other looks", engine=ENGINE, retryable=False)
         if network != encoder.sha256:
             raise EngineError(f"{path.name} is for another encoder", engine=ENGINE, retryable=False)
 
@@ -112,7 +112,7 @@ def read_look(answer: EngineMessage) -> float:
     """
     log_odds = answer.facts.get("log_odds")
     if not isinstance(log_odds, float):
-        raise EngineError("an answer with no log odds", engine=ENGINE, retryable=False)
+        raise EngineError("the answer has no log odds", engine=ENGINE, retryable=False)
     return log_odds
 
 

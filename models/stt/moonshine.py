@@ -129,7 +129,8 @@ class MoonshineSettings(StrictModel):
         if self.word_timestamps and not extra.is_file():
             source = extra.relative_to(self.models_dir / "moonshine")
             raise ConfigError(
-                f"{ENGINE!r} needs {extra} for word_timestamps: fetch https://{source}, or leave them off"
+                f"{ENGINE!r} needs {extra} for word_timestamps: fetch https://{source}, or turn "
+                "word_timestamps off"
             )
 
 
@@ -195,7 +196,7 @@ class MoonshineStt:
             # ``stop`` swallows its errors and returns None instead.
             transcript = stream.stop()
         if transcript is None:
-            raise EngineError("the last pass failed", engine=ENGINE)
+            raise EngineError("the last decoding pass failed", engine=ENGINE)
         lines: Sequence[TranscriptLine] = transcript.lines
         return lines
 
@@ -346,7 +347,7 @@ def _load(settings: MoonshineSettings) -> Transcriber:
     except MoonshineError as error:
         # The library writes the reason to standard error and raises only "Unknown error".
         raise EngineError(
-            f"moonshine does not load from {folder}: {error}", engine=ENGINE, retryable=False
+            f"cannot load moonshine from {folder}: {error}", engine=ENGINE, retryable=False
         ) from error
 
 

@@ -104,7 +104,7 @@ class MoonshineNetwork:
             self.sha256 = hashlib.sha256((folder / ENCODER_FILE).read_bytes()).hexdigest()
         except Exception as error:  # the errors of onnxruntime have no common base class
             raise EngineError(
-                f"moonshine does not load from {folder}: {error}", engine=ENGINE, retryable=False
+                f"cannot load moonshine from {folder}: {error}", engine=ENGINE, retryable=False
             ) from error
         names = [output.name for output in self._decoder.get_outputs()]
         self._first_outputs = names
@@ -127,7 +127,7 @@ class MoonshineNetwork:
         try:
             return self._search(self._encode(samples), list(draft[:most]), most)
         except Exception as error:  # the errors of onnxruntime have no common base class
-            raise EngineError(f"a pass failed: {type(error).__name__}", engine=ENGINE) from error
+            raise EngineError(f"a decoding pass failed: {type(error).__name__}", engine=ENGINE) from error
 
     def encode(self, samples: np.ndarray) -> np.ndarray:
         """Return the encoder's states: float32, (states, 288), one for each 24 ms; ``samples`` as for
@@ -234,11 +234,11 @@ def read_tokenizer(data: bytes) -> list[bytes]:
         at += 1
         if length >= 128:
             if at >= len(data):
-                raise ValueError("a tokenizer that breaks off")
+                raise ValueError("the tokenizer file is truncated")
             length += data[at] * 128 - 128
             at += 1
         if at + length > len(data):
-            raise ValueError("a tokenizer that breaks off")
+            raise ValueError("the tokenizer file is truncated")
         pieces.append(data[at : at + length])
         at += length
     return pieces

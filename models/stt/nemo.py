@@ -41,8 +41,8 @@ try:
     from omegaconf import open_dict
 except ImportError as missing:
     raise ConfigError(
-        f"'nemo' has a Python environment of its own (requirements/nemo.txt), in a worker: docs/workers.md "
-        f"says how ({missing})"
+        "'nemo' has its own Python environment (requirements/nemo.txt) and runs in a worker; see "
+        f"docs/workers.md ({missing})"
     ) from missing
 
 ENGINE = "nemo"
@@ -73,7 +73,7 @@ class NemoSettings(StrictModel):
     def check(self) -> None:
         """Check that a model given as a file exists, as ``core.files.Checked`` requires."""
         if self.model.endswith(".nemo") and not Path(self.model).is_file():
-            raise ConfigError(f"{ENGINE!r} needs {self.model}, which is not there")
+            raise ConfigError(f"{ENGINE!r} needs {self.model}, which does not exist")
 
 
 class NemoStt:
@@ -249,7 +249,7 @@ class NemoStream:
         """
         decoded = self._open()
         if len(pcm) % PCM_BYTES_PER_SAMPLE:
-            raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+            raise ShapeError(f"{len(pcm)} bytes are not a whole number of 16-bit samples")
         self._audio = torch.cat((self._audio, torch.from_numpy(pcm16_to_float(pcm))))
         self._heard_samples += len(pcm) // PCM_BYTES_PER_SAMPLE
         if not self._read(decoded, is_last=False):
@@ -294,7 +294,7 @@ class NemoStream:
             self._make_frames(is_last=is_last)
             return self._take_chunks(decoded, is_last=is_last)
         except Exception as error:  # torch's errors have no common base class
-            raise EngineError(f"a step failed: {type(error).__name__}", engine=ENGINE) from error
+            raise EngineError(f"a decoding step failed: {type(error).__name__}", engine=ENGINE) from error
 
     def _make_frames(self, *, is_last: bool) -> None:
         """Compute the mel frames whose windows are full, or all remaining ones at the end."""
@@ -398,12 +398,12 @@ def _load(settings: NemoSettings) -> Any:
             model = ASRModel.from_pretrained(settings.model, map_location=settings.device)
     except Exception as error:  # errors of torch, the hub and tar files have no common base class
         raise EngineError(
-            f"{ENGINE}: {settings.model} does not load: {type(error).__name__}: {error}",
+            f"{ENGINE}: cannot load {settings.model}: {type(error).__name__}: {error}",
             engine=ENGINE,
             retryable=False,
         ) from error
     if not isinstance(model, EncDecRNNTModel) or not isinstance(model.encoder, StreamingEncoder):
-        raise ConfigError(f"{ENGINE!r}: {settings.model} is no transducer with an encoder that streams")
+        raise ConfigError(f"{ENGINE!r}: {settings.model} is not a transducer with a streaming encoder")
     model.eval()
     model.freeze()
     _set_look_ahead(model, settings)
@@ -425,10 +425,10 @@ def _set_look_ahead(model: Any, settings: NemoSettings) -> None:
     if encoder.streaming_cfg is None or settings.att_context_size is None:
         encoder.setup_streaming_params()
     if encoder.att_context_size[1] < 0 or not hasattr(encoder.pre_encode, "get_sampling_frames"):
-        raise ConfigError(f"{ENGINE!r}: {settings.model} looks at the whole utterance, and cannot stream")
+        raise ConfigError(f"{ENGINE!r}: {settings.model} attends to the whole utterance and cannot stream")
     if str(model.cfg.preprocessor.normalize) not in ("NA", "None"):
         raise ConfigError(
-            f"{ENGINE!r}: {settings.model} normalises its audio over the whole utterance, and cannot stream"
+            f"{ENGINE!r}: {settings.model} normalises its audio over the whole utterance and cannot stream"
         )
 
 

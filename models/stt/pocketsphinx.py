@@ -126,7 +126,7 @@ class PocketsphinxStt:
             if self._free:
                 return self._free.pop()
             if self._built >= self._settings.max_decoders:
-                raise EngineError(f"all {self._built} decoders are listening", engine=ENGINE)
+                raise EngineError(f"all {self._built} decoders are in use", engine=ENGINE)
             self._built += 1
         try:
             return _build_decoder(self._vocabulary)
@@ -181,7 +181,7 @@ class PocketsphinxStream:
         """
         decoder = self._utterance()
         if len(pcm) % PCM_BYTES_PER_SAMPLE:
-            raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+            raise ShapeError(f"{len(pcm)} bytes are not a whole number of 16-bit samples")
         self._decode(decoder, pcm)
         self._segment_samples += len(pcm) // PCM_BYTES_PER_SAMPLE
         if not self._calibrated:
@@ -331,5 +331,5 @@ def _build_decoder(vocabulary: DecoderVocabulary) -> pocketsphinx.Decoder:
             # The search tree is rebuilt once, after the last word.
             decoder.add_word(word, phones, position == len(vocabulary.extra))
     except (RuntimeError, ValueError) as error:
-        raise EngineError("pocketsphinx does not load", engine=ENGINE, retryable=False) from error
+        raise EngineError("cannot load pocketsphinx", engine=ENGINE, retryable=False) from error
     return decoder

@@ -53,7 +53,7 @@ class VoicedStream(ABC):
         """
         voice = self._open_voice()
         if len(pcm) % PCM_BYTES_PER_SAMPLE:
-            raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+            raise ShapeError(f"{len(pcm)} bytes are not a whole number of 16-bit samples")
         self._keep(pcm)
         if not voice.hear(pcm):
             self._forget_noise()

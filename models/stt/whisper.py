@@ -264,8 +264,8 @@ def _load(settings: WhisperSettings) -> WhisperModel:
         )
     except (RuntimeError, ValueError) as error:
         raise EngineError(
-            f"whisper does not load from {settings.folder}: {error}", engine=ENGINE, retryable=False
+            f"cannot load whisper from {settings.folder}: {error}", engine=ENGINE, retryable=False
         ) from error
     if settings.language not in model.supported_languages:
-        raise ConfigError(f"{ENGINE!r}: {settings.model} does not know the language {settings.language!r}")
+        raise ConfigError(f"{ENGINE!r}: {settings.model} does not support the language {settings.language!r}")
     return model

@@ -81,6 +81,8 @@ class Tool(Protocol):
 TOOLS: Registry[Tool] = Registry(
     "tool",
     {
-        "webhook": Row("models.tools.webhook:WebhookTool", "POSTs the arguments to an address of yours"),
+        "webhook": Row(
+            "models.tools.webhook:WebhookTool", "POSTs the arguments to an address that you choose"
+        ),
     },
 )

@@ -38,7 +38,7 @@ def check_pattern(pattern: str) -> None:
         reason = error.args[0] if error.args else "unknown"
         raise ShapeError(reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason) from None
     except UnicodeEncodeError:
-        raise ShapeError("half of a surrogate pair") from None
+        raise ShapeError("contains half of a surrogate pair") from None
 
 
 def is_searchable(text: str) -> bool:

@@ -79,7 +79,7 @@ class WebhookSettings(ToolSettings):
     def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
         for name in value:
             if not _HEADER_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of a header")
+                raise ValueError(f"{name!r} is not a header name")
             if name.lower() in _OURS:
                 raise ValueError(f"{name!r} is set by the webhook itself")
         return value
@@ -87,17 +87,17 @@ class WebhookSettings(ToolSettings):
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if (self.url is None) == (self.url_env is None):
-            raise ValueError("give one of url and url_env")
+            raise ValueError("expected either url or url_env")
         if self.url is not None:
             self._parts(self.url)
         for name, value in self.headers.items():
             if _SECRET.search(name):
-                raise ValueError(f"the header {name!r} sounds secret: give it in headers_env")
+                raise ValueError(f"the header {name!r} looks secret: give it in headers_env")
             if not _HEADER_VALUE.fullmatch(value):
-                raise ValueError(f"the header {name!r} holds what a header cannot")
+                raise ValueError(f"the header {name!r} has a value that a header cannot hold")
         twice = {name.lower() for name in self.headers} & {name.lower() for name in self.headers_env}
         if twice:
-            raise ValueError(f"in headers and in headers_env: {', '.join(sorted(twice))}")
+            raise ValueError(f"set both in headers and in headers_env: {', '.join(sorted(twice))}")
         return self
 
     def check(self) -> None:
@@ -135,7 +135,7 @@ class WebhookSettings(ToolSettings):
         for name, env in self.headers_env.items():
             headers[name] = self._from_environment(env)
             if not _HEADER_VALUE.fullmatch(headers[name]):
-                raise ConfigError(f"the tool {self.name!r}: {env} holds what a header cannot")
+                raise ConfigError(f"the tool {self.name!r}: {env} has a value that a header cannot hold")
         return headers
 
     def _from_environment(self, env: str) -> str:
@@ -150,13 +150,13 @@ class WebhookSettings(ToolSettings):
             parts = urlsplit(url)
             host, _ = parts.hostname, parts.port
         except ValueError:
-            raise ValueError("the address is not understood") from None
+            raise ValueError("the address is not a valid URL") from None
         if parts.scheme not in ("https", "http") or not host:
             raise ValueError("the address must begin with https:// or http:// and name a host")
         if parts.username is not None or parts.password is not None:
-            raise ValueError("the address holds a password: send it in headers_env")
+            raise ValueError("the address contains a password: send it in headers_env")
         if parts.scheme == "http" and not self.allow_plain_http and not _is_loopback(host):
-            raise ValueError("http to another machine is not private: use https, or set allow_plain_http")
+            raise ValueError("http to another machine is not encrypted: use https, or set allow_plain_http")
         return parts
 
 

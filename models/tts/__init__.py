@@ -50,7 +50,7 @@ TTS: Registry[TextToSpeech] = Registry(
         "piper": Row("models.tts.piper:PiperTts", "local neural voice, GPL-3.0 package", extra="piper"),
         "worker": Row(
             "models.tts.hosted.engine:WorkerTts",
-            "a voice of any kind in a worker (`python runner.py --role worker`), reached by its url",
+            "any voice in a worker (`python runner.py --role worker`), reached at its url",
         ),
     },
 )

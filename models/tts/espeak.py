@@ -121,7 +121,9 @@ class EspeakTts:
             self._library = _load_library()
         with self._library.lock:
             if self._library.functions.espeak_SetVoiceByName(self._settings.voice.encode()) != 0:
-                raise ConfigError(f"espeak-ng has no voice {self._settings.voice!r}: see espeak-ng --voices")
+                raise ConfigError(
+                    f"espeak-ng has no voice {self._settings.voice!r}: run `espeak-ng --voices` for a list"
+                )
         self.rate_hz = self._library.rate_hz
 
     def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
@@ -304,7 +306,7 @@ def _load_library() -> _Library:
         function.restype, function.argtypes = result, list(arguments)
     rate_hz = functions.espeak_Initialize(_AUDIO_OUTPUT_SYNCHRONOUS, _BUFFER_MS, None, _INITIALIZE_DONT_EXIT)
     if rate_hz <= 0:
-        raise ConfigError("espeak-ng found no voice data: apt-get install espeak-ng-data")
+        raise ConfigError("espeak-ng found no voice data: run apt-get install espeak-ng-data")
     return _Library(functions, rate_hz, threading.Lock())
 
 
@@ -312,4 +314,4 @@ def _open(file_name: str) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(file_name)
     except OSError as error:
-        raise ConfigError(f"{file_name} is missing: apt-get install {APT_PACKAGE}") from error
+        raise ConfigError(f"{file_name} is missing: run apt-get install {APT_PACKAGE}") from error

@@ -51,7 +51,7 @@ class FallbackTts:
                 if begun:
                     raise
                 self._given_up = not error.retryable
-                logger.warning(f"the voice failed, another one speaks: {error}")
+                logger.warning(f"the voice failed, using the fallback voice: {error}")
         return self._speak_second(text, sink)
 
     def _speak_second(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:

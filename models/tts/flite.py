@@ -332,4 +332,4 @@ def _open(file_name: str) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(file_name, mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
-        raise ConfigError(f"{file_name} is missing: apt-get install {APT_PACKAGE}") from error
+        raise ConfigError(f"{file_name} is missing: run apt-get install {APT_PACKAGE}") from error

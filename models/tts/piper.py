@@ -52,7 +52,7 @@ class PiperSettings(WindowSettings):
     def _is_a_name(cls, voice: str) -> str:
         # The name becomes part of a path.
         if not re.fullmatch(r"[\w-]+", voice):
-            raise ValueError("a voice is a file name without its suffix")
+            raise ValueError("expected a file name without its suffix")
         return voice
 
     @property
@@ -96,7 +96,9 @@ class PiperTts(PhonemizedTts):
             raise EngineError(f"cannot read {description}", engine=ENGINE, retryable=False) from error
         # The other front ends need further packages, or download models when they are first used.
         if config.phoneme_type not in (PhonemeType.ESPEAK, PhonemeType.TEXT):
-            raise ConfigError(f"{ENGINE!r} reads no {config.phoneme_type.value} here: voice {chosen.voice!r}")
+            raise ConfigError(
+                f"{ENGINE!r} does not support {config.phoneme_type.value} here: voice {chosen.voice!r}"
+            )
         speakers = config.speaker_id_map
         if chosen.speaker is not None and chosen.speaker not in speakers:
             raise ConfigError(

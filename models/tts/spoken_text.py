@@ -156,7 +156,7 @@ def number_words(value: int) -> str:
         ValueError: negative, or a million millions and more.
     """
     if not 0 <= value < _LARGEST:
-        raise ValueError("only 0 to 999,999,999,999 have words here")
+        raise ValueError("expected a number from 0 to 999,999,999,999")
     if value < 20:
         return _ONES[value]
     if value < 100:

@@ -46,10 +46,10 @@ TURN: Registry[TurnCompleteness] = Registry(
             "models.turn.smart_turn:SmartTurn", "the default: smart-turn v3 from the Pipecat wheel"
         ),
         "turn_1_mini": Row(
-            "models.turn.turn_1:Turn1Mini", "p99lab's small model, English; its folder is yours to bring"
+            "models.turn.turn_1:Turn1Mini", "p99lab's small model, English; you provide its folder"
         ),
         "turn_1": Row(
-            "models.turn.turn_1:Turn1", "p99lab's large model on a GPU, English; its folder is yours to bring"
+            "models.turn.turn_1:Turn1", "p99lab's large model on a GPU, English; you provide its folder"
         ),
     },
 )

@@ -82,7 +82,7 @@ class Turn1Settings(StrictModel):
 
     def check(self) -> None:
         """Check that the graph exists, as ``core.files.Checked`` requires."""
-        _require("turn_1", self.file, "export turn-1 as docs/weights.md says")
+        _require("turn_1", self.file, "export turn-1 as described in docs/weights.md")
 
 
 class Turn1Mini:
@@ -121,7 +121,7 @@ class Turn1Mini:
             or expected - set(outputs)
         ):
             raise EngineError(
-                f"{settings.file.name} is no graph of turn-1-mini", engine=self.engine, retryable=False
+                f"{settings.file.name} is not a graph of turn-1-mini", engine=self.engine, retryable=False
             )
         self._outputs = [PROBABILITIES, *(NEXT_STATE + name.removeprefix(STATE) for name in self._states)]
 
@@ -150,7 +150,7 @@ class Turn1Mini:
             )
             frame_probabilities = probabilities.reshape(-1)
             if len(frame_probabilities) != FRAMES_PER_STEP:
-                raise EngineError("the network gave no probability for each frame", engine=self.engine)
+                raise EngineError("the network returned no probability for each frame", engine=self.engine)
             # The frames that were padded to a whole step have no speech.
             complete = float(frame_probabilities[frames - 1])
             state = dict(zip(self._states, following, strict=True))
@@ -191,7 +191,7 @@ class Turn1:
         outputs = _shapes(self._session.get_outputs())
         if set(inputs) != {AUDIO} or len(audio) != 2 or PROBABILITY not in outputs:
             raise EngineError(
-                f"{settings.file.name} has another contract than {AUDIO} (1, samples) to {PROBABILITY}",
+                f"{settings.file.name} does not map {AUDIO} (1, samples) to {PROBABILITY}",
                 engine=self.engine,
                 retryable=False,
             )
@@ -207,7 +207,7 @@ class Turn1:
             heard = np.pad(heard, (self._samples - len(heard), 0))
         (probability,) = _run(self._session, [PROBABILITY], {AUDIO: heard[None]}, self.engine)
         if probability.size != 1:
-            raise EngineError("the network gave more than one probability", engine=self.engine)
+            raise EngineError("the network returned more than one probability", engine=self.engine)
         return TurnEstimate(_checked(float(probability.reshape(-1)[0]), self.engine))
 
 
@@ -218,7 +218,7 @@ def _present(folder: Path, names: Sequence[str]) -> Path:
 
 def _require(engine: str, file: Path, advice: str) -> None:
     if not file.is_file():
-        raise ModelFileError(f"{engine!r} needs {file}, which is not there: {advice}")
+        raise ModelFileError(f"{engine!r} needs {file}, which does not exist: {advice}")
 
 
 def _open(file: Path, providers: list[str], cpu_count: int, engine: str) -> onnxruntime.InferenceSession:
@@ -256,5 +256,5 @@ def _newest(audio: np.ndarray) -> np.ndarray:
 
 def _checked(probability: float, engine: str) -> float:
     if not 0.0 <= probability <= 1.0:
-        raise EngineError("the network gave no probability", engine=engine)
+        raise EngineError("the network returned no probability", engine=engine)
     return probability

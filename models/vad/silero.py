@@ -111,7 +111,7 @@ class SileroStream:
                 None, {"input": self._input, "state": self._state, "sr": self._rate}
             )
         except Exception as error:  # the errors of onnxruntime have no common base class
-            raise EngineError("voice activity failed", engine="silero") from error
+            raise EngineError("voice activity detection failed", engine="silero") from error
         probability = float(output[0, 0])
         self._count(probability)
         return probability

@@ -66,7 +66,7 @@ class EngineEnds:
     def _on_engines_given_up(self, event: EnginesGivenUp) -> None:
         call, error = self._call, event.error
         if not isinstance(error, CapacityError):
-            end_soon(call, "error", "no engine goes on")
+            end_soon(call, "error", "no engine can continue the conversation")
             return
         data = {"kind": "queue", "position": 0, "wait_s": None, "refused": str(error)}
         call.live.input.put(RTVIServerMessageFrame(data=data))

@@ -100,7 +100,7 @@ def backchannels(engines: Engines, call: Call, say: Say) -> Background:
     if not call.client.hums or settings is None:
         return []
     if engines.turn is None:
-        logger.warning("speaking.backchannel needs hearing.turn, which is off: the bot does not hum")
+        logger.warning("speaking.backchannel needs hearing.turn, which is off: the bot gives no backchannels")
         return []
     keeper = BackchannelKeeper(
         call.events,

@@ -233,7 +233,7 @@ class CommitGate(FrameProcessor):
         if self._take_turn is None or self._take_turn(frame):
             await self.push_frame(frame)
             return
-        logger.info(f"{self}: a turn is not asked, its client has none left")
+        logger.info(f"{self}: a turn is not answered, because its client has no turns left")
         await self._say_instead(self._settings.over_limit)
 
     async def cleanup(self) -> None:
@@ -354,7 +354,7 @@ class CommitGate(FrameProcessor):
         if error is None:
             return True
         logger.opt(exception=None if isinstance(error, AgentError) else error).error(
-            f"{self}: a turn is not in the session: {type(error).__name__}: {error}"
+            f"{self}: a turn could not be written to the session: {type(error).__name__}: {error}"
         )
         if self._conversation.loss is None:
             await self._say(self._settings.refusal)
@@ -389,7 +389,9 @@ class CommitGate(FrameProcessor):
         try:
             await self._commit(said)
         except AgentError as error:
-            logger.warning(f"{self}: words are not in the session: {type(error).__name__}: {error}")
+            logger.warning(
+                f"{self}: words could not be written to the session: {type(error).__name__}: {error}"
+            )
 
     async def _commit(self, said: str) -> None:
         seen = await self._perceive(said) if self._perceive is not None else Perceived("", ())

@@ -422,7 +422,7 @@ class DurableTools:
                 told = await self._call(params.function_name, params.arguments, exchange.turn_seq)
         except (FencedError, UnknownSessionError) as error:
             # This process does not answer in the session any more.
-            logger.warning(f"tool {params.function_name}: no record of its call, {error}")
+            logger.warning(f"tool {params.function_name}: its call could not be recorded: {error}")
             silent = FunctionCallResultProperties(run_llm=False)
             await params.result_callback(_failure(GONE), properties=silent)
             return
@@ -437,7 +437,7 @@ class DurableTools:
         The model answers once more, so that the caller hears an answer, and not again in this turn: a model
         that continues to call tools would never end.
         """
-        logger.info(f"tool {params.function_name}: its client has no model request left, it is not run")
+        logger.info(f"tool {params.function_name}: not run, because its client has no model request left")
         asked = offer.exchange.turn_seq, offer.exchange.requests
         if offer.refused is None or offer.refused[0] != offer.exchange.turn_seq:
             offer.refused = asked
@@ -884,7 +884,7 @@ def check_tools(tools: Sequence[Tool]) -> None:
     names = [tool.name for tool in tools]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"two tools are called {name!r}")
+            raise ConfigError(f"two tools are named {name!r}")
     for tool in tools:
         faults = schema_faults(tool.parameters)
         if faults:
@@ -904,7 +904,7 @@ async def _run(tool: Tool, call: _Call) -> tuple[ToolOutcome, Mapping[str, Any]]
         return ToolOutcome.UNKNOWN, {"error": f"no answer within {tool.timeout_s:g} s; {UNKNOWN}"}
     except Exception as error:
         # Foreign code: a bug in it must not leave the call without a result.
-        logger.exception(f"tool {tool.name} broke")
+        logger.exception(f"tool {tool.name} failed")
         return ToolOutcome.UNKNOWN, {"error": f"it broke ({type(error).__name__}); {UNKNOWN}"}
     return ToolOutcome.DONE, _storable(result)
 

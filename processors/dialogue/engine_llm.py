@@ -116,7 +116,7 @@ async def timed_pieces(
             except StopAsyncIteration:
                 return
             except TimeoutError as error:
-                raise EngineError(f"no text for {limit_s:.1f} s", engine=engine) from error
+                raise EngineError(f"no text arrived for {limit_s:.1f} s", engine=engine) from error
             limit_s = next_s
             yield piece
     finally:
@@ -268,7 +268,7 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
                 try:
                     await reader.read_ahead(messages)
                 except EngineError as error:
-                    logger.debug(f"{self}: nothing was read ahead: {error}")
+                    logger.debug(f"{self}: reading ahead failed: {error}")
         finally:
             if self._reading is asyncio.current_task():
                 self._reading = None

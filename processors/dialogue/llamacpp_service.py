@@ -115,8 +115,8 @@ class LlamaCppService(OpenAiCompatibleService):
         whole = len(context.get_messages())
         self._left_out, self._of = whole - len(kept), whole
         logger.warning(
-            f"{self}: the dialogue leaves no room for an answer, its {self._left_out} oldest messages are "
-            "not sent any more"
+            f"{self}: the dialogue leaves no room for an answer; its {self._left_out} oldest messages are "
+            "left out from now on"
         )
         return _like(context, kept)
 
@@ -146,7 +146,7 @@ class _EndedByContext:
         async for chunk in self._stream:
             yield chunk
             if chunk.choices and chunk.choices[0].finish_reason == "length":
-                raise EngineError("the context ended within an answer", engine=ENGINE)
+                raise EngineError("the context was used up within an answer", engine=ENGINE)
 
     async def close(self) -> None:
         """End the request."""

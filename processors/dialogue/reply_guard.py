@@ -365,7 +365,8 @@ class ReplyGuard:
             category=reply.error,
         )
         logger.warning(
-            f"{self.llm}: {reason.value} after {failover.failed_ms - failover.asked_ms} ms, fallback answers"
+            f"{self.llm}: {reason.value} after {failover.failed_ms - failover.asked_ms} ms, the fallback "
+            "answers"
         )
         if self._on_failover is not None:
             self._on_failover(failover)
@@ -392,7 +393,7 @@ class ReplyGuard:
         except Exception as error:
             # The last line of defence: a bug in the engine must not leave the caller with an answer that
             # never ends.
-            logger.exception("the fallback broke")
+            logger.exception("the fallback failed")
             await self._apologise(error)
         else:
             if not spoken and not reply.said.text.strip():

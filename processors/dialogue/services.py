@@ -39,12 +39,12 @@ LLM_SERVICES: Registry[ServiceRow[Any]] = Registry(
         "documents": Row(f"{__name__}:Documents", "answers from the deployment's own documents, no key"),
         "transformers": Row(
             f"{__name__}:Transformers",
-            "any causal model on this machine; what was read stays read between turns",
+            "any causal model on this machine; keeps its cache between turns",
             extra="local-llm",
         ),
         "llamacpp": Row(
             f"{__name__}:LlamaCpp",
-            "a GGUF file on this machine by llama.cpp, in a process of its own",
+            "a GGUF file on this machine with llama.cpp, in its own process",
             extra="llamacpp",
         ),
         "worker": Row(
@@ -58,8 +58,8 @@ LLM_SERVICES: Registry[ServiceRow[Any]] = Registry(
             env=("ANTHROPIC_API_KEY",),
         ),
         "openai_compatible": Row(f"{__name__}:OpenAiCompatible", "any server with OpenAI's chat completions"),
-        "vllm": Row(f"{__name__}:Vllm", "own vLLM server on port 8000, no key"),
-        "ollama": Row(f"{__name__}:Ollama", "own Ollama server on port 11434, no key"),
+        "vllm": Row(f"{__name__}:Vllm", "your own vLLM server on port 8000, no key"),
+        "ollama": Row(f"{__name__}:Ollama", "your own Ollama server on port 11434, no key"),
         "groq": Row(f"{__name__}:Groq", "Groq's cloud", env=("GROQ_API_KEY",)),
     },
 )
@@ -86,7 +86,7 @@ class Documents(ServiceRow[DocumentsSettings]):
     ) -> "LLMService[Any]":
         """Build the service; see ``LlmRow.build``."""
         if shared.language_model is None:
-            raise ConfigError(f"{self.name!r} needs the language model of the process")
+            raise ConfigError(f"{self.name!r} needs the language model that this process has not loaded")
         from processors.dialogue.engine_llm import EngineLlmService
 
         return EngineLlmService(
@@ -152,7 +152,7 @@ def _of_conversation(
 ) -> "LLMService[Any]":
     """Build a service around the language model of one conversation, which ends with it."""
     if shared.open_replies is None:
-        raise ConfigError(f"{name!r} needs the weights of the process, or its worker")
+        raise ConfigError(f"{name!r} needs its weights in this process, or a worker")
     from processors.dialogue.engine_llm import EngineLlmService
 
     return EngineLlmService(
@@ -380,7 +380,9 @@ class LlamaCpp(ServiceRow[LlamaCppRowSettings]):
     ) -> "LLMService[Any]":
         """Build the service; see ``LlmRow.build``."""
         if shared.llamacpp is None:
-            raise ConfigError(f"{self.name!r} needs the server of the process")
+            raise ConfigError(
+                f"{self.name!r} needs the language model server, which this process has not started"
+            )
         from processors.dialogue.llamacpp_service import LlamaCppService
 
         settings = self.settings

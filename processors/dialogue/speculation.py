@@ -359,7 +359,7 @@ class Speculation:
         guess.held.append(frame)
         ended = guess.ended = isinstance(frame, LLMFullResponseEndFrame)
         if len(guess.held) > MAX_HELD:
-            logger.warning(f"{self.tail}: an answer to a guess is too long to hold")
+            logger.warning(f"{self.tail}: a speculative answer is too long to hold")
             self.withdraw()
             return
         if guess.splitter is None:
@@ -434,7 +434,7 @@ class Speculation:
                         self._passed.clear()
                         await self._passed.wait()
         except TimeoutError:
-            logger.warning(f"{self.head}: an interruption does not come through")
+            logger.warning(f"{self.head}: an interruption did not pass through the pipeline in time")
             self._passing, self._stop_is_due = 0, False
         finally:
             self._stopping, self._is_void = None, False
@@ -465,7 +465,7 @@ class Speculation:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.opt(exception=error).error(f"{self.head}: a guess failed: {error}")
+            logger.opt(exception=error).error(f"{self.head}: a speculation failed: {error}")
 
 
 class SpeculationHead(FrameProcessor):

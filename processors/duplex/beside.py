@@ -123,7 +123,7 @@ class TurnsBeside:
                         acts = await loop.run_in_executor(self._executor, self._unit, pcm, events)
                     except AgentError as error:
                         # One specialist fails, the call continues without this unit.
-                        logger.warning(f"turns beside the engine: a unit was not heard: {error}")
+                        logger.warning(f"turn detection for the engine failed on a unit: {error}")
                         continue
                     for act in filter(self._counts, acts):
                         self._follow(act)

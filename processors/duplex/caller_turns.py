@@ -101,4 +101,4 @@ class CallerTurns:
             )
         except AgentError as error:
             # The service answers by itself: its answer cannot be held back, and the caller is not informed.
-            logger.error(f"a turn is not in the session: {type(error).__name__}: {error}")
+            logger.error(f"a turn could not be written to the session: {type(error).__name__}: {error}")

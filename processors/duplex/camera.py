@@ -70,7 +70,7 @@ def decoded(image: bytes, size: tuple[int, int], format: str | None, settings: C
 def _raw(image: bytes, size: tuple[int, int], settings: CameraSettings) -> Image.Image:
     width, height = size
     if width < 1 or height < 1 or len(image) != width * height * CHANNELS:
-        raise MediaError(f"{len(image)} bytes are no RGB picture of {width} by {height}")
+        raise MediaError(f"{len(image)} bytes are not an RGB picture of {width} by {height}")
     _check_pixels(width, height, settings)
     return Image.frombytes("RGB", (width, height), image)
 
@@ -87,7 +87,7 @@ def _file(image: bytes, settings: CameraSettings) -> Image.Image:
     except MediaError:
         raise
     except Exception as error:  # Decoders raise arbitrary errors on untrusted bytes.
-        raise MediaError(f"not a picture: {type(error).__name__}") from error
+        raise MediaError(f"the file is not a picture: {type(error).__name__}") from error
 
 
 def _check_pixels(width: int, height: int, settings: CameraSettings) -> None:

@@ -35,7 +35,7 @@ async def open_engine(host: OmniHost, executor: Executor, within_ms: int) -> Omn
         raise
     if not done:
         executor.submit(lambda: opening.result().cleanup())
-        raise EngineError("no engine was opened in time", engine=type(host).__name__)
+        raise EngineError("no engine became available in time", engine=type(host).__name__)
     return opened.result()
 
 
@@ -98,11 +98,11 @@ class EngineCalls:
             return
         done, _ = await asyncio.wait({future}, timeout=self._settings.grace_ms / 1000)
         if not done:
-            logger.warning(f"{self._name} does not come back: it is given up")
+            logger.warning(f"{self._name} did not return in time and is abandoned")
         elif isinstance(error := future.exception(), AgentError):
-            logger.warning(f"{self._name} was not given back in order: {error}")
+            logger.warning(f"{self._name} could not be released properly: {error}")
         elif error is not None:
-            logger.opt(exception=error).error("an engine failed when it was given back")
+            logger.opt(exception=error).error("an engine failed when it was released")
 
     def _hear_and_say(self, audio: np.ndarray, frames: tuple[np.ndarray, ...], forced: bool) -> UnitResult:
         """Run in the engine's thread."""
@@ -115,16 +115,16 @@ class EngineCalls:
         name, engine = self._name, self._engine
         audio = result.audio if isinstance(result, UnitResult) else None
         if not isinstance(audio, np.ndarray):
-            raise EngineError("a result without audio", engine=name)
+            raise EngineError("a result has no audio", engine=name)
         if audio.ndim != 1 or audio.dtype != np.float32:
-            raise EngineError(f"a result of {audio.dtype}, {audio.shape} is no audio", engine=name)
+            raise EngineError(f"a result of {audio.dtype}, {audio.shape} is not audio", engine=name)
         if not np.isfinite(audio).all():
-            raise EngineError("a result has values that are not finite", engine=name)
+            raise EngineError("a result has non-finite values", engine=name)
         # Twice a unit is a wrong rate, or speech that cannot be said in time.
         if len(audio) > 2 * engine.unit_ms * engine.output_rate_hz // 1000:
             raise EngineError(f"a result of {len(audio)} samples is longer than its unit", engine=name)
         if not result.is_listen and not len(audio) and result.text:
-            logger.debug(f"{name}: words without a sound")
+            logger.debug(f"{name}: words without audio")
 
     async def _call(self, work: Callable[..., T], *arguments: Any, within_ms: int) -> T:
         return await self._answer(self._submit(work, *arguments), work.__name__, within_ms)
@@ -148,4 +148,4 @@ class EngineCalls:
         self._engine.stop()
         await asyncio.wait({future}, timeout=self._settings.grace_ms / 1000)
         state = "and was stopped" if future.done() else "and does not stop"
-        raise EngineError(f"{what} gave nothing within {within_ms} ms {state}", engine=self._name)
+        raise EngineError(f"{what} returned nothing within {within_ms} ms {state}", engine=self._name)

@@ -91,7 +91,7 @@ class TypedWords(FrameProcessor):
             if (text := text_of(message.get("content")))
         ]
         if self._typing is TypedInput.NONE:
-            logger.warning("typed words reached a service that has no way in for them")
+            logger.warning("the realtime service does not accept typed text; it is dropped")
             return
         for text in typed:
             self._events.publish(TextTyped(self._events.now_ms(), text))

@@ -88,7 +88,7 @@ class EngineSuccession:
                 await self._with_host(host)
             except CapacityError as error:
                 # There is no room, and there will be none: use the next one, or none at all.
-                logger.warning(f"{self._name}: an engine is refused: {error}")
+                logger.warning(f"{self._name}: an engine was refused: {error}")
                 last = error
                 self._conversation.refused()
                 failures = most if len(hosts) == 1 else failures + 1
@@ -96,7 +96,7 @@ class EngineSuccession:
                 last, units = error, self._conversation.ticks - ticks
                 failures = 1 if units >= self._settings.recovered_units else failures + 1
                 logger.opt(exception=None if isinstance(error, AgentError) else error).error(
-                    f"{self._name}: an engine is given up, {failures} in a row: "
+                    f"{self._name}: giving an engine up after {failures} failures in a row: "
                     f"{type(error).__name__}: {error}"
                 )
                 await self._conversation.failed(is_first=failures == 1)
@@ -132,7 +132,7 @@ class EngineSuccession:
             await asyncio.wait({conversation, lost}, return_when=asyncio.FIRST_COMPLETED)
             if conversation.done():
                 conversation.result()
-            raise EngineError("the worker is gone", engine=type(host).__name__)
+            raise EngineError("the worker is lost", engine=type(host).__name__)
         finally:
             for task in (conversation, lost):
                 task.cancel()

@@ -101,8 +101,8 @@ class EchoProcessor(FrameProcessor):
         try:
             if not self.accepts(frame):
                 raise ConfigError(
-                    f"echo control wants mono at {self._control.rate_hz} Hz, "
-                    f"not {frame.num_channels} channels at {frame.sample_rate} Hz"
+                    f"echo control needs mono audio at {self._control.rate_hz} Hz, got {frame.num_channels} "
+                    f"channels at {frame.sample_rate} Hz"
                 )
             piece = await self._process(frame.audio)
         except AgentError as error:

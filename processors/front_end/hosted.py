@@ -222,7 +222,7 @@ class HostedFrontEnd:
             return answered_windows(await self._ask(asked_windows(pcm), _Kept(pcm)))
         if len(self._windows) < windows:
             # The audio is not that of the pieces; there are no windows for it.
-            error = EngineError("voice activity of other audio was asked for", engine="front_end")
+            error = EngineError("a voice activity result was requested for other audio", engine="front_end")
             self.failure = self.failure or error
             self.close()
             raise error
@@ -265,7 +265,7 @@ class HostedFrontEnd:
         return await self._stream.ask(question)
 
     def _fall_back(self, error: EngineError) -> None:
-        logger.warning(f"echo control and voice activity of a call go on in threads: {error}")
+        logger.warning(f"echo control and voice activity detection of a call continue in threads: {error}")
         if asyncio.get_running_loop().time() - self._hosted_since_s >= self._forget_s:
             self._children_lost = 0
         self._children_lost += 1

@@ -133,7 +133,8 @@ class SharedVadAnalyzer(VADAnalyzer):
         """
         if sample_rate != self._detector.rate_hz:
             raise ConfigError(
-                f"voice activity wants {self._detector.rate_hz} Hz input audio, not {sample_rate} Hz"
+                f"voice activity detection needs input audio at {self._detector.rate_hz} Hz, got "
+                f"{sample_rate} Hz"
             )
         super().set_sample_rate(sample_rate)
 
@@ -230,7 +231,7 @@ class SharedVadAnalyzer(VADAnalyzer):
                 if self._is_over:
                     return []
                 self._hosted = None
-                logger.warning(f"voice activity of a call goes on in this process: {error}")
+                logger.warning(f"voice activity detection of a call continues in this process: {error}")
         if self._shared_executor is None:
             return self._measure(windows)
         return await asyncio.get_running_loop().run_in_executor(self._shared_executor, self._measure, windows)

@@ -236,7 +236,7 @@ class EngineSttService(VoiceEdges, STTService):
                 async with asyncio.timeout(self._chosen.drain_ms / 1000):
                     await self._settled.wait()
             except TimeoutError:
-                logger.warning(f"{self}: the call ended before its last words were understood")
+                logger.warning(f"{self}: the call ended before its last words were recognised")
         await super().stop(frame)
         await self._release()
 
@@ -331,7 +331,7 @@ class EngineSttService(VoiceEdges, STTService):
     def _finish(self, stream: UtteranceStream[Transcript], utterance: _Utterance) -> None:
         dropped_ms = utterance.finish(stream)
         if dropped_ms > 0:
-            logger.warning(f"{self}: the engine was too slow to hear {dropped_ms} ms of an utterance")
+            logger.warning(f"{self}: the engine was too slow; {dropped_ms} ms of an utterance were lost")
 
     def _on_partial(self, transcript: Transcript) -> None:
         self._busy_pause_ms = 0
@@ -395,7 +395,7 @@ class EngineSttService(VoiceEdges, STTService):
             self._busy_pause_ms = 0
             return
         if not self._busy_pause_ms:
-            logger.warning(f"{self}: an utterance waits: {refusal}")
+            logger.warning(f"{self}: an utterance has to wait: {refusal}")
         grown_ms = max(self._busy_pause_ms * 2, self._chosen.busy_retry_min_ms)
         self._busy_pause_ms = min(grown_ms, self._chosen.busy_retry_max_ms)
         await asyncio.sleep(self._busy_pause_ms / 1000)
@@ -418,7 +418,7 @@ class EngineSttService(VoiceEdges, STTService):
     async def _deliver_final(self, utterance: _Utterance) -> None:
         self._urgent.clear()
         if utterance.final is None:
-            await self._give_up(utterance, "the engine did not hear it")
+            await self._give_up(utterance, "the engine did not process it")
             return
         try:
             # Not awaited directly: giving up cancels the result, which is no cancellation of this task.
@@ -435,7 +435,7 @@ class EngineSttService(VoiceEdges, STTService):
         self._forget(utterance)
         await self.emit_stt_usage_metrics()
         if not transcript.text:
-            logger.debug(f"{self}: nothing was understood")
+            logger.debug(f"{self}: no words were recognised")
             return
         frame = TranscriptionFrame(
             transcript.text,

@@ -19,7 +19,10 @@ TTS_SERVICES: Registry[ServiceRow[Any]] = Registry(
     "tts service",
     {
         "cartesia": Row(f"{__name__}:Cartesia", "cloud, streaming, word times", env=("CARTESIA_API_KEY",)),
-        "xtts": Row(f"{__name__}:Xtts", "own XTTS server; deprecated by Pipecat, gone in its version 2"),
+        "xtts": Row(
+            f"{__name__}:Xtts",
+            "your own XTTS server; deprecated by Pipecat and to be removed in its version 2",
+        ),
     },
 )
 
@@ -86,7 +89,7 @@ class Xtts(ServiceRow[XttsSettings]):
         """Build the service; see ``ServiceRow.build``."""
         self.check()
         if shared.http is None:
-            raise ConfigError(f"{self.name!r} needs the HTTP session of the process")
+            raise ConfigError(f"{self.name!r} needs an HTTP session, which this process has not opened")
         from pipecat.services.xtts.tts import XTTSService
         from pipecat.transcriptions.language import Language
 

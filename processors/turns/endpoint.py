@@ -311,7 +311,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         try:
             estimate, end = await loop.run_in_executor(self._executor, measure)
         except EngineError as error:
-            logger.warning(f"{self}: turn completeness failed, waiting by time alone: {error}")
+            logger.warning(f"{self}: the turn model failed, ending turns by time alone: {error}")
             return
         self._inference = None
         # Taken from an early look too, and once: the silence that follows does not change the voice.

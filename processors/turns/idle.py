@@ -139,13 +139,13 @@ class IdleKeeper:
             if not self._waits & SILENT:
                 left_ms -= min(self._idle_ms(), now_ms - self._waited_until_ms)
             if left_ms <= 0:
-                logger.info("nobody has made a sound for a long time, ending the conversation")
+                logger.info("both sides have been silent for a long time, ending the conversation")
                 break
             due_ms = self._due_ms()
             if due_ms is None or due_ms > now_ms:
                 await self._until_ms(now_ms + left_ms if due_ms is None else min(due_ms, now_ms + left_ms))
             elif await self._decide(now_ms, say):
-                logger.info("goodbye was said and nobody said anything more, ending the conversation")
+                logger.info("no one spoke after the goodbye, ending the conversation")
                 break
         await say(EndFrame())
 
@@ -166,7 +166,7 @@ class IdleKeeper:
             await say(InterruptionFrame())
         if not farewell:
             return
-        logger.info("the server stops: saying the farewell, ending the conversation")
+        logger.info("the server is stopping: saying goodbye and ending the conversation")
         before = frozenset(self._open)
         spoken = TTSSpeakFrame(farewell, append_to_context=True)
         spoken.interruptible = False
@@ -209,7 +209,7 @@ class IdleKeeper:
             logger.debug(f"{type(self).__name__}: {decision}")
             await say(TTSSpeakFrame(decision.text, append_to_context=True))
         elif isinstance(decision, TurnLimit):
-            logger.info(f"a voice has not ended for {decision.voice_ms} ms: its turn ends here")
+            logger.info(f"a voice has lasted {decision.voice_ms} ms: ending its turn here")
             self._events.publish(TurnEndRequested(now_ms, waits_for_words=False))
         return isinstance(decision, HangUp)
 

@@ -134,7 +134,7 @@ class VoiceLooks:
         except EngineError as error:
             # An engine with an invalid answer is not used again.
             self.close()
-            logger.warning(f"voices of a call are not looked at: {error}")
+            logger.warning(f"early judgements of voices are off in this call: {error}")
             return
         on_look(look, log_odds)
 

@@ -122,7 +122,7 @@ class ModelClassifier(ClassifierAnswers, BaseClassifier):
         except ClassifierError as error:
             # The cause names the fault; its text may contain the transcript.
             fault = type(error.__cause__ or error).__name__
-            logger.warning(f"{self}: rules judge in place of the model: {fault}")
+            logger.warning(f"{self}: judging by rules instead of the model: {fault}")
             return await self._rules.ask(state, questions)
 
     async def cleanup(self) -> None:
@@ -285,7 +285,7 @@ class VoicemailScreen:
     async def _follow(self, was: VoicemailState, say: Say) -> None:
         state = self._screen.state
         if state is VoicemailState.MACHINE:
-            logger.info("a machine has answered the call")
+            logger.info("an answering machine has taken the call")
             await self._drops.notify()
             # After a person who turned out to be a machine nothing is held any more.
             self.hold.holds = True

@@ -118,7 +118,7 @@ class Reader:
             yield Speech(data)
         elif state.long_ms(state.held) + state.long_ms(data) > MOST_HELD_MS:
             raise Refusal(
-                f"the input audio buffer holds {MOST_HELD_MS // 1000} s, commit or clear it",
+                f"the input audio buffer holds {MOST_HELD_MS // 1000} s; commit or clear it",
                 code="input_audio_buffer_full",
                 param="audio",
             )
@@ -130,13 +130,13 @@ class Reader:
         state = self._state
         if state.settings.detection is not None:
             if state.caller is None:
-                raise Refusal("nothing was said", code="input_audio_buffer_commit_empty")
+                raise Refusal("the buffer contains no speech", code="input_audio_buffer_commit_empty")
             yield EndTurn()
             return
         held_ms = state.long_ms(state.held)
         if held_ms < LEAST_COMMIT_MS:
             raise Refusal(
-                f"the buffer has {held_ms:.0f} ms of audio, a commit needs {LEAST_COMMIT_MS}",
+                f"the buffer has {held_ms:.0f} ms of audio; a commit needs {LEAST_COMMIT_MS}",
                 code="input_audio_buffer_commit_empty",
             )
         yield from self._speaks(bytes(state.held))
@@ -151,7 +151,9 @@ class Reader:
         """
         state = self._state
         if state.caller is not None:
-            raise Refusal("what was committed before is still being heard", code="input_audio_buffer_busy")
+            raise Refusal(
+                "the audio committed before is still being transcribed", code="input_audio_buffer_busy"
+            )
         if state.response is not None:
             yield Hush()
         yield Speech(data, is_whole=True)
@@ -173,7 +175,7 @@ class Reader:
             yield from self._message(body)
         else:
             raise Refusal(
-                f"item.type: {str(kind)[:64]!r} is not taken", code="invalid_value", param="item.type"
+                f"item.type: {str(kind)[:64]!r} is not supported", code="invalid_value", param="item.type"
             )
 
     def _message(self, given: Message) -> Iterator[Action]:
@@ -185,7 +187,9 @@ class Reader:
         for part in content:
             self._part(part, role, parts)
         if len(state.typed) + len(state.notes) >= MOST_WAITING:
-            raise Refusal(f"{MOST_WAITING} messages wait for a response", code="too_many_items", param="item")
+            raise Refusal(
+                f"{MOST_WAITING} messages are waiting for a response", code="too_many_items", param="item"
+            )
         words = "\n".join(parts.texts).strip()
         item = state.items.new(
             {"type": "message", "role": role, "status": "completed", "content": parts.shown},
@@ -209,7 +213,7 @@ class Reader:
 
     def _part(self, part: object, role: str, parts: "_Parts") -> None:
         if not isinstance(part, dict):
-            raise Refusal("item.content: not a part", code="invalid_value", param="item.content")
+            raise Refusal("item.content: expected a part", code="invalid_value", param="item.content")
         kind = part.get("type")
         if kind in _TEXTS:
             parts.texts.append(text_of(part, "text", most_chars=MOST_CHARS))
@@ -221,7 +225,7 @@ class Reader:
             parts.pictures.append(picture_of(part.get("image_url"), param="item.content.image_url"))
         else:
             raise Refusal(
-                f"item.content.type: {str(kind)[:64]!r} is not taken here",
+                f"item.content.type: {str(kind)[:64]!r} is not supported here",
                 code="invalid_value",
                 param="item.content",
             )
@@ -234,7 +238,9 @@ class Reader:
         call_id = text_of(given, "call_id", most_chars=256)
         if call_id not in state.asked:
             raise Refusal(
-                f"no call {call_id[:64]!r} waits for its output", code="invalid_value", param="item.call_id"
+                f"no call {call_id[:64]!r} is waiting for its output",
+                code="invalid_value",
+                param="item.call_id",
             )
         output = text_of(given, "output", most_chars=MOST_CHARS * 8)
         body = {"type": "function_call_output", "call_id": call_id, "output": output, "status": "completed"}
@@ -287,7 +293,7 @@ class Reader:
             state.typed.remove(item)
         else:
             raise Refusal(
-                "what was said stays in the session; only what nobody has answered can be deleted",
+                "only items that have not been answered can be deleted",
                 code="not_supported",
                 param="item_id",
             )
@@ -309,7 +315,7 @@ class Reader:
             return
         elif state.response is not None:
             raise Refusal(
-                "a response is on: cancel it, or wait for its end",
+                "a response is in progress: cancel it, or wait for its end",
                 code="conversation_already_has_active_response",
             )
         else:
@@ -325,7 +331,9 @@ class Reader:
                 yield Send(message)
             return
         if response is None or wanted not in (None, response.response_id):
-            raise Refusal("no such response is on", code="response_cancel_not_active", param="response_id")
+            raise Refusal(
+                "no such response is in progress", code="response_cancel_not_active", param="response_id"
+            )
         response.cancel()
         yield Hush()
 

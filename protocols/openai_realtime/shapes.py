@@ -86,7 +86,7 @@ def mapping(given: Mapping[str, Any], name: str, *, param: str = "", optional: b
     if value is None and optional:
         return {}
     if value is None:
-        raise Refusal(f"{param or name}: is missing", code="missing_field", param=param or name)
+        raise Refusal(f"{param or name}: missing", code="missing_field", param=param or name)
     if not isinstance(value, dict):
         raise Refusal(f"{param or name}: expected an object", code="invalid_value", param=param or name)
     return value
@@ -101,7 +101,7 @@ def updated(
         Refusal: a part of it is not supported; nothing is changed.
     """
     if session.get("type", "realtime") != "realtime":
-        raise Refusal("session.type: only realtime is served", code="invalid_value", param="session.type")
+        raise Refusal("session.type: only realtime is supported", code="invalid_value", param="session.type")
     audio = mapping(session, "audio", param="session.audio", optional=True)
     heard = mapping(audio, "input", param="session.audio.input", optional=True)
     said = mapping(audio, "output", param="session.audio.output", optional=True)
@@ -146,12 +146,14 @@ def detection(given: Mapping[str, Any]) -> Message:
     kind = given.get("type") or "server_vad"
     if kind not in ("server_vad", "semantic_vad"):
         param = "session.audio.input.turn_detection.type"
-        raise Refusal(f"{param}: server_vad, semantic_vad or null", code="invalid_value", param=param)
+        raise Refusal(
+            f"{param}: expected server_vad, semantic_vad or null", code="invalid_value", param=param
+        )
     for name in ("create_response", "interrupt_response"):
         if given.get(name) is False:
             param = f"session.audio.input.turn_detection.{name}"
             raise Refusal(
-                f"{param}: cannot be false; with turn_detection null the client says where a turn ends",
+                f"{param}: cannot be false; with turn_detection null the client decides when a turn ends",
                 code="not_supported",
                 param=param,
             )
@@ -172,13 +174,13 @@ def answer_instructions(response: Message, settings: Settings) -> str | None:
     """
     _tool_choice(response, "auto", "response.tool_choice")
     if response.get("conversation") not in (None, "auto"):
-        raise _not_supported("response.conversation", "only the session's own conversation is served")
+        raise _not_supported("response.conversation", "only the session's own conversation is supported")
     for name in ("input", "tools", "prompt"):
         if response.get(name):
-            raise _not_supported(f"response.{name}", "only instructions are taken for one response")
+            raise _not_supported(f"response.{name}", "only instructions can be set for one response")
     modality = _modality(response, settings.modality, "response.output_modalities")
     if modality != settings.modality:
-        raise _not_supported("response.output_modalities", "set them in session.update")
+        raise _not_supported("response.output_modalities", "set these fields in session.update")
     if not response.get("instructions"):
         return None
     return text_of(response, "instructions", most_chars=MOST_CHARS)
@@ -205,7 +207,7 @@ def _modality(given: Message, old: str, param: str) -> str:
     if wanted is None:
         return old
     if wanted not in (["audio"], ["text"]):
-        raise Refusal(f'{param}: ["audio"] or ["text"]', code="invalid_value", param=param)
+        raise Refusal(f'{param}: expected ["audio"] or ["text"]', code="invalid_value", param=param)
     return str(wanted[0])
 
 
@@ -214,7 +216,7 @@ def _tool_choice(given: Message, old: str, param: str) -> str:
     if wanted is None:
         return old
     if wanted not in ("auto", "none"):
-        raise _not_supported(param, "auto or none; a model that must call a tool is not served")
+        raise _not_supported(param, "expected auto or none; forcing a tool call is not supported")
     return str(wanted)
 
 
@@ -224,11 +226,11 @@ def _format(given: object, old: Format, *, param: str) -> Format:
     kind = given.get("type") if isinstance(given, dict) else given
     found = FORMATS.get(kind) if isinstance(kind, str) else None
     if found is None:
-        raise Refusal(f"{param}: one of {', '.join(FORMATS)}", code="invalid_value", param=param)
+        raise Refusal(f"{param}: expected one of {', '.join(FORMATS)}", code="invalid_value", param=param)
     rate_hz = given.get("rate") if isinstance(given, dict) else None
     if rate_hz not in (None, found.rate_hz):
         raise Refusal(
-            f"{param}.rate: {kind} has {found.rate_hz}", code="invalid_value", param=f"{param}.rate"
+            f"{param}.rate: {kind} has a rate of {found.rate_hz}", code="invalid_value", param=f"{param}.rate"
         )
     return found
 
@@ -243,10 +245,12 @@ def _tools(given: object, faults: Faults) -> tuple[list[Message], tuple[ClientTo
     for index, each in enumerate(given):
         param = f"session.tools[{index}]"
         if not isinstance(each, dict) or each.get("type") != "function":
-            raise Refusal(f"{param}: only functions are taken", code="invalid_value", param=param)
+            raise Refusal(f"{param}: only functions are supported", code="invalid_value", param=param)
         tools.append(_tool(each, param, faults))
     if len({tool.name for tool in tools}) < len(tools):
-        raise Refusal("session.tools: two of one name", code="invalid_value", param="session.tools")
+        raise Refusal(
+            "session.tools: two tools have the same name", code="invalid_value", param="session.tools"
+        )
     return list(given), tuple(tools)
 
 
@@ -264,7 +268,7 @@ def _check_size(tools: Sequence[object]) -> None:
             waiting.extend(value)
         if values + len(waiting) > MOST_TOOL_VALUES or patterns > MOST_PATTERNS:
             raise Refusal(
-                f"session.tools: over {MOST_TOOL_VALUES} values or {MOST_PATTERNS} patterns in all",
+                f"session.tools: over {MOST_TOOL_VALUES} values or {MOST_PATTERNS} patterns in total",
                 code="too_large",
                 param="session.tools",
             )
@@ -274,7 +278,9 @@ def _tool(given: Message, param: str, faults: Faults) -> ClientTool:
     name = text_of(given, "name", most_chars=64)
     if not _TOOL_NAME.fullmatch(name):
         raise Refusal(
-            f"{param}.name: letters, digits, _ and -, 64 at most", code="invalid_value", param=f"{param}.name"
+            f"{param}.name: expected at most 64 letters, digits, _ and -",
+            code="invalid_value",
+            param=f"{param}.name",
         )
     schema = given.get("parameters") or {"type": "object", "properties": {}}
     if not isinstance(schema, dict):

@@ -157,7 +157,7 @@ class BlockingChild:
         try:
             self._run(self._kill(reason, life)).result(self._close_timeout_s)
         except TimeoutError:
-            logger.error(f"{self._name}: the process {self.pid} cannot be killed: it holds its device")
+            logger.error(f"{self._name}: the process {self.pid} cannot be killed; it still holds its device")
 
     def close(self) -> None:
         """End the child and the thread. No child is started afterwards."""
@@ -171,7 +171,7 @@ class BlockingChild:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise EngineError(f"{self._name}: the worker is gone", engine=self._name)
+            raise EngineError(f"{self._name}: the worker is lost", engine=self._name)
 
     def _schedule(self, call: Callable[..., None], *arguments: object) -> None:
         self._check_open()
@@ -179,7 +179,7 @@ class BlockingChild:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError as error:
             # The loop was closed a moment ago.
-            raise EngineError(f"{self._name}: the worker is gone", engine=self._name) from error
+            raise EngineError(f"{self._name}: the worker is lost", engine=self._name) from error
 
     # Called on the loop, except ``_run`` and ``_checked``.
 
@@ -188,7 +188,7 @@ class BlockingChild:
 
     def _ask(self, message: EngineMessage, life: int, answer: "Future[EngineMessage]") -> None:
         if not self._child.is_ready or life != self.restarts:
-            answer.set_exception(EngineError(f"{self._name}: the worker is gone", engine=self._name))
+            answer.set_exception(EngineError(f"{self._name}: the worker is lost", engine=self._name))
             return
         self._pending[message.number] = answer
         self._child.send(message)

@@ -116,7 +116,7 @@ class EngineChild(Supervisor):
     def kill(self, reason: str) -> None:
         """Kill the present child, and log the reason."""
         if self._process is not None and self._process.returncode is None:
-            logger.error(f"{self.name}: {reason}: killed")
+            logger.error(f"{self.name}: {reason}; killing the process")
             self._process.kill()
 
     def kill_if_silent(self, longest_s: float) -> None:
@@ -153,7 +153,7 @@ class EngineChild(Supervisor):
             self._on_end()
             await self._reap()
         if self._ends_for_good and not was_ready:
-            raise self.error("the worker ended while it loaded", retryable=False)
+            raise self.error("the worker ended while it was loading", retryable=False)
 
     async def _spawned(self, theirs: socket.socket) -> asyncio.subprocess.Process:
         try:

@@ -44,7 +44,7 @@ def decode(data: str | bytes) -> EngineMessage:
         raise PeerError(f"{len(data)} characters of facts")
     if isinstance(data, bytes):
         if len(data) < LENGTH.size:
-            raise PeerError(f"a message of {len(data)} bytes")
+            raise PeerError(f"the message has {len(data)} bytes")
         (length,) = LENGTH.unpack_from(data)
         end = LENGTH.size + length
         if length > MOST_FACTS_BYTES or end > len(data):
@@ -54,9 +54,9 @@ def decode(data: str | bytes) -> EngineMessage:
         facts = json.loads(text if isinstance(text, str) else text.decode())
         type_, number = _TYPES[facts.pop("type")], facts.pop("number", 0)
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise PeerError(f"a message that cannot be read: {type(error).__name__}") from error
+        raise PeerError(f"unreadable message: {type(error).__name__}") from error
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise PeerError("a message without a valid number")
+        raise PeerError("the message has no valid number")
     return EngineMessage(type_, number, facts, payload)
 
 
@@ -89,7 +89,7 @@ class FrameReader:
         while len(buffer) - begin >= FRAME.size:
             length, stream = FRAME.unpack_from(buffer, begin)
             if length > MOST_MESSAGE_BYTES:
-                raise PeerError(f"a frame of {length} bytes")
+                raise PeerError(f"the frame has {length} bytes")
             end = begin + FRAME.size + length
             if len(buffer) < end:
                 break
@@ -105,9 +105,9 @@ def _written(message: EngineMessage) -> bytes:
         # The same as ``json.dumps`` in a third of the time: most messages of a child have no facts.
         written = b'{"type": "%b", "number": %d}' % (message.type.encode(), message.number)
     elif "type" in facts or "number" in facts:
-        raise ValueError("facts that name a field of every message")
+        raise ValueError("the facts name a field that every message has")
     else:
         written = json.dumps({"type": message.type, "number": message.number, **facts}).encode()
     if len(written) > MOST_FACTS_BYTES or len(written) + len(message.payload) > MOST_MESSAGE_BYTES:
-        raise ValueError(f"{len(written)} and {len(message.payload)} bytes do not fit in one message")
+        raise ValueError(f"{len(written)} and {len(message.payload)} bytes do not fit into one message")
     return written

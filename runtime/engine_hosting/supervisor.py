@@ -172,7 +172,7 @@ class Supervisor:
             for waiter in waiters:
                 waiter.cancel()
         if not self._ready.is_set():
-            raise self.failure or self.error("the engine does not become ready in time")
+            raise self.failure or self.error("the engine did not become ready in time")
 
     async def wait_ended(self) -> None:
         """Wait until the present life or the supervision has ended."""
@@ -209,7 +209,7 @@ class Supervisor:
                 pause_ms = pauses.first_ms
             self.restarts += 1
             when = f"in {pause_ms} ms" if pause_ms else "at once"
-            logger.warning(f"{self.name}: engine process ended, starting it again {when}")
+            logger.warning(f"{self.name}: the engine process ended, restarting it {when}")
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(max(pause_ms * 2, pauses.least_ms), pauses.most_ms)
 
@@ -218,7 +218,7 @@ class Supervisor:
             async with asyncio.timeout(self._start_timeout_s) as self._deadline:
                 await self._live()
         except TimeoutError as error:
-            raise self.error("the engine does not load in time") from error
+            raise self.error("the engine did not load in time") from error
         finally:
             self._deadline = None
 
@@ -230,5 +230,5 @@ class Supervisor:
         # Waiters raise the permanent failure themselves, so it is logged only once.
         if str(error) != reported and not (self._unusable.is_set() and self._waiters):
             kind = "" if isinstance(error, AgentError | OSError) else f"{type(error).__name__}: "
-            logger.error(f"{self.name}: engine process failed: {kind}{error}")
+            logger.error(f"{self.name}: the engine process failed: {kind}{error}")
         return str(error)

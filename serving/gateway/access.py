@@ -209,7 +209,7 @@ class Access:
         """
         expires_s = identity.grants.expires_s
         if expires_s is not None and expires_s <= self._keys.now_s:
-            raise HTTPException(401, "the grants of this client have ended, get another token")
+            raise HTTPException(401, "the grants of this client have expired; get another token")
 
     async def identify(self, connection: HTTPConnection) -> ClientIdentity:
         """Identify a client that begins nothing, but reads, types or continues.
@@ -229,7 +229,7 @@ class Access:
             return self._user(connection, token)
         token = self._readable(shown)
         if token is None:
-            raise await self._wrong(connection, "the token is none of this server's, or too old")
+            raise await self._wrong(connection, "the token was not issued by this server, or has expired")
         return self._user(connection, token)
 
     def may_use(self, identity: ClientIdentity, session_id: str, owner: str | None) -> bool:
@@ -247,7 +247,7 @@ class Access:
             HTTPException: 403, it does not.
         """
         if not self.may_use(identity, session_id, owner):
-            raise HTTPException(403, "the session is another client's")
+            raise HTTPException(403, "the session belongs to another client")
 
     def check_surface(self, identity: ClientIdentity, surface: str) -> None:
         """Check that a client may open a surface.
@@ -266,7 +266,7 @@ class Access:
             HTTPException: 403, it may not.
         """
         if identity.grants.sessions is not None:
-            raise HTTPException(403, "this client may begin no session: name one that it may go on with")
+            raise HTTPException(403, "this client may not begin sessions: name one that it may resume")
 
     async def check_deletion(self, connection: HTTPConnection, owner: str | None) -> ClientIdentity:
         """Identify a client that deletes a session of this owner.
@@ -279,7 +279,7 @@ class Access:
             return identity
         if self._operators is not None and await self._operators.is_operator(connection):
             return self._operator(connection)
-        raise HTTPException(403, "a session is deleted by its owner or by the operator")
+        raise HTTPException(403, "a session can be deleted only by its owner or an operator")
 
     def set_cookie(self, connection: HTTPConnection, response: Response) -> str | None:
         """Give a client without a credential the cookie by which it owns the sessions that it begins.
@@ -301,7 +301,7 @@ class Access:
 
         async def application(request: Request) -> str:
             if self.is_open:
-                raise HTTPException(404, f"no token is needed here: {CALL_KEYS_ENV} is not set")
+                raise HTTPException(404, f"no token is needed here, because {CALL_KEYS_ENV} is not set")
             shown = shown_by(request)
             found = self._keys.application_of(shown) if shown else None
             if found is None:
@@ -331,7 +331,7 @@ class Access:
             shown = shown_by(request)
             token = self._readable(shown) if shown else None
             if token is None or identity.is_operator:
-                raise HTTPException(400, "a cookie is made of a token: Authorization: Bearer TOKEN")
+                raise HTTPException(400, "a cookie needs a token: send Authorization: Bearer TOKEN")
             max_age_s = int(token.until_s - self._keys.now_s)
             set_client_cookie(request, response, shown, max_age_s=max(1, max_age_s))
 
@@ -411,17 +411,17 @@ class Access:
             self._used.popitem(last=False)
         # These tokens carry our signature, so they are not guesses.
         if token.begin_until_s <= now_s:
-            raise HTTPException(401, "the token is too old, get another one")
+            raise HTTPException(401, "the token has expired; get another one")
         if token.token_id in self._used:
-            raise HTTPException(401, "the token has been used, get another one")
+            raise HTTPException(401, "the token has been used; get another one")
         return token
 
     def _take(self, token: ClientToken) -> str | None:
         if len(self._used) >= MOST_USED:
-            raise HTTPException(503, "too many calls begin at this moment, try again later")
+            raise HTTPException(503, "too many calls are starting at this moment, try again later")
         if token.token_id in self._used:
             # Another beginning with it was admitted meanwhile.
-            raise HTTPException(401, "the token has been used, get another one")
+            raise HTTPException(401, "the token has been used; get another one")
         self._used[token.token_id] = token.begin_until_s
         return self._keys.next_of(token)
 

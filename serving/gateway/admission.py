@@ -141,7 +141,9 @@ class AdmissionGate:
             # Outermost level of this task: if it ended, the bound would stay constant while the server lives.
             if repr(error) != self._fault:
                 self._fault = repr(error)
-                logger.opt(exception=error).error("calls are admitted by what was seen before: a look failed")
+                logger.opt(exception=error).error(
+                    "measuring the machine's load failed; admission uses the earlier measurement"
+                )
         else:
             self._fault = ""
 
@@ -171,7 +173,7 @@ class AdmissionGate:
         elif self._full_since_s is None:
             self._full_since_s = now_ms / 1000
         if admitted.calls < self._said and is_full:
-            logger.warning(f"no more than {admitted.calls} calls are admitted: {admitted.why}")
+            logger.warning(f"admitting at most {admitted.calls} calls: {admitted.why}")
         self._said = admitted.calls
 
 

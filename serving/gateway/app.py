@@ -152,18 +152,18 @@ def create_app(
 
     async def check_body(body: Mapping[str, object], identity: ClientIdentity) -> None:
         if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
-            raise PeerError("echo_cancellation: true, false or nothing")
+            raise PeerError("echo_cancellation: expected true, false or nothing")
         if body.get("mode") is not None and body["mode"] not in modes:
-            raise PeerError(f"mode: {' or '.join(modes) or 'none is offered here'}, or nothing")
+            raise PeerError(f"mode: expected {' or '.join(modes) or 'none is offered here'}, or nothing")
         if conversations is not None and not conversations.store.available:
             # Otherwise a call would be picked up and stay silent until its session can be claimed.
-            raise StoreUnavailableError("the session store is away, try again in a moment")
+            raise StoreUnavailableError("the session store is unavailable, try again in a moment")
         session_id = body.get("session")
         if session_id is None:
             access.check_new_session(identity)
             return
         if conversations is None or not isinstance(session_id, str):
-            raise PeerError("session: not the id of a session")
+            raise PeerError("session: not a session id")
         info = await conversations.store.info(session_id)
         access.check_use(identity, session_id, info.owner)
 

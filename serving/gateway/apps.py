@@ -117,7 +117,7 @@ class Apps:
         """
         known = next((app for app in self._apps if app == app_id), None)
         if known is None:
-            raise UnknownAppError(f"no app {app_id[:40]!r} (known: {', '.join(APP_IDS)})")
+            raise UnknownAppError(f"there is no app {app_id[:40]!r} (known: {', '.join(APP_IDS)})")
         async with self._writing:
             switched = {**self._switched, known: enabled}
             if self._path is not None:
@@ -136,5 +136,5 @@ def _read(path: Path) -> dict[AppId, bool]:
     except FileNotFoundError:
         return {}
     except (OSError, ValidationError) as error:
-        logger.error(f"{path}: what operators have switched cannot be read, and is left out: {error}")
+        logger.error(f"{path}: cannot read the operators' switches, ignoring them: {error}")
         return {}

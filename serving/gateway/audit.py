@@ -156,7 +156,7 @@ class _Lines:
         try:
             self._waiting.put(None, timeout=CLOSE_S)
         except queue.Full:
-            logger.warning(f"audit: {self._path} cannot be written, its last lines are lost")
+            logger.warning(f"audit: cannot write {self._path}; its last lines are lost")
             return
         self._writer.join(CLOSE_S)
         self._writer = None
@@ -171,7 +171,7 @@ class _Lines:
                     _append(path, line, most_bytes=self._bounds.most_bytes)
                 except OSError as error:
                     if not failed:
-                        logger.error(f"audit: {path} cannot be written: {error.strerror or error}")
+                        logger.error(f"audit: cannot write {path}: {error.strerror or error}")
                     failed = True
                     if is_last:
                         break

@@ -73,7 +73,7 @@ def caller_api(
         settings,
         codes.per_minute if codes is not None else 1,
         key_per_minute=2 * settings.clients.key_sessions_per_minute,
-        full="too many codes were asked for from this address, try again later",
+        full="too many codes were requested from this address, try again later",
     )
 
     def origin_allowed(request: Request) -> None:
@@ -92,7 +92,7 @@ def caller_api(
         session_id: SessionId, identity: Annotated[ClientIdentity, Depends(used)]
     ) -> CallCode:
         if codes is None:
-            raise HTTPException(404, "there are no codes here (phone.call_codes)")
+            raise HTTPException(404, "this server has no call codes (phone.call_codes)")
         asked.take(identity)
         code = await book.new_code(session_id)
         return CallCode(code=code, number=book.number, expires_s=codes.expires_s)

@@ -57,7 +57,7 @@ class CallerBook:
         if callers is not None and len(self._key) < LEAST_KEY_CHARS:
             raise ConfigError(
                 f"phone.remember_callers: set {CALLER_KEY_ENV} to a key of at least {LEAST_KEY_CHARS} "
-                "characters; with another one every caller is unknown again"
+                "characters. Keep the key: with another one all known callers are forgotten"
             )
         wrong = self.codes.wrong_per_minute if self.codes is not None else 1
         self._clock_s = clock_s
@@ -115,11 +115,11 @@ class CallerBook:
         number = known_number(caller)
         if self.callers is None or number is None or called is None:
             raise PeerError(
-                "callers are not known by their numbers here (phone.remember_callers)"
+                "this server does not recognise callers by their numbers (phone.remember_callers)"
                 if self.callers is None
                 else "number: expected + and the digits of a number that is not withheld"
                 if number is None
-                else "called: which number is called? Set phone.number, or name it"
+                else "called: the called number is not known. Set phone.number, or send it"
             )
         digest = number_digest(self._key, number, called)
         await self._store.link_caller(session_id, digest, forget_days=self.callers.days)
@@ -140,9 +140,7 @@ class CallerBook:
             if await self._store.put_code(session_id, code, for_s=self.codes.expires_s, most=self.codes.most):
                 self._open_until_s = self._clock_s() + self.codes.expires_s
                 return code
-        raise CapacityError(
-            "too many codes are waiting to be pressed, try again later", limit=self.codes.most
-        )
+        raise CapacityError("too many codes are in use, try again later", limit=self.codes.most)
 
     @property
     def has_open_code(self) -> bool:

@@ -92,13 +92,13 @@ class CallTasks:
         self._max_calls = max_calls
         # Loop time since which every line is taken.
         self._full_since_s: float | None = None
-        self._lines = Places(max_calls, f"every line is taken ({max_calls} in all), try again later")
+        self._lines = Places(max_calls, f"all {max_calls} lines are in use, try again later")
         # Silent clients of any kind, and those among them that would use the recogniser.
         self._silent, self._silent_heard = (
             Places(
                 max_calls,
-                "too many lines are held by clients that say nothing, try again in a moment",
-                each_full="too many clients of this address say nothing: begin with one of them, or end it",
+                "too many lines are held by clients that have not spoken, try again in a moment",
+                each_full="too many clients of this address have not spoken: speak on one of them, or end it",
             )
             for _ in range(2)
         )
@@ -432,7 +432,7 @@ class CallTasks:
             raise CapacityError(STOPPING, limit=0)
         if self.queue.is_overdue(line.ticket):
             longest_s = self.queue.settings.longest_s
-            raise CapacityError(f"no line came free within {longest_s:g} s, try again later", limit=0)
+            raise CapacityError(f"no line became free within {longest_s:g} s, try again later", limit=0)
         now_s = asyncio.get_running_loop().time()
         if line.held_back_by is not None and now_s - line.held_back_s >= LONGEST_HELD_BACK_S:
             raise line.held_back_by

@@ -85,7 +85,7 @@ class ClientKeys:
         given = os.environ.get(CALL_KEYS_ENV, "")
         keys = [key.strip().encode() for key in given.split(",") if key.strip()]
         if any(len(key) < LEAST_KEY_CHARS for key in keys):
-            raise ConfigError(f"{CALL_KEYS_ENV}: a key has at least {LEAST_KEY_CHARS} characters")
+            raise ConfigError(f"{CALL_KEYS_ENV}: expected a key of at least {LEAST_KEY_CHARS} characters")
         self._keys = {_digest(b"application", key): key for key in keys}
 
     def __bool__(self) -> bool:
@@ -188,7 +188,7 @@ class ClientKeys:
                 _signature(key, body).encode(), signature.encode("utf-8", "surrogateescape")
             )
             if not good:
-                raise TokenError("the token is none of this server's")
+                raise TokenError("the token was not issued by this server")
             return ClientToken(
                 str(facts["id"]),
                 str(facts["app"]),
@@ -199,7 +199,7 @@ class ClientKeys:
                 narrowed(_grants_of(facts["may"]), self.grants_of_key()),
             )
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, binascii.Error) as error:
-            raise TokenError("the token is none of this server's") from error
+            raise TokenError("the token was not issued by this server") from error
 
     def _signed(self, token: ClientToken) -> str:
         facts = {
@@ -214,7 +214,7 @@ class ClientKeys:
         body = base64.urlsafe_b64encode(text).rstrip(b"=").decode()
         signed = f"{VERSION}.{body}.{_signature(self._keys[token.application], body)}"
         if len(signed) > MOST_TOKEN_CHARS:
-            raise TokenError("the grants name too much for a token: fewer sessions, tools or surfaces")
+            raise TokenError("the grants do not fit into a token: name fewer sessions, tools or surfaces")
         return signed
 
 

@@ -98,11 +98,11 @@ class EvalSocket:
                     # Kept on the socket: ``run_call`` parses it again without reading again.
                     kind, _ = await parse_telephony_websocket(websocket)
         except TimeoutError as error:
-            raise PeerError(f"no eval-connect within {settings.socket_open_s} s") from error
+            raise PeerError(f"eval-connect did not arrive within {settings.socket_open_s} s") from error
         except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-            raise PeerError("the first message is not an eval-connect") from error
+            raise PeerError("the first message is not eval-connect") from error
         if kind != EVAL:
-            raise PeerError("only eval-connect is served on this socket")
+            raise PeerError("this socket serves only eval-connect")
         return self._calls.start(
             EvalArguments(websocket=websocket, identity=identity),
             call_id=f"socket.{secrets.token_hex(4)}",
@@ -124,4 +124,4 @@ async def close_socket(websocket: WebSocket, code: int = 1000, reason: str = "",
             # A close frame has room for 123 bytes of UTF-8.
             await websocket.close(code, reason[:100])
     except (TimeoutError, RuntimeError, WebSocketDisconnect) as error:
-        logger.debug(f"the socket was gone: {error!r}")
+        logger.debug(f"the socket was already closed: {error!r}")

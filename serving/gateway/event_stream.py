@@ -73,7 +73,7 @@ class EventStream(StreamingResponse):
                     chunk = await anext(chunks, "")
             await self._give(send, {"type": "http.response.body", "body": b"", "more_body": False})
         except _StalledError:
-            logger.info(f"a stream ends: its reader took nothing in for {self._stall_s:g} s")
+            logger.info(f"closing an event stream whose reader took nothing for {self._stall_s:g} s")
 
     async def _give(self, send: Send, message: Message) -> None:
         try:

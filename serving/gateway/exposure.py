@@ -48,7 +48,7 @@ def check_exposure(settings: ServerSettings, *, public_url: str | None) -> None:
     if exposed is None or settings.open or _has_keys():
         return
     raise ConfigError(
-        f"{exposed}: strangers can reach this server and begin calls at your expense: set "
-        f"{CALL_KEYS_ENV} (a key: openssl rand -hex 24; docs/operations.md), or server.open: true "
-        "to let everybody in"
+        f"{exposed}: strangers can reach this server and begin calls at your expense. Set {CALL_KEYS_ENV} "
+        "(create a key with: openssl rand -hex 24; see docs/operations.md), or set server.open: true to "
+        "allow it"
     )

@@ -101,7 +101,7 @@ class GatewayServer(uvicorn.Server):
                 draining.cancel()
             [ended] = await asyncio.gather(draining, return_exceptions=True)
             if isinstance(ended, Exception):
-                logger.opt(exception=ended).error("the calls could not be ended in good order")
+                logger.opt(exception=ended).error("the calls could not be ended properly")
         await super().shutdown(sockets)
         if self._next_look is not None:
             self._next_look.cancel()

@@ -65,4 +65,4 @@ async def _watch(
         # Not in a thread: a trim holds the locks of the allocator, and the loop would wait for those.
         trim()
         kept_mb = resident()
-        logger.debug(f"idle: {held_mb:.0f} MB were resident, {kept_mb:.0f} MB are")
+        logger.debug(f"idle: resident memory fell from {held_mb:.0f} MB to {kept_mb:.0f} MB")

@@ -58,8 +58,8 @@ def operator_token(data_dir: Path) -> OperatorToken:
     except OSError as error:
         # The folder is not writable, as in some containers: the token lives as long as the process.
         logger.warning(
-            f"the operator's token is not kept: {path}: {error.strerror or error}; set "
-            f"{ADMIN_TOKEN_ENV} for one that stays"
+            f"cannot store the operator's token in {path}: {error.strerror or error}; set {ADMIN_TOKEN_ENV} "
+            "for a token that survives a restart"
         )
         return OperatorToken(secrets.token_urlsafe(32), generated=True)
     return OperatorToken(kept, generated=True, path=path)
@@ -73,22 +73,22 @@ def _read(path: Path) -> str | None:
         return None
     except OSError as error:
         if path.is_symlink():
-            raise ConfigError(f"{path} is a link: delete it, and a new token is made") from error
+            raise ConfigError(f"{path} is a link: delete it, and a new token will be made") from error
         raise
     try:
         facts = os.fstat(file)
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
-            raise ConfigError(f"{path} is not a file of this user's: delete it, and a new token is made")
+            raise ConfigError(f"{path} is not a file of this user: delete it, and a new token will be made")
         if facts.st_mode & 0o077:
             raise ConfigError(
-                f"{path} could be read by others (mode {stat.S_IMODE(facts.st_mode):04o}): delete it, and a "
-                "new token is made with mode 0600"
+                f"{path} can be read by other users (mode {stat.S_IMODE(facts.st_mode):04o}): delete it, "
+                "and a new token will be made with mode 0600"
             )
         text = os.read(file, MOST_BYTES).decode("ascii", "replace").strip()
     finally:
         os.close(file)
     if len(text) < LEAST_CHARS or not text.isascii() or not text.isprintable():
-        raise ConfigError(f"{path} holds no token: delete it, and a new one is made")
+        raise ConfigError(f"{path} contains no token: delete it, and a new one will be made")
     return text
 
 

@@ -152,7 +152,7 @@ class Operators:
         async def log_in(body: Login, request: Request, response: Response) -> OperatorState:
             check_origin(request, allowed=self._settings.allowed_origins)
             if not self._is_token(body.token):
-                raise await self._wrong(request, HTTPException(403, "that is not the token"))
+                raise await self._wrong(request, HTTPException(403, "the token is wrong"))
             self._audit.record("operator.login", address=self._address(request))
             response.set_cookie(
                 COOKIE,

@@ -29,7 +29,7 @@ def web_dir() -> Path:
     """
     folder = Path(__file__).parents[2] / "web"
     if not (folder / "pages" / "index.html").is_file():
-        raise ConfigError(f"the browser page is missing: no pages/index.html in {folder}")
+        raise ConfigError(f"the browser page is missing: there is no pages/index.html in {folder}")
     return folder
 
 

@@ -138,7 +138,7 @@ class PhoneDesk:
                 await self._line.hang_up(call_sid)
             except EngineError as error:
                 # Its stream is closed after this, and no instruction follows the stream.
-                logger.warning(f"a call was not ended by Twilio: {error}")
+                logger.warning(f"Twilio did not end a call: {error}")
 
     async def call(self, to: str, caller: str, answer: str) -> str:
         """Place a call; return its sid.
@@ -152,7 +152,11 @@ class PhoneDesk:
             EngineError: there is no account, or Twilio refuses.
         """
         if self._line is None:
-            raise EngineError("there is no account of Twilio to call with", engine="twilio", retryable=False)
+            raise EngineError(
+                "outbound calls need a Twilio account, which is not configured",
+                engine="twilio",
+                retryable=False,
+            )
         status = f"{self._address}/call-status"
         self._unnamed += 1
         try:
@@ -209,7 +213,7 @@ class PhoneDesk:
         except TimeoutError:
             outcome = TransferOutcome.NO_ANSWER
         except EngineError as error:
-            logger.warning(f"a call is not passed on: {error}")
+            logger.warning(f"cannot transfer a call: {error}")
         finally:
             if transfer.done.done() or not transfer.taken:
                 self._transfers.pop(token, None)
@@ -232,7 +236,7 @@ class PhoneDesk:
         try:
             await self._line.redirect(transfer.call_sid, conference)
         except EngineError as error:
-            logger.warning(f"a caller was not put through: {error}")
+            logger.warning(f"cannot connect a caller: {error}")
             self._put_through.pop(transfer.call_sid, None)
             self._over(transfer, TransferOutcome.FAILED)
             return twiml.end("The caller is not there any more.")

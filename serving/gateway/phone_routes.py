@@ -256,7 +256,7 @@ def _check_reach(phone: PhoneRoutesSettings, settings: ServerSettings) -> None:
     """
     if not phone.signatures and (phone.public_url is not None or settings.host not in THIS_MACHINE):
         raise ConfigError(
-            "phone: signatures: false is for a local run: without phone.public_url, and with a host of "
+            "phone: signatures: false is only for a local run, without phone.public_url and with a host of "
             f"this machine ({', '.join(THIS_MACHINE)})"
         )
     if phone.signatures and phone.public_url is None:

@@ -99,9 +99,9 @@ class PhoneRoutesSettings(StrictModel):
     def _are_known(cls, carriers: tuple[str, ...]) -> tuple[str, ...]:
         for name in carriers:
             if name not in CARRIERS:
-                raise ValueError(f"{name!r} is not known (known: {', '.join(CARRIERS.names())})")
+                raise ValueError(f"{name!r} is not a known network (known: {', '.join(CARRIERS.names())})")
         if len(set(carriers)) < len(carriers):
-            raise ValueError("a network is named twice")
+            raise ValueError("a network is listed twice")
         return carriers
 
     @field_validator("public_url")
@@ -113,7 +113,7 @@ class PhoneRoutesSettings(StrictModel):
         # Raises for an invalid port.
         _ = parts.port
         if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("expected https://NAME, with a port and a path where there are any")
+            raise ValueError("expected https://NAME, with a port and a path if there are any")
         return url.rstrip("/")
 
     @field_validator("connecting", "nobody")
@@ -124,5 +124,5 @@ class PhoneRoutesSettings(StrictModel):
     @model_validator(mode="after")
     def _can_be_checked(self) -> "PhoneRoutesSettings":
         if self.public_url is not None and self.signatures and not self.public_url.startswith("https://"):
-            raise ValueError("public_url: streams are opened by wss:// only, so it has to be https://")
+            raise ValueError("public_url: must be https://, because streams are opened over wss:// only")
         return self

@@ -85,18 +85,18 @@ class StreamTokens:
                 if _name(waiting) == _name(call):
                     return token
             if _name(call) in self._spent:
-                raise SpentError("the call has had its stream")
+                raise SpentError("the call has had its stream already")
         if self._queue is not None:
             if self._queue.was_removed(call.call_sid):
                 raise CapacityError("an operator removed the caller from the queue", limit=0)
             self._queue.asked(call.call_sid)
         self._calls.check_room(promised=len(self._waiting), hears=hears, ticket=call.call_sid)
         if len(self._waiting) >= MOST_WAITING:
-            raise CapacityError("too many calls were answered and have no stream", limit=MOST_WAITING)
+            raise CapacityError("too many answered calls have no stream", limit=MOST_WAITING)
         waited_s = self._queue.leave(call.call_sid) if self._queue is not None else None
         if waited_s is not None:
             self._calls.wake()
-            logger.info(f"call {call.call_sid[:40]} has a line, behind {waited_s:.0f} s in the queue")
+            logger.info(f"call {call.call_sid[:40]} gets a line after {waited_s:.0f} s in the queue")
         token = secrets.token_urlsafe(32)
         self._waiting[token] = (now_s + within_s, call)
         return token
@@ -109,7 +109,7 @@ class StreamTokens:
         """
         until_s, call = self._waiting.get(token, (0.0, None))
         if call is None or call.network != network or until_s <= self._clock_s():
-            raise HTTPException(403, "the token is none, was used before, or has expired")
+            raise HTTPException(403, "the token is invalid, used or expired")
         del self._waiting[token]
         if call.call_sid:
             self._spent[_name(call)] = None

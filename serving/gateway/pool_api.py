@@ -87,7 +87,7 @@ def pool_api(
     async def ticket(ticket_id: Ticket) -> FoundTicket | NoTicket:
         found = PoolView(pool, calls).ticket(ticket_id)
         if found is None:
-            return NoTicket(message="nobody waits under this ticket")
+            return NoTicket(message="there is no waiting request with this ticket")
         return FoundTicket(ticket=found)
 
     @router.delete("/api/queue/{ticket_id}")
@@ -111,7 +111,9 @@ def pool_api(
     async def change_eta(body: EtaChange, request: Request) -> EtaView:
         check_origin(request, allowed=settings.allowed_origins)
         if pool is None:
-            raise HTTPException(409, "this server has no pool of workers: nobody waits for an estimate")
+            raise HTTPException(
+                409, "this server has no worker pool, so there are no waiting times to estimate"
+            )
         changed = {**pool.eta.settings.model_dump(), **body.model_dump(exclude_none=True)}
         pool.configure_eta(EtaSettings.model_validate(changed))
         return eta_view(pool.eta)

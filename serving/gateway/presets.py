@@ -187,9 +187,9 @@ class Presets:
                 try:
                     preset = self._preset(path)
                     if preset.file.id in found:
-                        raise PresetError(f"id: another file has {preset.file.id!r} already")
+                        raise PresetError(f"id: another file has the id {preset.file.id!r} already")
                 except (PresetError, OSError) as error:
-                    logger.error(f"the preset {path} is left out: {error}")
+                    logger.error(f"ignoring the preset {path}: {error}")
                     continue
                 found[preset.file.id] = preset
             if found:
@@ -222,7 +222,7 @@ class Presets:
         if Path(named).is_absolute() or not path.is_relative_to(self._folder.resolve()):
             raise PresetError(f"{named}: not a path inside {self._folder.name}")
         if not path.is_file():
-            raise PresetError(f"{named}: there is no such file")
+            raise PresetError(f"{named}: the file does not exist")
         if path.stat().st_size > MOST_SOUND_BYTES:
             raise PresetError(f"{named}: over {MOST_SOUND_BYTES} bytes")
         return path

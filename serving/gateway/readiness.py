@@ -44,7 +44,7 @@ def readiness_router(
         elif calls.full_for_s >= FULL_S:
             reasons.append(f"every line has been taken for {FULL_S:g} s")
         if probe is not None and await probe.is_away():
-            reasons.append("the session store is away")
+            reasons.append("the session store is unavailable")
         status = "not ready" if reasons else "ready"
         return JSONResponse({"status": status, "reasons": reasons}, status_code=503 if reasons else 200)
 

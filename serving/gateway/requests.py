@@ -178,9 +178,9 @@ async def _next_piece(pieces: AsyncGenerator[bytes, None], *, within_s: float) -
         async with asyncio.timeout(within_s):
             return await anext(pieces, None)
     except TimeoutError:
-        raise BodyError(f"no more of the body arrived within {within_s} s", status=408) from None
+        raise BodyError(f"the rest of the body did not arrive within {within_s} s", status=408) from None
     except ClientDisconnect:
-        raise BodyError("the sender left before the end of the body", status=400) from None
+        raise BodyError("the sender disconnected before the end of the body", status=400) from None
 
 
 def _line(line: bytes, number: int, *, max_bytes: int) -> str:

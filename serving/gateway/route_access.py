@@ -188,7 +188,7 @@ def declared(app: FastAPI) -> list[Declared]:
     for method, path, _ in _routes(app.routes):
         audience = ROUTES.get((method, path))
         if audience is None:
-            raise UndeclaredRouteError(f"{method} {path}: its audience is not in route_access.ROUTES")
+            raise UndeclaredRouteError(f"{method} {path}: route_access.ROUTES does not say who may use it")
         found[method, path] = Declared(method, path, audience)
     return [found[each] for each in ROUTES if each in found]
 
@@ -204,7 +204,9 @@ def check_declared(app: FastAPI) -> None:
     for method, path, route in _routes(app.routes):
         asks = isinstance(route, APIRoute) and _asks_for_operator(route.dependant)
         if asks != (audiences[method, path] is Audience.OPERATOR):
-            raise UndeclaredRouteError(f"{method} {path}: the table and the route differ on the operator")
+            raise UndeclaredRouteError(
+                f"{method} {path}: the table and the route disagree about operator access"
+            )
 
 
 def _routes(routes: Any) -> Iterator[tuple[str, str, Any]]:
@@ -220,7 +222,7 @@ def _routes(routes: Any) -> Iterator[tuple[str, str, Any]]:
             # FastAPI keeps an included router as one route; older releases copy its routes.
             yield from _routes(included.routes)
         else:
-            raise UndeclaredRouteError(f"{route!r}: a kind of route that the table does not know")
+            raise UndeclaredRouteError(f"{route!r}: the table does not know this kind of route")
 
 
 def _asks_for_operator(dependant: Any) -> bool:

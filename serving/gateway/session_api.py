@@ -281,7 +281,7 @@ def session_api(
         access.check_surface(identity, APP)
         text = body.text.strip()
         if not text:
-            raise HTTPException(422, "text: is empty")
+            raise HTTPException(422, "text: empty")
         turn = type_turn(session_id, text, key=idempotency_key, identity=identity)
         chunks = _streamed(turn, partial(turns.take, session_id))
         return EventStream(chunks, stall_s=settings.reader_stall_s)
@@ -320,7 +320,7 @@ def _place(after: str | None) -> tuple[int, int] | None:
         return None
     match = re.fullmatch(r"(\d{1,18})\.(\d{1,18})", after)
     if match is None:
-        raise HTTPException(422, "after: not a place that this API gave")
+        raise HTTPException(422, "after: not a position that this API returned")
     return int(match.group(1)), int(match.group(2))
 
 

@@ -108,7 +108,7 @@ class TwilioRoutes:
             raise HTTPException(409, missing)
         if not phone.may_call(wanted.to):
             self._audit.record("call.refused", to=masked(wanted.to))
-            raise HTTPException(403, "the number is not one that may be called: see phone.call_prefixes")
+            raise HTTPException(403, "this number may not be called: see phone.call_prefixes")
         await self._check_body({"mode": self._mode}, ANONYMOUS)
         for rate in self._begun:
             rate.check("")
@@ -138,7 +138,7 @@ class TwilioRoutes:
         """Return the state of a call that was placed here, in Twilio's terms."""
         state = self._desk.state_of(call_sid)
         if state is None:
-            raise HTTPException(404, "no such call is known")
+            raise HTTPException(404, "there is no such call")
         return {"call_sid": call_sid, "status": state}
 
     async def call_status(self, request: Request) -> Response:

@@ -82,14 +82,16 @@ class RequestBudgets:
         spent, _ = self._spent.get(grants.budget, (0, 0.0))
         if spent >= total:
             raise ShareError(
-                f"the {total} model requests of this token have been made, get another token",
+                f"this token has used its {total} model requests; get another token",
                 limit=total,
                 retry_s=None,
             )
         if grants.budget not in self._spent and len(self._spent) >= self._most:
             self._forget()
             if len(self._spent) >= self._most:
-                raise ShareError("too many tokens with a total are in use, try again later", limit=self._most)
+                raise ShareError(
+                    "too many tokens with a request limit are in use, try again later", limit=self._most
+                )
 
     def take(self, grants: Grants) -> None:
         """Count a request.
@@ -193,7 +195,9 @@ class UsageLimits:
             return []
         expires_s = identity.grants.expires_s
         if expires_s is not None and expires_s <= self._wall_s():
-            raise ShareError("the grants of this client have ended, get another token", limit=0, retry_s=None)
+            raise ShareError(
+                "the grants of this client have expired; get another token", limit=0, retry_s=None
+            )
         clients = self._settings.clients
         limit = identity.grants.turns_per_minute
         if not identity.owner:
@@ -252,7 +256,7 @@ class CallShares:
         for client, limit in self._limits(identity, lines, heard_lines).items():
             if self._taken.get(client, 0) >= limit:
                 raise ShareError(
-                    f"this client has {limit} calls, as many as it may have at a time", limit=limit
+                    f"this client has {limit} concurrent calls, the most that it may have", limit=limit
                 )
 
     def take(

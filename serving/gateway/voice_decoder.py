@@ -62,12 +62,12 @@ class VoiceDecoder:
         if status == EXIT_TOO_LONG or len(pcm) > 2 * self._most_samples:
             raise too_long
         if status in (0, EXIT_NOT_AUDIO) and not pcm:
-            raise VoiceError("this is no audio file that can be decoded", status=400)
+            raise VoiceError("the file is not audio in a supported format", status=400)
         if status == EXIT_TOO_LARGE:
-            raise VoiceError("decoding this file takes more memory than it may", status=413)
+            raise VoiceError("decoding this file takes more memory than allowed", status=413)
         if status != 0:
             # Killed by its own limits, or by its input.
-            raise VoiceError("this file could not be decoded within its bounds", status=400)
+            raise VoiceError("this file cannot be decoded within the limits", status=400)
         if len(pcm) < 2 * ms_to_samples(settings.min_ms, RATE_HZ):
             raise VoiceError(f"the audio is shorter than {settings.min_ms} ms", status=400)
         return pcm

@@ -151,7 +151,7 @@ class Voices:
         try:
             return pcm16_to_float(decode_wav(self.path(voice_id).read_bytes(), rate_hz=RATE_HZ))
         except (OSError, MediaError) as error:
-            raise VoiceError("the file of this voice is gone", status=404) from error
+            raise VoiceError("the file of this voice is missing", status=404) from error
 
     def _path(self, voice_id: str) -> Path:
         """Return the path for a generated id; it lies in the folder, and no link leads out of it."""
@@ -163,11 +163,12 @@ class Voices:
     def _check_room(self, more_bytes: int) -> None:
         chosen = self.settings
         if len(self._voices) >= chosen.max_voices:
-            raise VoiceError(f"{chosen.max_voices} voices are kept: delete one first", status=409)
+            raise VoiceError(f"{chosen.max_voices} voices are kept already: delete one first", status=409)
         kept_bytes = sum(_wav_bytes(voice) for voice in self._voices.values())
         if kept_bytes + more_bytes > chosen.max_total_bytes:
             raise VoiceError(
-                f"voices of {chosen.max_total_bytes} bytes in all are kept: delete one first", status=409
+                f"voices of {chosen.max_total_bytes} bytes in total are kept already: delete one first",
+                status=409,
             )
 
     async def _write(self, voices: dict[str, Voice]) -> None:
@@ -190,7 +191,7 @@ class Voices:
         sweep(registry)
         voices = [voice for voice in listed if (self._folder / f"{voice.id}.wav").is_file()]
         for voice in set(listed) - set(voices):
-            logger.error(f"{registry}: the file of the voice {voice.id} is gone, and it is left out")
+            logger.error(f"{registry}: the file of the voice {voice.id} is missing, ignoring the voice")
         self._sweep({voice.id for voice in listed})
         return voices
 

@@ -93,7 +93,7 @@ def voices_api(
     async def heard(voice_id: VoiceId) -> FileResponse:
         path = voices.path(voice_id)
         if not path.is_file():
-            raise HTTPException(404, "the file of this voice is gone")
+            raise HTTPException(404, "the file of this voice is missing")
         return FileResponse(path, media_type="audio/wav")
 
     @router.delete(f"{PATH}/{{voice_id}}", dependencies=[Depends(operators.check)])
@@ -112,7 +112,7 @@ def voices_api(
                 lambda: read_pcm(default).model_dump_json(),
             )
         except (OSError, MediaError) as error:
-            logger.error(f"{default}: the default voice cannot be read: {error}")
+            logger.error(f"{default}: cannot read the default voice: {error}")
             raise HTTPException(500, "the default voice of this server cannot be read") from error
 
     return router

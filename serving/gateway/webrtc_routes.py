@@ -123,7 +123,7 @@ class WebRtcRoutes:
         body = await self._read(request)
         transport = body.get("transport", TRANSPORT)
         if transport != TRANSPORT:
-            raise PeerError(f"transport {str(transport)[:40]!r} is not served here (known: {TRANSPORT})")
+            raise PeerError(f"transport {str(transport)[:40]!r} is not supported here (known: {TRANSPORT})")
         self._requests.take(self._access.compare(request))
         given = body.get("body")
         hears = self._calls.hears(given.get("mode") if isinstance(given, dict) else None)
@@ -161,7 +161,9 @@ class WebRtcRoutes:
         body = await self._read(request)
         renegotiates = body.get("pc_id") == session.pc_id
         if session.opening or (self._door.is_open(session.pc_id) and not renegotiates):
-            raise HTTPException(409, "this session is in a call: end it, or POST /start for another")
+            raise HTTPException(
+                409, "this session is in a call: end the call, or POST /start for another session"
+            )
         # Its credential was used up by one call: with keys a second call needs another one.
         admitted = session.identity if self._access.is_open or not session.pc_id else None
         body.setdefault("requestData", session.body())
@@ -225,5 +227,5 @@ class WebRtcRoutes:
     def _session(self, session_id: str) -> StartedSession:
         session = self._sessions.get(session_id)
         if session is None:
-            raise HTTPException(404, "no such session: POST /start first")
+            raise HTTPException(404, "there is no such session: POST /start first")
         return session

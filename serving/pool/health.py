@@ -124,7 +124,7 @@ class HealthWatch:
             self._broken += 1
             self._is_late()
         except Exception as error:  # the outermost level of a watch: it continues after any error
-            logger.error(f"a worker is not watched: {type(error).__name__}: {error}")
+            logger.error(f"health checks of a worker failed: {type(error).__name__}: {error}")
             self._is_late()
         else:
             self._broken, self._heard_s = 0, loop.time()

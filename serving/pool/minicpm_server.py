@@ -59,14 +59,14 @@ class ServerWorker:
                 http.get(f"{self._url}/health", allow_redirects=False) as answer,
             ):
                 if answer.status != 200:
-                    raise PeerError(f"{ENGINE}: /health answers with HTTP {answer.status}")
+                    raise PeerError(f"{ENGINE}: /health answered with HTTP {answer.status}")
                 return parse_health(await _body(answer))
         except aiohttp.ClientConnectorError as error:
             if isinstance(error.os_error, ConnectionRefusedError):
-                raise ConnectionRefusedError(f"{ENGINE}: nobody listens") from error
+                raise ConnectionRefusedError(f"{ENGINE}: no server listens there") from error
             raise
         except aiohttp.ClientError as error:
-            raise PeerError(f"{ENGINE}: /health breaks off: {type(error).__name__}") from error
+            raise PeerError(f"{ENGINE}: the answer of /health broke off: {type(error).__name__}") from error
 
     async def attend(self) -> None:
         """Return when a connection to the worker has ended (``HealthProbe.attend``)."""
@@ -115,7 +115,7 @@ class ServerWorker:
             async with asyncio.timeout(self._answer_s):
                 return await self.ask()
         except (OSError, PeerError) as error:
-            raise EngineError(f"{ENGINE}: no health: {type(error).__name__}", engine=ENGINE) from error
+            raise EngineError(f"{ENGINE}: no health report: {type(error).__name__}", engine=ENGINE) from error
 
     @staticmethod
     def _check(health: Health) -> None:
@@ -128,5 +128,5 @@ async def _body(answer: aiohttp.ClientResponse) -> bytes:
     async for piece in answer.content.iter_any():
         data += piece
         if len(data) > MOST_HEALTH_BYTES:
-            raise PeerError(f"{ENGINE}: a health of more than {MOST_HEALTH_BYTES} bytes")
+            raise PeerError(f"{ENGINE}: the health report has more than {MOST_HEALTH_BYTES} bytes")
     return bytes(data)

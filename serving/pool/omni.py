@@ -66,7 +66,7 @@ class PooledOmni:
         Raises:
             EngineError: always, because a worker must be waited for.
         """
-        raise EngineError(f"{ENGINE}: its engines are had by a call", engine=ENGINE)
+        raise EngineError(f"{ENGINE}: a worker has to be requested from the pool first", engine=ENGINE)
 
     def close(self) -> None:
         """Do nothing (``OmniHost``): the pool closes its workers."""
@@ -148,7 +148,7 @@ class PooledConversation:
             try:
                 self._engine = await self._leased(placed)
             except AgentError as error:
-                logger.info(f"{placed.lease.worker} does not take the conversation: {error}")
+                logger.info(f"{placed.lease.worker} does not accept the conversation: {error}")
                 self._pool.not_taken(placed, busy=isinstance(error, CapacityError))
                 placed = await self._again(placed)
             except BaseException:
@@ -158,13 +158,13 @@ class PooledConversation:
                 self._placed = placed
                 return
         self._pool.release(placed, well=False)
-        raise EngineError(f"{ENGINE}: no worker takes the conversation", engine=ENGINE)
+        raise EngineError(f"{ENGINE}: no worker accepted the conversation", engine=ENGINE)
 
     def open_engine(self) -> OmniEngine:
         """Return the engine of the assigned worker (``OmniHost``)."""
         engine, self._engine = self._engine, None
         if engine is None:
-            raise EngineError(f"{ENGINE}: no worker was waited for", engine=ENGINE)
+            raise EngineError(f"{ENGINE}: no worker was requested", engine=ENGINE)
         return engine
 
     def over(self, *, well: bool) -> None:
@@ -235,5 +235,5 @@ class _There:
 
     def lease(self) -> tuple[str, EngineMessage]:
         if self._placed.lost.is_set():
-            raise EngineError(f"{ENGINE}: the worker is gone", engine=ENGINE)
+            raise EngineError(f"{ENGINE}: the worker is lost", engine=ENGINE)
         return self._placed.url, self._pool.first(self._placed.lease)

@@ -236,7 +236,7 @@ class Pool:
             ValueError: the ticket is taken.
         """
         if want.ticket_id in self._waiters or want.ticket_id in self._placed:
-            raise ValueError(f"the ticket {want.ticket_id} is taken")
+            raise ValueError(f"the ticket {want.ticket_id} is in use")
         waiter = self._wait(want.ticket_id, on_place)
         return await self._awaited(want.ticket_id, waiter, want)
 
@@ -454,7 +454,7 @@ class Pool:
                 try:
                     waiter.on_place(place)
                 except Exception as error:  # a caller's callback: the others are notified all the same
-                    logger.opt(exception=error).error("a place in the queue could not be told")
+                    logger.opt(exception=error).error("could not report a place in the queue")
 
     def _give_up(self, placed: Placed) -> None:
         if placed.ticket_id in self._again and self._placed.get(placed.ticket_id) is placed:
@@ -594,7 +594,7 @@ class Pool:
         known = self._scheduler.workers.get(kept.spec.name)
         if known is None or known[1] is Standing.SUSPECT or self._is_closed:
             return
-        logger.warning(f"the worker {kept.spec.name} says nothing")
+        logger.warning(f"the worker {kept.spec.name} has stopped reporting")
         now_ms = self._clock.now_ms()
         self._apply(self._scheduler.worker_stands(kept.spec.name, Standing.SUSPECT, now_ms))
 
@@ -607,7 +607,7 @@ class Pool:
         self._on_ended(kept)
         if kept.process is not None:
             # A running process that does not answer would hold its device for ever.
-            logger.error(f"the worker {kept.spec.name} does not answer, and is killed")
+            logger.error(f"the worker {kept.spec.name} does not answer, killing it")
             kept.process.kill()
 
     def _on_ended(self, kept: _Kept) -> None:
@@ -626,8 +626,8 @@ def _secret(settings: PoolTuning) -> bytes:
         ]
         if others:
             raise ConfigError(
-                f"{settings.secret_env} is not set: without what the workers know too, "
-                f"{', '.join(others)} cannot be reached"
+                f"{settings.secret_env} is not set: {', '.join(others)} cannot be reached without the "
+                "secret that they share"
             )
         given = secrets.token_hex(32).encode()
     return given

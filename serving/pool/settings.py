@@ -46,12 +46,10 @@ class WorkerSpec(StrictModel):
             raise ValueError("expected either url or engine")
         if self.url is None:
             if self.is_minicpm_server:
-                raise ValueError(
-                    f"kind {MINICPM_SERVER}: expected its url; such a worker is not started here"
-                )
+                raise ValueError(f"kind {MINICPM_SERVER}: expected a url; such a worker is not started here")
             return self
         if self.limits or self.python or (not self.is_minicpm_server and (self.settings or self.kind)):
-            raise ValueError("settings, limits, kind and python are of a worker that is started here")
+            raise ValueError("settings, limits, kind and python apply only to a worker that is started here")
         schemes = _SCHEMES[self.is_minicpm_server]
         if not self.url.startswith(schemes):
             raise ValueError(f"url: expected {' or '.join(schemes)}")
@@ -94,7 +92,7 @@ class PoolSettings(StrictModel):
     def _names_differ(self) -> "PoolSettings":
         names = [worker.name for worker in self.workers]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"workers of the same name: {', '.join(twice)}")
+            raise ValueError(f"several workers have the same name: {', '.join(twice)}")
         return self
 
 
@@ -150,5 +148,5 @@ class PoolTuning(PoolSettings):
         if self.dead_ms <= self.silent_ms:
             raise ValueError("expected silent_ms < dead_ms")
         if self.scheduler.silent_ms is not None:
-            raise ValueError("scheduler.silent_ms: who waits here is known to be there")
+            raise ValueError("scheduler.silent_ms: must not be set, because the pool knows who is waiting")
         return self

@@ -190,7 +190,7 @@ class StreamWorkers:
                 chosen = had
             if chosen.load >= 1:
                 raise EngineBusyError(
-                    f"{ENGINE}: every {kind} stream of {len(there)} is taken", engine=ENGINE
+                    f"{ENGINE}: every {kind} stream of {len(there)} is in use", engine=ENGINE
                 )
             chosen.sent += 1
             name = next(name for name, known in self._known.items() if known is chosen)

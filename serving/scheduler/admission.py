@@ -137,7 +137,7 @@ class Admission:
         """Bound of all calls, including those that do not use the recogniser."""
         if self._learnt < self._most:
             return Admitted(self._learnt, self._learnt_why)
-        return Admitted(self._most, f"every line is taken ({self._most} in all)")
+        return Admitted(self._most, f"all {self._most} lines are in use")
 
     @property
     def admitted(self) -> Admitted:
@@ -145,8 +145,9 @@ class Admission:
         bounds = [self.admitted_in_all]
         if self._heard is not None:
             why = (
-                f"this machine hears {max(1, int(self._heard))} at once: a second of speech takes its "
-                f"recogniser {self._factor * 1000:.0f} ms, and callers speak {self._speaking:.0%} of the time"
+                f"this machine can recognise {max(1, int(self._heard))} callers at once: a second of speech "
+                f"takes its recogniser {self._factor * 1000:.0f} ms, and callers speak {self._speaking:.0%} "
+                "of the time"
             )
             bounds.append(Admitted(self._room(self._heard), why))
             tried = self._tried_calls(self._heard)

@@ -187,7 +187,7 @@ class Scheduler:
         """
         ticket = want.ticket_id
         if ticket in self._on or self._waiter(ticket) is not None:
-            raise ValueError(f"the ticket {ticket} is taken")
+            raise ValueError(f"the ticket {ticket} is in use")
         reason, limit = self._refusal(want, now_ms)
         if reason is not None:
             return [RequestRefused(ticket, reason, limit)]

@@ -179,7 +179,7 @@ class WorkerConversation:
                     tasks.create_task(work, name=f"conversation.{name}")
         except BaseExceptionGroup as group:
             return _ended_by(group)
-        raise AssertionError("no part of a conversation ends by itself")
+        raise AssertionError("a part of the conversation ended on its own")
 
     def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
         return {
@@ -245,7 +245,7 @@ class WorkerConversation:
         limit = self._settings.waiting_bytes
         with self._unsent_lock:
             if self._unsent_bytes + len(data) > limit:
-                raise CapacityError("what was said before is not taken", limit=limit)
+                raise CapacityError("the client does not read the results sent before", limit=limit)
             self._unsent_bytes += len(data)
         self._loop.call_soon_threadsafe(self._unsent.put_nowait, (number, data))
         return True
@@ -270,7 +270,7 @@ class WorkerConversation:
         # the outermost level of a conversation: any exception of the engine's code
         except Exception as error:
             logger.opt(exception=None if isinstance(error, AgentError) else error).error(
-                f"no conversation can be opened: {type(error).__name__}: {error}"
+                f"the engine can open no conversation: {type(error).__name__}: {error}"
             )
             self.is_broken = not isinstance(error, AgentError)
             facts = {"because": "not_ready", "message": "the engine does not open a conversation"}
@@ -305,7 +305,7 @@ class WorkerConversation:
         try:
             return encode(EngineMessage(MessageType.DONE, question.number, facts, payload))
         except (TypeError, ValueError) as error:
-            logger.error(f"a result cannot be sent: {error}")
+            logger.error(f"cannot send a result: {error}")
             return encode(failed(question.number, AgentError("the engine's result cannot be sent")))
 
     async def _call(self, work: Callable[[], Any], within_ms: int) -> Any:

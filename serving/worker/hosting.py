@@ -162,7 +162,7 @@ class _OmniTalk:
             case MessageType.FINALIZE:
                 engine.finalize()
             case _:
-                raise PeerError(f"a full-duplex engine does not {type_.value}")
+                raise PeerError(f"a full-duplex engine does not support {type_.value}")
         return {}, b""
 
     def stop(self) -> None:

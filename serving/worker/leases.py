@@ -117,13 +117,15 @@ class Leases:
             LeaseRefused: it does not get one.
         """
         if incarnation != self.incarnation:
-            raise LeaseRefused(RefusedBecause.OTHER_INCARNATION, "this process is another one")
+            raise LeaseRefused(RefusedBecause.OTHER_INCARNATION, "the lease belongs to another process")
         if epoch < self._newest.get(session_id, epoch):
-            raise LeaseRefused(RefusedBecause.STALE, "a newer owner of the session was here")
+            raise LeaseRefused(RefusedBecause.STALE, "the session has a newer owner")
         if session_id in self._held:
-            raise LeaseRefused(RefusedBecause.BUSY, "the session has it already, or is being cleaned up")
+            raise LeaseRefused(
+                RefusedBecause.BUSY, "the session has this lease already, or it is being cleaned up"
+            )
         if not self.has_room:
-            raise LeaseRefused(RefusedBecause.BUSY, f"all {self.slots} places are taken")
+            raise LeaseRefused(RefusedBecause.BUSY, f"all {self.slots} slots are in use")
         self._remember(session_id, epoch)
         held = self._held[session_id] = Held(session_id, epoch, now_ms + self.lease_ms)
         return held

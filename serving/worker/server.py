@@ -185,7 +185,7 @@ class WorkerServer:
         # the outermost level of the process: after any exception of its code it cannot continue
         except Exception as error:
             logger.opt(exception=None if isinstance(error, AgentError) else error).error(
-                f"{self.settings.name}: the engine does not load: {type(error).__name__}: {error}"
+                f"{self.settings.name}: cannot load the engine: {type(error).__name__}: {error}"
             )
             if self.state is LifecycleState.LOADING:
                 self._on(LifecycleEvent.LOAD_FAILED)
@@ -215,7 +215,7 @@ class WorkerServer:
 
     def _refuse_pages(self, socket: ServerConnection, request: Request) -> Response | None:
         if "Origin" in request.headers:
-            return socket.respond(HTTPStatus.FORBIDDEN, "a worker is no page's to ask\n")
+            return socket.respond(HTTPStatus.FORBIDDEN, "a worker accepts no requests from pages\\n")
         return None
 
     async def _serve(self, socket: ServerConnection) -> None:
@@ -295,7 +295,7 @@ class WorkerServer:
             self._on(LifecycleEvent.DUPLEX_LEASED if hosted.is_duplex else LifecycleEvent.TURN_LEASED)
             tell_released = await conversation.run()
         except Hangs:
-            logger.error(f"{self.settings.name}: a call of the engine does not return, the process ends")
+            logger.error(f"{self.settings.name}: a call of the engine does not return; the process ends")
             self._end(EXIT_HUNG)
         finally:
             self._calls += conversation.calls
@@ -307,7 +307,9 @@ class WorkerServer:
         if tell_released is not None:
             await tell_released()
         if self._broken >= MOST_BROKEN:
-            logger.error(f"{self.settings.name}: no conversation can be opened any more, the process ends")
+            logger.error(
+                f"{self.settings.name}: the engine can open no further conversation; the process ends"
+            )
             self._end(EXIT_BROKEN)
 
     def _on_given_back(self) -> None:

@@ -138,7 +138,7 @@ class _Listening:
                 self.is_between = True
                 self._stream.discard()
             case _:
-                raise PeerError(f"a recogniser does not {type_.value}")
+                raise PeerError(f"a recogniser does not support {type_.value}")
         return {}, b""
 
     def stop(self) -> None:
@@ -159,7 +159,7 @@ class _Speaking:
     def ask(self, type_: MessageType, facts: Mapping[str, Any], payload: bytes, emit: Emit) -> Answer:
         text = facts.get("text")
         if type_ is not MessageType.SPEAK or not isinstance(text, str) or len(text) > MOST_CHARACTERS:
-            raise PeerError(f"a voice does not {type_.value} this")
+            raise PeerError(f"a voice does not support {type_.value} for this")
 
         def sink(piece: SpeechPiece) -> bool:
             return emit(*of_piece(piece))
@@ -197,7 +197,7 @@ class _Dialogue:
                 self._engine.forget(self._scope)
                 return {}, b""
             case _:
-                raise PeerError(f"a language model does not {type_.value}")
+                raise PeerError(f"a language model does not support {type_.value}")
 
     def _answered(
         self, facts: Mapping[str, Any], payload: bytes, emit: Emit, *, only_reads: bool

@@ -27,8 +27,8 @@ def version(connection: sa.Connection) -> str | None:
     foreign = tables & set(metadata.tables) if connection.dialect.name == "postgresql" else tables
     if foreign - {VERSION_TABLE}:
         raise ConfigError(
-            f"the database holds tables that are not a session store ({', '.join(sorted(foreign))}): "
-            "give the store a database of its own"
+            f"the database contains tables that are not a session store ({', '.join(sorted(foreign))}): use "
+            "a separate database for the store"
         )
     return None
 
@@ -47,8 +47,8 @@ def check_version(connection: sa.Connection) -> bool:
     known = {script.revision for script in ScriptDirectory(str(Path(__file__).parent)).walk_revisions()}
     if found not in known:
         raise ConfigError(
-            f"the session store was written by a newer release (schema {found}, this one knows {HEAD}): "
-            "start that release, or give another store.url"
+            f"the session store was written by a newer release (its schema is {found}, this release knows "
+            f"{HEAD}): start that release, or set another store.url"
         )
     return False
 

@@ -84,7 +84,7 @@ class ScriptedStream:
     def feed(self, pcm: bytes) -> Transcript | None:
         self._check_open()
         if len(pcm) % 2:
-            raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+            raise ShapeError(f"{len(pcm)} bytes are not a whole number of 16-bit samples")
         if self._settings.work_ms:
             time.sleep(self._settings.work_ms / 1000)
         until_s = time.monotonic() + self._settings.busy_ms / 1000

@@ -129,8 +129,8 @@ async def test_a_caller_who_waits_for_a_line_is_shown_and_removed(chromium: str,
             re.compile(r"1\s*a caller \(webrtc\).*line\s*webrtc"), timeout=2 * LOOK_MS
         )
         await row.get_by_role("button").click()
-        await person.page.get_by_role("button", name="Take out").last.click()
-        await expect(person.part("notice")).to_contain_text("a caller (webrtc) was taken out of the queue")
+        await person.page.get_by_role("button", name="Remove").last.click()
+        await expect(person.part("notice")).to_contain_text("a caller (webrtc) was removed from the queue")
         await expect(person.part("no-queue")).to_be_visible(timeout=1_000)
         assert calls.queued() == [] and person.complaints == []
 
@@ -178,7 +178,7 @@ async def test_an_operator_sees_who_is_served_and_takes_somebody_out_by_keyboard
                 await asyncio.wait_for(waits, 3)
             assert refused.value.reason is RefusalReason.CANCELLED
             await expect(person.part("no-queue")).to_be_visible(timeout=1_000)
-            await expect(person.part("notice")).to_contain_text("bbbbbbbb was taken out of the queue")
+            await expect(person.part("notice")).to_contain_text("bbbbbbbb was removed from the queue")
             await expect(person.page.locator("#queue-title")).to_be_focused()
             assert person.complaints == []
 
@@ -220,16 +220,18 @@ async def test_estimates_are_set_and_typing_survives_a_look(chromium: str, tmp_p
         await field.fill("0")
         await person.page.get_by_label("Chat, s").focus()
         await expect(person.part("eta")).to_contain_text(
-            "Learnt: 42 s from 1; counts from 3 on", timeout=5_000
+            "Measured: 42 s from 1; used from 3 on", timeout=5_000
         )
         await expect(field).to_have_value("0")
         await expect(field).to_have_attribute("aria-invalid", "true")
         await save.click()
-        await expect(person.part("notice")).to_contain_text("Omni duplex, s: a number over 0, at most 86,400")
+        await expect(person.part("notice")).to_contain_text(
+            "Omni duplex, s: enter a number above 0 and at most 86,400"
+        )
         assert here.pool.eta.settings.eta_omni_duplex_s == 90
         await field.fill("33.5")
         await save.click()
-        await expect(person.part("notice")).to_contain_text("The estimates are set")
+        await expect(person.part("notice")).to_contain_text("The estimates are saved")
         assert here.pool.eta.settings.eta_omni_duplex_s == 33.5
         assert here.pool.eta.settings.eta_chat_s == 15
         await expect(save).to_be_disabled()
@@ -260,7 +262,7 @@ async def test_a_voice_is_added_heard_and_deleted(chromium: str, tmp_path: Path)
         (tmp_path / "words.mp3").write_text("no audio")
         await person.part("voice-file").set_input_files(str(tmp_path / "words.mp3"))
         await person.page.get_by_role("button", name="Add voice").click()
-        await expect(person.part("notice")).to_contain_text("this is no audio file that can be decoded")
+        await expect(person.part("notice")).to_contain_text("the file is not audio in a supported format")
 
         await voice.get_by_role("button", name="Delete Anna Müller").click()
         await person.part("confirm-go").click()
@@ -282,7 +284,7 @@ async def test_nobody_sees_anything_before_they_have_said_who_they_are(chromium:
         await picture(person.page, "locked")
         await person.page.keyboard.type("not it")
         await person.page.keyboard.press("Enter")
-        await expect(person.part("notice")).to_contain_text("that is not the token")
+        await expect(person.part("notice")).to_contain_text("the token is wrong")
         await person.part("token").fill(TOKEN)
         await person.page.keyboard.press("Enter")
         await person.state("live", within_s=5)

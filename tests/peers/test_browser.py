@@ -443,7 +443,7 @@ async def test_a_call_of_a_conversation_that_was_deleted_meanwhile_says_so_and_t
         async with httpx.AsyncClient() as client:
             await client.delete(f"{server}/api/sessions/{session}", headers=BEARER)
         await person.part("talk").click()
-        await expect(person.part("notice")).to_contain_text("was deleted. Talk begins a new one.")
+        await expect(person.part("notice")).to_contain_text("was deleted. Press Talk to begin a new one.")
         assert urlsplit(person.page.url).query == ""
         await person.part("talk").click()
         await person.state("listening", "speaking", within_s=15)
@@ -469,7 +469,7 @@ async def test_a_page_that_was_given_a_conversation_reads_it_and_does_not_delete
         await person.part("delete").click()
         await person.part("confirm").get_by_role("button", name="Delete").click()
         message = person.page.get_by_text("The conversation was not deleted.")
-        await expect(message).to_contain_text("deleted by its owner or by the operator")
+        await expect(message).to_contain_text("deleted only by its owner or an operator")
     async with httpx.AsyncClient() as client:
         assert (await client.get(f"{server}/api/sessions/{session}")).status_code == 200
 

@@ -102,12 +102,12 @@ def test_bot_is_a_pipecat_entry_point():
         (["--transport", "file", "--input", "no.wav", "--output", "out/x.wav"], "no.wav: No such file"),
         (["--transport", "local", "--output", "x.wav"], "--output can only be used with --transport file"),
         (["--input", "x.wav"], "--input can only be used with --transport file"),
-        (["--transport", "twilio", "--host", "0.0.0.0"], "--host has no place"),
+        (["--transport", "twilio", "--host", "0.0.0.0"], "leave out --host"),
         (["--transport", "twilio", "--input", "no.wav"], "no.wav: No such file"),
-        (["--transport", "twilio", "--output", "x.mp3"], "the recording is a WAV file, name it .wav"),
-        (["--transport", "twilio", "--session", "x"], "--session is for --mode text"),
-        (["--transport", "twilio", "--mode", "text"], "--transport twilio has no place"),
-        (["--mode", "text", "--transport", "webrtc"], "--transport webrtc has no place"),
+        (["--transport", "twilio", "--output", "x.mp3"], "its name must end in .wav"),
+        (["--transport", "twilio", "--session", "x"], "--session can only be used with --mode text"),
+        (["--transport", "twilio", "--mode", "text"], "leave out --transport twilio"),
+        (["--mode", "text", "--transport", "webrtc"], "leave out --transport webrtc"),
         (["--mode", "text", "--input", "x.wav"], "--input can only be used with --transport file"),
         (["--port", "70000"], "command line: port: Input should be less than or equal to 65535"),
     ],
@@ -159,7 +159,7 @@ def test_the_callers_recording_is_never_written_to(tmp_path: Path, how: str):
 @pytest.mark.parametrize(
     ("output", "says"),
     [
-        ("call.json", "the recording is a WAV file, name it .wav"),
+        ("call.json", "its name must end in .wav"),
         ("q.wav/call.wav", "Not a directory"),
         ("folder.wav", "Is a directory"),
     ],
@@ -211,7 +211,7 @@ async def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, monk
     (tmp_path / "data" / "operator_token").chmod(0o644)
     status, _, error = await command("--config", str(tmp_path / "own.yaml"), within_s=20)
     assert status == 2
-    assert "could be read by others (mode 0644): delete it" in complaint(error)
+    assert "can be read by other users (mode 0644): delete it" in complaint(error)
 
 
 def test_the_operators_address_is_shown_where_the_token_was_made():

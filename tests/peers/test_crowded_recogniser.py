@@ -62,7 +62,7 @@ async def test_both_callers_get_their_words_from_one_decoder() -> None:
     finally:
         logger.remove(sink)
         await engine.close()
-    assert any("decoders are listening" in line for line in logged)
+    assert any("decoders are in use" in line for line in logged)
     heard = [[f.text for f in down if isinstance(f, TranscriptionFrame)] for down, _ in calls]
     assert heard == [[question] for question in QUESTIONS]
     assert not [frame for _, up in calls for frame in up if isinstance(frame, ErrorFrame)]

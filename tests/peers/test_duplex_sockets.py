@@ -157,7 +157,7 @@ async def test_what_cannot_be_read_is_answered_and_the_conversation_goes_on(tmp_
                 await one.send("audio_chunk", audio_base64="%%%")
                 assert (await one.next("error"))["param"] == "audio_base64"
                 await one.send("audio_chunk", audio_base64=base64.b64encode(bytes(401)).decode())
-                assert "whole samples" in (await one.next("error"))["error"]
+                assert "whole number of" in (await one.next("error"))["error"]
                 await one.chunk(np.full(16_000, np.nan, np.float32))
                 assert "finite" in (await one.next("error"))["error"]
                 await one.chunk(np.zeros(16_000 * 6, np.float32))

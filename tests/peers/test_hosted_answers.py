@@ -268,10 +268,10 @@ def test_a_dialogue_that_is_none_is_refused_and_the_next_one_is_answered(url: st
     with raw(url, "wrong") as session:
         facts, payload = of_asked(GenerationRequest((HELLO,)), None)
         for wrong in ({**facts, "append": 9}, {**facts, "keep": -1}, {**facts, "condition": {}}, {}):
-            with pytest.raises(EngineError, match="cannot be read"):
+            with pytest.raises(EngineError, match="unreadable"):
                 session.link.ask(MessageType.GENERATE, wrong, payload, within_s=5)
         for nothing in (b"", b"[]", b'[["nobody", "Hello"]]', b"[" * 10_000):
-            with pytest.raises(EngineError, match="cannot be read"):
+            with pytest.raises(EngineError, match="unreadable"):
                 session.link.ask(MessageType.GENERATE, facts, nothing, within_s=5)
         with pytest.raises(EngineError, match="does not speak"):
             session.link.ask(MessageType.SPEAK, {"text": "Hello"}, within_s=5)
@@ -332,7 +332,7 @@ async def test_two_conversations_are_answered_at_once_and_one_too_many_is_refuse
         assert told[0] == await said(embedded(folder, 400), [HELLO])
         assert told[1] == await said(embedded(folder, 400), [NEXT])
         with conversation(url) as third:
-            with pytest.raises(EngineBusyError, match="all 2 places are taken"):
+            with pytest.raises(EngineBusyError, match="all 2 slots are in use"):
                 await said(third, [HELLO])
             one.close()
             async with asyncio.timeout(5):

@@ -237,7 +237,7 @@ async def test_every_answer_has_room_for_its_longest_length(models: Path):
             logger.remove(sink)
         assert len(answer) == 300
         assert usage.prompt_tokens <= 1_024 - 300
-        (line,) = (line for line in logged if "oldest messages are not sent" in line)
+        (line,) = (line for line in logged if "oldest messages are left out" in line)
         assert any(character.isdigit() for character in line)
         # Neither half an answer nor a question without its beginning.
         async with ReplyBench([service(server, file, max_tokens=300)]) as bench:
@@ -254,7 +254,7 @@ async def test_an_answer_that_the_context_ends_is_closed_by_the_fallback(models:
             answer = await bench.answer("Tell me everything.")
             assert len(answer) > 300
             assert answer.endswith(f"{PATIENT.bridge} {FALLBACK[0]}")
-            assert any("the context ended" in error.error for error in bench.errors)
+            assert any("the context was used up" in error.error for error in bench.errors)
 
 
 async def test_a_session_is_summarised_before_the_context_is_full(models: Path, tmp_path: Path):
@@ -387,10 +387,10 @@ async def test_a_deployment_starts_the_server_and_ends_it(models: Path):
 
 def test_a_missing_or_other_file_says_what_to_do(models: Path, tmp_path: Path):
     settings = LlamaCppRowSettings(models_dir=tmp_path)
-    with pytest.raises(ModelFileError, match=r"qwen2\.5.*\.gguf, which is not there: run `make models`"):
+    with pytest.raises(ModelFileError, match=r"qwen2\.5.*\.gguf, which does not exist: run `make models`"):
         LlamaCpp(settings).check()
     (tmp_path / "note.gguf").write_text("no model")
-    with pytest.raises(ConfigError, match="no GGUF file"):
+    with pytest.raises(ConfigError, match="not a GGUF file"):
         LlamaCppSettings(model=tmp_path / "note.gguf").check()
     plain = save_tiny_gguf(tmp_path / "plain.gguf", template=None)
     assert has_chat_template(models / "tiny.gguf")
@@ -419,6 +419,6 @@ async def test_a_file_that_does_not_load_is_named(tmp_path: Path):
     broken = tmp_path / "broken.gguf"
     whole = save_tiny_gguf(tmp_path / "whole.gguf").read_bytes()
     broken.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(EngineError, match=r"broken\.gguf does not load"):
+    with pytest.raises(EngineError, match=r"cannot load .*broken\.gguf"):
         async with serving(broken):
             pass

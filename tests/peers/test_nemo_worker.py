@@ -140,7 +140,7 @@ def test_a_model_that_cannot_stream_is_refused(models: tuple[Path, dict[str, Any
         timeout=120,
     )
     assert done.returncode == 3
-    assert "looks at the whole utterance, and cannot stream" in done.stderr
+    assert "attends to the whole utterance and cannot stream" in done.stderr
 
 
 def test_a_model_that_is_not_there_is_told_before_anything_is_loaded() -> None:
@@ -153,7 +153,7 @@ def test_a_model_that_is_not_there_is_told_before_anything_is_loaded() -> None:
         timeout=120,
     )
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == "runner.py: 'nemo' needs /no/such.nemo, which is not there"
+    assert done.stderr.splitlines()[-1] == "runner.py: 'nemo' needs /no/such.nemo, which does not exist"
 
 
 def test_the_bots_own_environment_has_no_nemo_and_says_where_it_belongs() -> None:

@@ -265,8 +265,8 @@ async def test_strangers_are_refused_and_a_good_call_hears_nothing_of_them(
     for reason in (
         "expected a text message, got bytes",
         "is not signed by Twilio",
-        "was used before, or has expired",
-        "of another call than its token",
+        "is invalid, used or expired",
+        "whose token belongs to another call",
         "(too_large)",
     ):
         assert reason in written, reason

@@ -29,7 +29,9 @@ async def test_a_call_on_the_page_goes_on_by_telephone(chromium: str, tmp_path: 
             caller = Caller(keys=code.group(1), tail_ms=1_500)
             heard = await SimulatedCall(server.address, SILENCE * 8_000, caller=caller).hold()
             assert heard.ended == "caller" and heard.violations == []
-            await expect(notice).to_have_text("This conversation goes on elsewhere. Talk takes it back.")
+            await expect(notice).to_have_text(
+                "This conversation continues elsewhere. Press Talk to continue it here."
+            )
             [session] = re.findall(r"session=([0-9a-f-]{36})", person.page.url)
             events = httpx.get(f"{server.address}/api/sessions/{session}/timeline").json()["events"]
             joined = [event["payload"]["transport"] for event in events if event["kind"] == "joined"]

@@ -349,7 +349,7 @@ async def test_a_worker_that_cannot_load_is_no_storm() -> None:
     chosen = PoolTuning(workers=(spec,), retry_ms=200, scheduler=SchedulerSettings(no_worker_ms=300))
     began_s = time.monotonic()
     async with Pool(chosen) as pool:
-        with pytest.raises(NotPlaced, match="no worker is there"):
+        with pytest.raises(NotPlaced, match="no worker is available"):
             await pool.acquire(want())
         assert time.monotonic() - began_s < 2
         await until(lambda: process_of(pool, "w").starts == 4)

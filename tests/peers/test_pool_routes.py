@@ -242,7 +242,7 @@ async def test_whoever_knows_a_ticket_sees_it_alone(served: list[Served]) -> Non
             assert (found["ticket"]["ticket_id"], found["ticket"]["position"]) == (asked.ticket_id, 1)
             for nobodys in ("nobodys", placed.ticket_id):
                 missing = await here.json(f"/api/queue/{nobodys}")
-                assert missing == {"found": False, "message": "nobody waits under this ticket"}
+                assert missing == {"found": False, "message": "there is no waiting request with this ticket"}
 
 
 async def test_a_place_that_no_worker_may_free_has_no_estimate() -> None:
@@ -343,7 +343,7 @@ async def test_a_call_that_was_taken_out_does_not_queue_again(served: list[Serve
             ticket = here.pool.places()[1].ticket_id
             assert (await here.client.delete(f"/api/queue/{ticket}")).json() == {"success": True}
             for _ in range(3):
-                with pytest.raises(NotPlaced, match="an operator took you out"):
+                with pytest.raises(NotPlaced, match="an operator removed you"):
                     await asyncio.wait_for(placing, 1)
                 assert isinstance(news[-1], NotPlaced) and len(here.pool.places()) == 1
                 placing = asyncio.create_task(call.place())

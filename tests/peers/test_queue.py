@@ -100,7 +100,7 @@ async def test_a_caller_who_is_taken_out_of_the_queue_is_told_and_the_call_ends(
                 [waiting] = (await operator.get("/api/queue")).json()["items"]
                 taken_out = await operator.delete(f"/api/queue/{waiting['ticket_id']}")
                 assert taken_out.json() == {"success": True}
-                told = "an operator took you out of the queue"
+                told = "an operator removed you from the queue"
                 await expect(notice).to_contain_text(told, timeout=3_000)
                 await second.answered(f"Sorry, {told}", within_s=15)
                 # The caller does not queue again, and there is no other engine.

@@ -228,8 +228,8 @@ def test_a_recogniser_that_is_killed_or_stopped_is_known_within_its_deadline() -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--engine", "flite", "--kind", "stt"), "'flite' is nothing that a worker hosts (known: moonshine"),
-        (("--engine", "worker"), "'worker' is nothing that a worker hosts"),
+        (("--engine", "flite", "--kind", "stt"), "a worker cannot host 'flite' (known: moonshine"),
+        (("--engine", "worker"), "a worker cannot host 'worker'"),
         (("--engine", "flite", "--set", "voice=nobody"), "voice: "),
         (("--engine", "flite", "--limit", "streams=0"), "streams: Input should be greater"),
     ],

@@ -134,7 +134,7 @@ async def test_what_is_no_opus_is_answered(tmp_path: Path):
             await one.update(allow_recording=False)
             await one.until("session.updated")
             for audio, why in (
-                (base64.b64encode(b"RIFF").decode(), "begins an Ogg stream"),
+                (base64.b64encode(b"RIFF").decode(), "begin an Ogg stream"),
                 ("*", "base64"),
                 (None, "base64"),
             ):

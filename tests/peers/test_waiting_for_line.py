@@ -205,7 +205,7 @@ async def test_a_browser_that_the_operator_removes_from_the_queue_is_refused_wit
         assert items[0]["ticket_id"] == ticket
         removed = await http.delete(f"/api/queue/{ticket}", headers=BEARER)
         assert removed.json() == {"success": True}
-        assert (await told(second, 0))["refused"] == "an operator took you out of the queue"
+        assert (await told(second, 0))["refused"] == "an operator removed you from the queue"
         await told(third, 1)
         await until_status(server, (1, 1), within_s=5)
         for caller in (first, second, third):

@@ -180,9 +180,9 @@ def test_a_worker_ends_when_whoever_started_it_is_gone() -> None:
         (
             ("--engine", "ears"),
             SECRET,
-            "--engine: 'ears' is nothing that a worker hosts (known: espeak, flite, hibari, kokoro,",
+            "--engine: a worker cannot host 'ears' (known: espeak, flite, hibari, kokoro,",
         ),
-        (("--engine", "two_tier"), SECRET, "'two_tier' is nothing that a worker hosts"),
+        (("--engine", "two_tier"), SECRET, "a worker cannot host 'two_tier'"),
         (("--engine", "minicpm_worker"), SECRET, "url: Field required"),
         (("--engine", "minicpm_worker", "--set", "url"), SECRET, "'url': expected NAME=VALUE"),
         (("--engine", "minicpm_worker", "--set", "url=["), SECRET, "the value of 'url=[' is not YAML"),

@@ -113,7 +113,7 @@ def test_a_wheel_whose_hash_differs(
         logger.remove(sink)
     assert isinstance(planned.stt, PocketsphinxSettings)
     (warning,) = logged
-    assert warning.startswith("pocketsphinx listens in place of moonshine_tiny: ")
+    assert warning.startswith("using pocketsphinx as the recogniser instead of moonshine_tiny: ")
     caller = [silence(800), question(), silence(4_000)]
     call = people.hold(caller, tmp_path, engines=people.load(planned))
     assert call.caller_said and call.bot_said

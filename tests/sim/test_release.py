@@ -53,7 +53,7 @@ QUESTION = (silence(500), voice(900), silence(3_000))
         "duplex",
         "duplex greeted",
         "backchannel",
-        "asked back",
+        "asking the caller about",
         "voicemail",
     ],
 )

@@ -104,7 +104,9 @@ class LocalInput(DirectAudioInput):
                 )
             ran_dry = local.loudspeaker.take_xruns()
             if ran_dry:
-                logger.warning(f"{local.loudspeaker.name} ran dry {ran_dry} times: speech has holes")
+                logger.warning(
+                    f"{local.loudspeaker.name} ran out of audio {ran_dry} times, so the speech has gaps"
+                )
             lost_input = local.microphone.take_xruns()
             if lost_input:
                 logger.warning(f"{local.microphone.name} lost audio {lost_input} times")
@@ -291,7 +293,7 @@ class AudioDevices:
             with _quiet_libraries():
                 self._library = pyaudio.PyAudio()
         except OSError as error:
-            raise ConfigError(f"PortAudio does not start: {error}") from error
+            raise ConfigError(f"PortAudio failed to start: {error}") from error
         for side in ("input", "output"):
             try:
                 self._describe(side)
@@ -306,7 +308,7 @@ class AudioDevices:
             return self._library.get_default_output_device_info()
         except OSError as error:
             missing = "microphone" if side == "input" else "loudspeaker"
-            raise ConfigError(f"no {missing} on this machine: {error}") from error
+            raise ConfigError(f"there is no {missing} on this machine: {error}") from error
 
     def _choose(self, side: str, wanted_hz: int) -> tuple[str, LineFormat]:
         assert self._binding is not None
@@ -332,7 +334,10 @@ class AudioDevices:
                 wanted_hz, own_hz=round(found["defaultSampleRate"]), takes=takes, device=name
             )
         if line.rate_hz != wanted_hz:
-            logger.info(f"{name} is opened at {line.rate_hz} Hz and converted: it does not take {wanted_hz}")
+            logger.info(
+                f"{name} is opened at {line.rate_hz} Hz and resampled, because it does not support "
+                f"{wanted_hz}"
+            )
         return name, line
 
     def _open(self, transport: LocalTransport) -> None:
@@ -403,4 +408,4 @@ def _quiet_libraries() -> Iterator[None]:
             page.seek(0)
             said = page.read().decode(errors="replace").strip()
     if said:
-        logger.debug(f"the sound libraries say:\n{said}")
+        logger.debug(f"messages of the sound libraries:\n{said}")

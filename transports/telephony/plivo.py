@@ -32,7 +32,7 @@ class PlivoStream(SerializedStream):
         facts = part(message, "start")
         check_format(part(facts, "mediaFormat"), "sampleRate", encoding=(ENCODING,))
         if facts.get("tracks", ["inbound"]) != ["inbound"]:
-            raise Refusal("tracks: expected the caller's alone", code="not_supported", param="start.tracks")
+            raise Refusal("tracks: expected only the caller's", code="not_supported", param="start.tracks")
         stream_id = text(facts, "streamId")
         serializer = PlivoFrameSerializer(
             stream_id,

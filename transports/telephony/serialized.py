@@ -105,7 +105,7 @@ class SerializedStream(ABC):
         parsed = json_object(message)
         kind = self._kind_of(parsed)
         if self._is_over:
-            raise Refusal("a message behind the end", code="wrong_order")
+            raise Refusal("a message after the end", code="wrong_order")
         if kind is NetworkMessageKind.NOTHING:
             return None
         if kind is NetworkMessageKind.STARTED:
@@ -113,7 +113,7 @@ class SerializedStream(ABC):
         if self._serializer is None:
             raise Refusal(f"{kind.value} before the start", code="wrong_order")
         if self.stream_id(parsed) != self._stream_id:
-            raise Refusal("a message of another stream", code="wrong_stream")
+            raise Refusal("a message for another stream", code="wrong_stream")
         if kind is NetworkMessageKind.MARK_BACK:
             return MarkBack(self.mark_name(parsed))
         if kind is NetworkMessageKind.STOPPED:
@@ -129,7 +129,7 @@ class SerializedStream(ABC):
 
     async def _start(self, parsed: JsonMessage) -> Started:
         if self._serializer is not None:
-            raise Refusal("start twice", code="wrong_order")
+            raise Refusal("a second start", code="wrong_order")
         started, serializer = self.started(parsed)
         # Serializers read only this field of the setup.
         setup = SimpleNamespace(audio_in_sample_rate=RATE_HZ)
@@ -143,14 +143,14 @@ class SerializedStream(ABC):
         try:
             frame = await serializer.deserialize(message)
         except (ValueError, TypeError, AttributeError) as error:
-            raise Refusal(f"{kind.value}: cannot be read", code="invalid_payload") from error
+            raise Refusal(f"{kind.value}: unreadable", code="invalid_payload") from error
         if isinstance(frame, InputDTMFFrame):
             return Digit(frame.button.value)
         return self._audio(frame) if isinstance(frame, InputAudioRawFrame) else None
 
     def _audio(self, frame: InputAudioRawFrame) -> Audio:
         if len(frame.audio) % PCM_BYTES_PER_SAMPLE:
-            raise Refusal("audio: no whole samples", code="invalid_payload")
+            raise Refusal("audio: not a whole number of samples", code="invalid_payload")
         pcm = np.frombuffer(frame.audio, "<i2").astype(np.int16)
         at_ms = self._heard_bytes * 1000 // RATE_HZ
         self._heard_bytes += len(pcm)
@@ -160,7 +160,9 @@ class SerializedStream(ABC):
         event = message.get("event")
         kind = self.kinds.get(event) if isinstance(event, str) else None
         if kind is None:
-            raise Refusal(f"event: {str(event)[:40]!r} is none", code="unknown_event", param="event")
+            raise Refusal(
+                f"event: {str(event)[:40]!r} is not a known event", code="unknown_event", param="event"
+            )
         return kind
 
     # Messages to the network.

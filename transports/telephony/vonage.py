@@ -42,12 +42,12 @@ class VonageStream(SerializedStream):
         if self._serializer is None:
             raise Refusal("audio before the start", code="wrong_order")
         if len(message) > MOST_PAYLOAD_BYTES * PCM_BYTES_PER_SAMPLE or len(message) % PCM_BYTES_PER_SAMPLE:
-            raise Refusal("audio: too much, or no whole samples", code="invalid_payload")
+            raise Refusal("audio: too long, or not a whole number of samples", code="invalid_payload")
         return await self._translated(self._serializer, message, NetworkMessageKind.AUDIO)
 
     def check_audio(self, message: JsonMessage) -> None:
         """Refuse audio in a text message: it comes in binary messages only."""
-        raise Refusal("expected audio in bytes", code="invalid_payload")
+        raise Refusal("expected audio as bytes", code="invalid_payload")
 
     def mark_message(self, name: str) -> JsonMessage:
         return {"action": "notify", "payload": {"name": name}}

@@ -95,7 +95,7 @@ class TwilioRest:
         answer = await self._post("Calls.json", form, tries=1)
         sid = answer.get("sid")
         if not isinstance(sid, str) or not sid:
-            raise EngineError(f"{ENGINE}: an answer without the call's sid", engine=ENGINE)
+            raise EngineError(f"{ENGINE}: the answer has no sid of the call", engine=ENGINE)
         return sid
 
     async def redirect(self, call_sid: str, twiml: str) -> None:
@@ -131,7 +131,7 @@ class TwilioRest:
             except EngineError as error:
                 if not left or not error.retryable:
                     raise
-                logger.warning(f"{error}; it is tried again")
+                logger.warning(f"{error}; trying again")
             await asyncio.sleep(AGAIN_S)
         raise AssertionError("unreachable")
 

@@ -119,7 +119,7 @@ class SimulatedCall:
         try:
             socket = await connect(address, open_timeout=OPEN_S, close_timeout=CLOSE_S, max_size=2**20)
         except (OSError, TimeoutError, WebSocketException) as error:
-            raise PeerError(f"the stream of the call cannot be opened: {error}") from error
+            raise PeerError(f"cannot open the stream of the call: {error}") from error
         try:
             receiving = asyncio.create_task(self._receive(socket), name="caller.ear")
             talking = asyncio.create_task(self._talk(socket, parameters), name="caller.line")
@@ -154,9 +154,9 @@ class SimulatedCall:
             with urllib.request.urlopen(request, timeout=POST_S) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
-            raise PeerError(f"the server answers the call with {error.code} {error.reason}") from error
+            raise PeerError(f"the server answered the call with {error.code} {error.reason}") from error
         except OSError as error:
-            raise PeerError(f"the server does not answer the call: {error}") from error
+            raise PeerError(f"the server did not answer the call: {error}") from error
 
     async def _talk(self, socket: ClientConnection, parameters: Mapping[str, str]) -> None:
         await self._send(socket, {"event": "connected", "protocol": "Call", "version": "1.0.0"})
@@ -238,7 +238,7 @@ class SimulatedCall:
             except orjson.JSONDecodeError:
                 message = None
             if not isinstance(message, dict) or message.get("streamSid") != self._stream_sid:
-                self.heard.violations.append("a message that is none, or of another stream")
+                self.heard.violations.append("a message that is invalid, or of another stream")
                 continue
             await self._take(socket, message)
 
@@ -295,11 +295,11 @@ def _stream_of(twiml: str) -> tuple[str, dict[str, str]]:
     try:
         response = ElementTree.fromstring(twiml)
     except ElementTree.ParseError as error:
-        raise PeerError("the server answers the call with something that is no TwiML") from error
+        raise PeerError("the server's answer to the call is not TwiML") from error
     stream = response.find("./Connect/Stream")
     if stream is None:
         words = response.findtext("./Say") or "the line is engaged"
-        raise PeerError(f"the server refuses the call: {words}")
+        raise PeerError(f"the server refused the call: {words}")
     given = {each.get("name", ""): each.get("value", "") for each in stream.findall("Parameter")}
     return stream.get("url", ""), given
 

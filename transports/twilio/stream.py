@@ -394,7 +394,7 @@ class PhoneStream:
                 except Exception as error:
                     # A playout record that fails must not end the call.
                     if self._failures.line("", self._now_s()) is not None:
-                        log_failure("what a caller has heard is not noted", error)
+                        log_failure("recording how much a caller has heard failed", error)
 
     def _is_piled_up(self) -> bool:
         """Return whether the audio sent may be stalled somewhere."""
@@ -471,7 +471,7 @@ class PhoneStream:
         if isinstance(event, Started):
             self._start(event)
         elif isinstance(event, Stopped):
-            self._over("stopped", "the caller is gone")
+            self._over("stopped", "the caller has hung up")
         elif isinstance(event, MarkBack):
             self._mark_back(event.name)
         else:
@@ -484,7 +484,7 @@ class PhoneStream:
 
     def _start(self, event: Started) -> None:
         if self._call_sid and event.call_sid != self._call_sid:
-            logger.warning("a telephone stream is refused: it is of another call than its token")
+            logger.warning("refusing a telephone stream whose token belongs to another call")
             self._over("wrong_call", "the stream is of another call")
             return
         self._silent_at_s = self._now_s() + self.settings.silent_s
@@ -501,7 +501,8 @@ class PhoneStream:
             pcm = self.caller.hear(event.mu_law, event.at_ms)
             if not before and self.caller.resynchronised:
                 logger.warning(
-                    f"places of a caller's audio are none: {event.at_ms} ms; they are counted anew"
+                    f"a caller's audio has the implausible timestamp {event.at_ms} ms; timestamps are "
+                    "counted anew"
                 )
             if pcm:
                 self._listener.hear(pcm)
@@ -524,7 +525,7 @@ class PhoneStream:
         if not self.gone.is_set():
             self.end = reason, message
             self.gone.set()
-            logger.info(f"a telephone stream is over: {reason} {message}".rstrip())
+            logger.info(f"a telephone stream has ended: {reason} {message}".rstrip())
             self._answer_all()
             if self._listener is not None:
                 self._listener.over()

@@ -131,7 +131,7 @@ class PhoneInput(DirectAudioInput):
             self._behind -= len(oldest)
             self._lost += len(oldest)
             if not self.dropped_ms:
-                logger.warning("the pipeline of a telephone call is slow: what was said is lost")
+                logger.warning("the pipeline of a telephone call is slow; the caller's speech is being lost")
             self.dropped_ms += pcm_ms(oldest)
 
     def _is_piece(self) -> bool:
@@ -164,7 +164,7 @@ class PhoneInput(DirectAudioInput):
                 while not self._is_over and (what := self._take()) is not None:
                     await self._pass(what)
         except Exception as error:  # the boundary of a call, which ends it
-            logger.opt(exception=error).error(f"a caller is not heard any more: {type(error).__name__}")
+            logger.opt(exception=error).error(f"receiving a caller's audio failed: {type(error).__name__}")
         finally:
             leaving.cancel()
         await emit(self._phone, "on_client_disconnected", self._phone.stream)
@@ -328,7 +328,7 @@ class PhoneOutput(InterruptibleOutput):
             pcm = await load_dtmf_audio(button, sample_rate=RATE_HZ)
             mu_law = g711.encode(np.frombuffer(pcm, "<i2").astype(np.int16), g711.Law.MU)
             if not self._phone.stream.press(mu_law):
-                logger.warning("keys are not pressed: too many wait")
+                logger.warning("dropping keys to press: too many are waiting")
                 return
 
 

@@ -124,7 +124,9 @@ def deliver_at_once(receiver: RTCRtpReceiver) -> None:
     """Make a receiver of audio use an ``ArrivalBuffer``; a receiver that has one keeps it."""
     current = jitter_buffer_of(receiver)
     if current is None:
-        logger.warning("this aiortc keeps its jitter buffer somewhere else: callers are heard 60 ms later")
+        logger.warning(
+            "this version of aiortc keeps its jitter buffer elsewhere; callers' audio arrives 60 ms later"
+        )
     elif not isinstance(current, ArrivalBuffer):
         set_jitter_buffer(receiver, ArrivalBuffer())
 

@@ -63,7 +63,7 @@ class OpusPacketizer:
 
     def __init__(self, rate_hz: int) -> None:
         if rate_hz not in OPUS_RATES_HZ:
-            raise ValueError(f"Opus has no rate {rate_hz} Hz: {OPUS_RATES_HZ}")
+            raise ValueError(f"Opus does not support {rate_hz} Hz: {OPUS_RATES_HZ}")
         self.rate_hz = rate_hz
         self.packet_bytes = rate_hz * PACKET_MS // 1000 * PCM_BYTES_PER_SAMPLE
         self._codec = self._open()

@@ -140,7 +140,7 @@ class ChannelGuard:
     def _flooded(self, reason: str) -> None:
         if not self._is_flooded:
             self._is_flooded = True
-            logger.warning(f"a browser floods its data channel ({reason}), its call is ended")
+            logger.warning(f"a browser floods its data channel ({reason}), ending its call")
             self._on_flood()
 
 
@@ -150,5 +150,5 @@ def _check(data: bytes) -> None:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise Refusal("the message is no text", code="invalid_json") from None
+        raise Refusal("the message is not text", code="invalid_json") from None
     json_object(text)

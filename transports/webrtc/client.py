@@ -288,7 +288,7 @@ class PacedWebRTCClient:
         waiting = 0 if track is None else waiting_frames(track)
         if track is None or waiting <= MAX_BACKLOG_FRAMES:
             return
-        logger.log(level, f"dropping {waiting * 20} ms of input audio: this process is late")
+        logger.log(level, f"dropping {waiting * 20} ms of input audio: this process is overloaded")
         await track.discard_old_frames()
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:

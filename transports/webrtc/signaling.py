@@ -175,7 +175,7 @@ class Signaling:
             return await self._renegotiate(known, request)
         if self.open_calls >= self._max_calls:
             raise CapacityError(
-                f"every line is taken ({self._max_calls} in all), try again later", limit=self._max_calls
+                f"all {self._max_calls} lines are in use, try again later", limit=self._max_calls
             )
         self._opening += 1
         try:
@@ -217,7 +217,7 @@ class Signaling:
             async with asyncio.timeout(self._building_s):
                 await self._building.acquire()
         except TimeoutError:
-            raise CapacityError("too many calls begin at once, try again", limit=BUILDING) from None
+            raise CapacityError("too many calls are starting at once, try again", limit=BUILDING) from None
         try:
             yield
         finally:
@@ -227,7 +227,9 @@ class Signaling:
         now_s = asyncio.get_running_loop().time()
         latest = self._renegotiated.setdefault(known, deque(maxlen=RENEGOTIATIONS))
         if len(latest) == RENEGOTIATIONS and now_s - latest[0] < RENEGOTIATIONS_S:
-            raise PeerError(f"this call was renegotiated {RENEGOTIATIONS} times within a minute: wait")
+            raise PeerError(
+                f"this call was renegotiated {RENEGOTIATIONS} times within a minute: wait before the next"
+            )
         latest.append(now_s)
 
     async def _renegotiate(self, known: SmallWebRTCConnection, request: OfferRequest) -> dict[str, str]:
@@ -321,7 +323,7 @@ class Signaling:
         except Exception as error:
             # The boundary of one call. aiortc's close() gives up at the first transport that a failed
             # negotiation left half made, and waits for ever when it is called again.
-            logger.warning(f"a connection did not close in good order: {type(error).__name__}: {error}")
+            logger.warning(f"a connection could not be closed properly: {type(error).__name__}: {error}")
             await _stop_transports(connection.pc, within_s=self._hang_up_s)
             # No event came, and the conversation waits for one.
             await emit(connection, "closed")
@@ -337,10 +339,10 @@ class Signaling:
         """
         connection = self._connections.get(request.pc_id)
         if connection is None:
-            raise PeerError("no such call")
+            raise PeerError("there is no such call")
         self._candidates[connection] += len(request.candidates)
         if self._candidates[connection] > MAX_CANDIDATES:
-            raise PeerError(f"over {MAX_CANDIDATES} candidates of one call")
+            raise PeerError(f"over {MAX_CANDIDATES} candidates for one call")
         for body in request.candidates:
             with negotiation("not an ICE candidate"):
                 if not body.candidate:
@@ -356,7 +358,7 @@ class Signaling:
         await asyncio.gather(*(self.hang_up(connection) for connection in list(self._connections.values())))
         if self._ending:
             await asyncio.wait(self._ending)
-        logger.debug("signaling closed")
+        logger.debug("signaling is closed")
 
 
 @contextmanager
@@ -378,9 +380,11 @@ def ice_server(url: str) -> RTCIceServer:
     try:
         scheme = parse_stun_turn_uri(url)["scheme"]
     except ValueError as error:
-        raise ConfigError(f"server.ice_servers: {url!r} is not like stun:host:port ({error})") from error
+        raise ConfigError(
+            f"server.ice_servers: {url!r} does not have the form stun:host:port ({error})"
+        ) from error
     if scheme not in ("stun", "stuns"):
-        raise ConfigError(f"server.ice_servers: {url!r}: only STUN servers can be used")
+        raise ConfigError(f"server.ice_servers: {url!r}: only STUN servers are supported")
     return RTCIceServer(urls=url)
 
 
@@ -394,18 +398,18 @@ def check_sdp(sdp: str) -> None:
     with negotiation("the offer is not an SDP"):
         description = SessionDescription.parse(sdp)
     if not sdp.startswith("v=0"):
-        raise PeerError("the offer is not an SDP: it must begin with v=0")
+        raise PeerError("the offer is not SDP: it must begin with v=0")
     if not description.media or description.media[0].kind != "audio":
         raise PeerError("the offer's first media section must be audio")
     for media in description.media:
         # Without these aiortc answers, and fails later in a task of its own.
         if media.dtls is None or not media.dtls.fingerprints:
-            raise PeerError("the offer carries no DTLS fingerprint")
+            raise PeerError("the offer has no DTLS fingerprint")
         if media.ice is None or not media.ice.usernameFragment or not media.ice.password:
-            raise PeerError("the offer carries no ICE credentials")
+            raise PeerError("the offer has no ICE credentials")
     mids = [media.rtp.muxId for media in description.media]
     if len(set(mids)) < len(mids):
-        raise PeerError("two media sections of the offer have one mid")
+        raise PeerError("two media sections of the offer have the same mid")
     for group in description.group:
         # aiortc removes the transports of the others before it notices that there is none to share.
         if group.semantic == "BUNDLE" and not set(group.items) <= set(mids):
@@ -429,4 +433,4 @@ async def _stop_transports(connection: RTCPeerConnection, *, within_s: float) ->
         stop.cancel()
     for stop in stops:
         if stop.done() and not stop.cancelled() and stop.exception():
-            logger.warning(f"a socket may be left open: {stop.exception()!r}")
+            logger.warning(f"a socket may still be open: {stop.exception()!r}")

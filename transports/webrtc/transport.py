@@ -103,7 +103,7 @@ class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
         while True:
             left_ms = self._vanish_ms - self._paced_client.quiet_ms()
             if left_ms < 0:
-                logger.info(f"{self}: nothing from the peer for {self._vanish_ms} ms, closing")
+                logger.info(f"{self}: the peer has sent nothing for {self._vanish_ms} ms, closing")
                 await self._paced_client.close_peer()
                 return
             await asyncio.sleep(min(left_ms + 1, often_ms) / 1000)

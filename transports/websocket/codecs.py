@@ -135,7 +135,7 @@ def _floats(data: bytes, codec: Codec) -> np.ndarray:
             return pcm16_to_float(data)
         case Codec.FLOAT32:
             if len(data) % 4:
-                raise ShapeError("no whole samples")
+                raise ShapeError("not a whole number of samples")
             return np.clip(np.frombuffer(data, "<f4"), -1, 1).astype(np.float32)
         case Codec.PCMU | Codec.PCMA:
             return pcm16_to_float(g711.decode(data, _LAWS[codec]).astype("<i2").tobytes())

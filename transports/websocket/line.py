@@ -78,7 +78,7 @@ class SpeechLine:
         """Raise Refusal when this much more speech may not wait."""
         if self._held_us + long_ms * 1000 > self._most_us:
             raise Refusal(
-                f"{self.held_ms // 1000} s of speech wait to be heard: send it as it is said",
+                f"{self.held_ms // 1000} s of speech are waiting: send it in real time",
                 code="too_fast",
                 param="audio",
             )
@@ -91,7 +91,7 @@ class SpeechLine:
         """
         picture_bytes = _picture_bytes(action)
         if self._wants >= MOST_WANTS or self._picture_bytes + picture_bytes > MOST_PICTURE_BYTES:
-            raise Refusal("too much waits behind what was said: send it as it is said", code="too_fast")
+            raise Refusal("too much speech is waiting: send it in real time", code="too_fast")
         self._wants += 1
         self._picture_bytes += picture_bytes
         self._waiting.append(action)

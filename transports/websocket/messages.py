@@ -135,7 +135,7 @@ class MessageSocket(Generic[T]):
                 async with asyncio.timeout(self._settings.send_s):
                     went_out = await self._peer.send(text)
             except TimeoutError:
-                logger.warning("a client of a chat socket does not read, it is given up")
+                logger.warning("a client of a chat socket does not read, disconnecting it")
                 self.give_up(1013, "what you were sent was not read")
                 return
         if not went_out:
@@ -178,7 +178,7 @@ class MessageSocket(Generic[T]):
 
     async def _handle(self, text: str) -> None:
         if not self._budget.take(len(text), self._clock.now_us()):
-            raise Refusal(f"over {self._settings.messages_per_s:g} messages a second", code="rate_limited")
+            raise Refusal(f"over {self._settings.messages_per_s:g} messages per second", code="rate_limited")
         reading = Metered(self._read_text(text))
         try:
             self._take(await reading)
@@ -201,7 +201,7 @@ class MessageSocket(Generic[T]):
             self.stopped.set()
         elif self._inbox.qsize() >= self._settings.most_waiting:
             raise Refusal(
-                "too many messages wait, send the next one when this one is answered", code="too_fast"
+                "too many messages are waiting: send the next one when this one is answered", code="too_fast"
             )
         else:
             self._inbox.put_nowait((self._came, message))

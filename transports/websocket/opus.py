@@ -44,7 +44,7 @@ def packet_samples(packet: bytes) -> int:
     frames = (1, 2, 2)[packet[0] & 3] if packet[0] & 3 < 3 else packet[1] & 0x3F if len(packet) > 1 else 0
     samples = frames * _FRAME_SAMPLES[packet[0] >> 3]
     if not 0 < samples <= LONGEST_PACKET_SAMPLES:
-        raise ShapeError("a packet that is no Opus")
+        raise ShapeError("the packet is not Opus")
     return samples
 
 
@@ -69,7 +69,7 @@ class OpusDecoder:
         for packet in self._reader.feed(data):
             samples += packet_samples(packet)
             if samples > LONGEST_MESSAGE_SAMPLES:
-                raise ShapeError(f"over {LONGEST_MESSAGE_SAMPLES // GRANULE_HZ} s in one message")
+                raise ShapeError(f"over {LONGEST_MESSAGE_SAMPLES // GRANULE_HZ} s of audio in one message")
             packets.append(packet)
         return packets, samples
 
@@ -90,11 +90,11 @@ class OpusDecoder:
         if packet.startswith(b"OpusTags") or not packet:
             return nothing
         if self._codec is None:
-            raise ShapeError("Opus without its head")
+            raise ShapeError("the Opus stream has no header")
         try:
             frames = self._codec.decode(av.Packet(packet))
         except FFmpegError as error:
-            raise ShapeError(f"a packet that is no Opus: {error}") from error
+            raise ShapeError(f"the packet is not Opus: {error}") from error
         if not frames:
             return nothing
         audio = np.concatenate([frame.to_ndarray().reshape(self._channels, -1) for frame in frames], axis=1)
@@ -104,7 +104,7 @@ class OpusDecoder:
 
     def _begin(self, head: bytes) -> None:
         if len(head) < 19 or head[9] not in (1, 2):
-            raise ShapeError("an Opus head that cannot be read")
+            raise ShapeError("unreadable Opus header")
         self._channels = head[9]
         self._skip = struct.unpack_from("<H", head, 10)[0]
         codec = av.CodecContext.create("opus", "r")

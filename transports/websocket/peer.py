@@ -35,7 +35,7 @@ class MixedPeer:
         if message["type"] != "websocket.receive":
             if message.get("code") == TOO_LARGE:
                 # The socket is closed with that code; the next call returns None.
-                raise Refusal("a message was larger than one side reads", code="too_large")
+                raise Refusal("a message was larger than the limit", code="too_large")
             return None
         text = message.get("text")
         data: str | bytes = text if isinstance(text, str) else message.get("bytes") or b""

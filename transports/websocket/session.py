@@ -333,7 +333,7 @@ class SurfaceSession:
         except Exception as error:
             # The boundary of one client: its call ends, and the code that reports to it goes on.
             logger.opt(exception=error).error(f"a client of {self.dialect.name}: {type(error).__name__}")
-            self._close = (1011, "what happened could not be told")
+            self._close = (1011, "an event could not be reported to the client")
             self._hang_up()
         else:
             if messages and self._has_spoken:
@@ -360,7 +360,7 @@ class SurfaceSession:
             self._unsent_bytes += len(text)
             self._outbox.append(text)
         if self._unsent_bytes > self.settings.most_unsent_bytes:
-            logger.warning(f"a client of {self.dialect.name} does not read, it is given up")
+            logger.warning(f"a client of {self.dialect.name} does not read, disconnecting it")
             self._outbox.clear()
             self._close = (1013, "what you were sent was not read")
             self._hang_up()
@@ -394,7 +394,7 @@ class SurfaceSession:
         # A character is one byte or a few: the bound applies to the text that is parsed.
         if not self._budget.take(len(text), self._clock.now_us()):
             raise Refusal(
-                f"over {self.settings.messages_per_s:g} messages a second: send longer ones",
+                f"over {self.settings.messages_per_s:g} messages per second: send longer ones",
                 code="rate_limited",
             )
         handling = Metered(self._handle(text))
@@ -461,7 +461,7 @@ class SurfaceSession:
             self.line.check_room(coded.long_ms)
             if not self._audio_ms.take(coded.long_ms, self._clock.now_us()):
                 raise Refusal(
-                    f"over {self.settings.audio_s_per_s:g} s of speech a second: send it as it is said",
+                    f"over {self.settings.audio_s_per_s:g} s of speech per second: send it in real time",
                     code="too_fast",
                     param="audio",
                 )
@@ -488,7 +488,7 @@ class SurfaceSession:
         if self.on_action is not None:
             await self.on_action(action)
         elif len(self._early) >= MOST_EARLY:
-            raise Refusal("the conversation has not begun, wait for it", code="not_ready")
+            raise Refusal("the conversation has not begun yet: wait for it", code="not_ready")
         elif not isinstance(action, Wish):
             self._early.append(action)
 

@@ -9,7 +9,7 @@ const LOOK_MS = 2_000;
 const MOST_LOOK_MS = 15_000;
 const NOTICE_MS = 8_000;
 
-const STATES = { loading: "Loading", locked: "Locked", live: "Live", paused: "Paused", away: "Server away" };
+const STATES = { loading: "Loading", locked: "Locked", live: "Live", paused: "Paused", away: "Server unreachable" };
 const TONES = { idle: "", loading: "wait", error: "bad", offline: "bad" };
 const TASKS = { chat: "chat", half_duplex_audio: "half duplex", audio_duplex: "audio duplex", omni_duplex: "omni duplex" };
 const ESTIMATES = [
@@ -17,7 +17,7 @@ const ESTIMATES = [
   { name: "eta_half_duplex_s", learnt: "half_duplex", label: "Half duplex, s", most: 86_400 },
   { name: "eta_audio_duplex_s", learnt: "audio_duplex", label: "Audio duplex, s", most: 86_400 },
   { name: "eta_omni_duplex_s", learnt: "omni_duplex", label: "Omni duplex, s", most: 86_400 },
-  { name: "ema_alpha", label: "Weight of the newest", most: 1, hint: "Of what is learnt: 1 forgets all that came before." },
+  { name: "ema_alpha", label: "Weight of the newest conversation", most: 1, hint: "Share of the newest conversation in the measured length; 1 ignores all earlier ones." },
 ];
 
 const parts = Object.fromEntries(
@@ -258,14 +258,14 @@ class Page {
       element("td", "", transport ?? "–"),
     );
     made.children[1].scope = "row";
-    const button = element("button", "quiet", "Take out");
+    const button = element("button", "quiet", "Remove");
     button.type = "button";
-    button.setAttribute("aria-label", `Take ${caller} out of the queue`);
+    button.setAttribute("aria-label", `Remove ${caller} from the queue`);
     button.addEventListener("click", () => this.#do(async () => {
-      const text = "Whoever waits is told that an operator took them out.";
-      if (!(await this.#confirmed(`Take ${caller} out of the queue?`, text, "Take out"))) return;
+      const text = "The caller is informed that an operator removed them from the queue.";
+      if (!(await this.#confirmed(`Remove ${caller} from the queue?`, text, "Remove"))) return;
       const { success } = await api.takeOut(id);
-      this.#say(success ? `${caller} was taken out of the queue, and told so.` : `${caller} does not wait any more.`);
+      this.#say(success ? `${caller} was removed from the queue and informed.` : `${caller} is no longer waiting.`);
       await this.#lookAgain();
     }));
     made.append(cell("td", "", button));
@@ -283,7 +283,7 @@ class Page {
     button.type = "button";
     button.setAttribute("aria-label", `Delete ${name}`);
     button.addEventListener("click", () => this.#do(async () => {
-      const text = "No engine can sound like it any more. This cannot be undone.";
+      const text = "Engines can no longer use this voice. This cannot be undone.";
       if (!(await this.#confirmed(`Delete the voice ${name}?`, text, "Delete"))) return;
       await api.removeVoice(id);
       this.#say(`${name} was deleted.`);
@@ -326,8 +326,8 @@ class Page {
       const meanS = this.#set[`ema_${learnt}_s`];
       const count = this.#set[`ema_${learnt}_samples`];
       const least = this.#set.ema_min_samples;
-      let note = "Nothing learnt yet.";
-      if (count) note = `Learnt: ${span(meanS)} from ${count}${count < least ? `; counts from ${least} on` : ", and in use"}.`;
+      let note = "Nothing measured yet.";
+      if (count) note = `Measured: ${span(meanS)} from ${count}${count < least ? `; used from ${least} on` : ", in use"}.`;
       write(document.getElementById(`${name}-note`), note);
     }
     this.#marksEstimates();
@@ -346,14 +346,14 @@ class Page {
       const input = parts.eta.elements[name];
       if (!isGood(input)) {
         input.focus();
-        this.#say(`${label}: a number over 0, at most ${most.toLocaleString("en")}.`, { bad: true });
+        this.#say(`${label}: enter a number above 0 and at most ${most.toLocaleString("en")}.`, { bad: true });
         return;
       }
       if (input.value !== input.dataset.set) changed[name] = input.valueAsNumber;
     }
     this.#set = await api.setEstimates(changed);
     this.#showEstimates(true);
-    this.#say("The estimates are set; those who wait are told.");
+    this.#say("The estimates are saved, and waiting callers are informed.");
     await this.#lookAgain();
   }
 
@@ -409,7 +409,7 @@ function updateWorker({ children: [, status, session, task, since, placed, gpu, 
   write(badge, words(worker.status));
   badge.dataset.tone = TONES[worker.status] ?? "good";
   // Its own word, where that says more.
-  badge.title = worker.state && worker.state !== worker.status ? `its own word: ${words(worker.state)}` : "";
+  badge.title = worker.state && worker.state !== worker.status ? `reported state: ${words(worker.state)}` : "";
   write(session.firstChild, worker.current_session_id ?? "–");
   write(task, TASKS[worker.current_request_type] ?? "–");
   write(since, ago(worker.task_started_at));

@@ -7,8 +7,8 @@ import { SessionRecord, lastTurns } from "./record.js";
 import { SessionApi } from "./session_api.js";
 
 const EARLIER_TURNS = 20;
-const DELETED = "That conversation was deleted. Talk begins a new one.";
-const ELSEWHERE = "This conversation goes on elsewhere. Talk takes it back.";
+const DELETED = "That conversation was deleted. Press Talk to begin a new one.";
+const ELSEWHERE = "This conversation continues elsewhere. Press Talk to continue it here.";
 
 const links = { text: part("as-text"), fresh: part("new-conversation") };
 
@@ -46,7 +46,7 @@ export class Binding {
     try {
       events = await api.past();
     } catch (error) {
-      if (!error.gone) return `What was said before cannot be shown. ${error.message}`;
+      if (!error.gone) return `The earlier conversation cannot be shown. ${error.message}`;
       if (api === this.#api) this.#drop();
       return DELETED;
     }
@@ -63,7 +63,7 @@ export class Binding {
   async byPhone() {
     const { code, number, expires_s: expiresS } = await this.#api.callCode();
     const minutes = Math.max(1, Math.round(expiresS / 60));
-    return `Call ${number} and press ${code} on its keys, within ${minutes} minutes. This call then goes on there.`;
+    return `Call ${number} and press ${code} on the keypad within ${minutes} minutes. This call then continues there.`;
   }
 
   /** The server has let go of the conversation: looks why, for the person. */

@@ -137,7 +137,7 @@ export class Call {
     await this.#untilReady().catch((error) => {
       throw error instanceof CallError || this.#ended.signal.aborted
         ? error
-        : new CallError("The server answered, but no connection came about. A firewall may be in the way.");
+        : new CallError("The server answered, but no connection could be established. A firewall may be blocking it.");
     });
   }
 
@@ -273,7 +273,7 @@ export class Call {
     if (response.ok) return answer;
     const reason = answer.error ?? answer.detail ?? `the server answered ${response.status}`;
     if (response.status === 401) {
-      throw new CallError("This page may not begin a call (any more): open it again from where you came.", 401);
+      throw new CallError("This page may not begin a call, or its permission has expired. Open it again from the page that linked to it.", 401);
     }
     const refusal = response.status === 503 ? "The server is busy" : "The call was refused";
     throw new CallError(`${refusal}: ${reason}.`, response.status);

@@ -99,7 +99,7 @@ export class DuplexSocket {
         clearTimeout(this.#late);
         return this.on.queued(message);
       case "queue_done":
-        this.#expect("The model does not get ready.");
+        this.#expect("The model did not become ready in time.");
         return this.on.queued({ position: 0, estimated_wait_s: null });
       case "prepared":
         clearTimeout(this.#late);

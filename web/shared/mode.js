@@ -6,7 +6,7 @@ import { part } from "./element.js";
 const CHOSEN = "parley.mode";
 const MODES = ["cascade", "duplex"];
 const HISTORY = 150; // units: 12 seconds at 80 ms
-const NAMES = { l: "listens", s: "speaks", b: "hums", y: "yields" };
+const NAMES = { l: "listens", s: "speaks", b: "backchannels", y: "yields" };
 
 const parts = {
   modes: part("modes"),

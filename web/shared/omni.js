@@ -199,7 +199,7 @@ async function start() {
       if (!position) return note("");
       show("Waiting", "");
       const wait = Number.isFinite(waitS) ? `, about ${Math.max(1, Math.round(waitS))} s to go` : "";
-      note(`Every line is taken. You are number ${position} in the queue${wait}.`);
+      note(`All lines are in use. You are number ${position} in the queue${wait}.`);
     },
     ready: () => {
       note("");
@@ -223,7 +223,7 @@ async function start() {
       parts.pause.setAttribute("aria-pressed", String(isHeld));
       write(parts.pause, isHeld ? "Resume" : "Pause");
     },
-    error: (text) => note(`The server says: ${text}.`, { bad: true }),
+    error: (text) => note(`The server reports: ${text}.`, { bad: true }),
     end: (reason) => {
       if (conversation !== mine) return;
       idle();

@@ -12,7 +12,7 @@ import { Unsent } from "./unsent.js";
 const LABELS = { loading: "Loading", ready: "Ready", answering: "Answering", away: "Offline", gone: "Gone" };
 const NOT_ANSWERED = "Not answered.";
 const BACK = "The server answers again: press Try again.";
-const AWAY = "The server cannot be reached. What you type is kept; this page goes on trying.";
+const AWAY = "The server cannot be reached. Your text is kept, and this page keeps trying.";
 
 const parts = {
   state: part("state"),
@@ -195,7 +195,7 @@ class SessionPage {
   }
 
   #onGone() {
-    this.#end("No such conversation", "It was deleted, it is somebody else's, or the address is not complete.");
+    this.#end("No such conversation", "It was deleted, it belongs to another user, or the address is incomplete.");
   }
 
   #end(title, text) {
@@ -239,7 +239,7 @@ async function open() {
   const [, id] = location.pathname.match(/^\/s\/([^/]+)\/?$/) ?? [];
   if (id !== "new") {
     if (SessionApi.isId(id)) new SessionPage(new SessionApi(id));
-    else showEnd("No such conversation", "The address is not complete.");
+    else showEnd("No such conversation", "The address is incomplete.");
     return;
   }
   let api;
@@ -247,7 +247,7 @@ async function open() {
     api = await SessionApi.create();
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    showEnd("No conversation could be begun", error.message, { state: LABELS.away, link: "Try again" });
+    showEnd("A conversation could not be started", error.message, { state: LABELS.away, link: "Try again" });
     return;
   }
   // Going back must not begin another one.

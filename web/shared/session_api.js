@@ -179,7 +179,7 @@ export async function request(method, path, options) {
   if (response.ok) return response;
   const { error, detail } = await response.json().catch(() => ({}));
   const reason = [error, detail].find((text) => typeof text === "string") ?? `the server answered ${response.status}`;
-  throw new ApiError(`The server says: ${reason}.`, response.status);
+  throw new ApiError(`The server reports: ${reason}.`, response.status);
 }
 
 function asApiError(error) {

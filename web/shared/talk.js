@@ -149,7 +149,7 @@ class TalkPage {
     parts.sound.srcObject = stream;
     parts.sound.play().catch((error) => {
       if (error.name !== "NotAllowedError") return; // replaced or closed meanwhile
-      this.#say("The browser holds back the sound: click anywhere to hear Parley.");
+      this.#say("The browser has blocked audio: click anywhere to hear Parley.");
       const release = () => {
         parts.sound.play().then(() => this.#say(""), () => {});
       };
@@ -170,7 +170,7 @@ class TalkPage {
     try {
       this.#say(await this.#binding.byPhone());
     } catch (error) {
-      this.#say(`There is no code to go on by telephone. ${error.message}`, { bad: true });
+      this.#say(`There is no code to continue by telephone. ${error.message}`, { bad: true });
     }
   }
 
@@ -312,12 +312,12 @@ class TalkPage {
   }
 
   #onQueue({ position, wait_s: waitS, refused }) {
-    this.#refused = refused ? `The server says: ${refused}.` : "";
+    this.#refused = refused ? `The server reports: ${refused}.` : "";
     if (refused) this.#say(this.#refused, { bad: true });
     else if (!position) this.#say("");
     else {
       const wait = Number.isFinite(waitS) ? `, about ${duration(waitS * 1000)} to go` : "";
-      this.#say(`Every line is taken. You are number ${position} in the queue${wait}.`);
+      this.#say(`All lines are in use. You are number ${position} in the queue${wait}.`);
     }
   }
 
@@ -452,7 +452,7 @@ async function showEngines(page) {
     parts.engines.append(item, " ");
   }
   if (stt === "pocketsphinx") {
-    parts.floor.textContent = "pocketsphinx understands clear, simple English only.";
+    parts.floor.textContent = "pocketsphinx understands only clear, simple English.";
     parts.floor.hidden = false;
   }
 }

@@ -7,8 +7,8 @@ import { element } from "./element.js";
 // In the order in which the time passes; names of `spans` in the server's turn record.
 const SPAN_NAMES = {
   stt_final: "last words recognised",
-  endpoint_wait: "made sure you had finished",
-  llm_first_token: "found an answer",
+  endpoint_wait: "waited for the end of your turn",
+  llm_first_token: "first words of the answer",
   first_clause: "first clause ready",
   tts_first_audio: "voice started",
   playout_queue: "sent to you",
@@ -189,7 +189,7 @@ function answeredIn(spans, silenceMs) {
   }
   chip.append(table);
   if (silenceMs !== null && silenceMs !== undefined) {
-    chip.append(element("p", "", `Your turn was over after ${silenceMs} ms of silence.`));
+    chip.append(element("p", "", `Your turn ended after ${silenceMs} ms of silence.`));
   }
   return chip;
 }

@@ -77,9 +77,9 @@ def to_asked(facts: Mapping[str, Any], payload: bytes) -> tuple[GenerationReques
     try:
         full = from_rows(Message, json.loads(payload) if len(payload) <= MOST_DIALOGUE_BYTES else None)
     except (ValueError, RecursionError) as error:
-        raise PeerError(f"a dialogue that cannot be read: {type(error).__name__}") from error
+        raise PeerError(f"unreadable dialogue: {type(error).__name__}") from error
     if not full or asked.append > len(full):
-        raise PeerError("a dialogue that cannot be read: it has no end")
+        raise PeerError("unreadable dialogue: the end is missing")
     digest = None if condition is None else condition.digest
     _check_names(asked.answer or "")
     return (
@@ -125,7 +125,7 @@ def to_answered(given: object) -> tuple[GenerationResult, CacheHandle]:
     facts = from_facts(AnsweredFacts, given)
     handle, text, ends = _checked(facts.handle), facts.text, facts.char_ends
     if any(end > len(text) for end in ends) or list(ends) != sorted(ends):
-        raise PeerError("an answer that cannot be read: tokens end behind its text")
+        raise PeerError("unreadable answer: tokens end after its text")
     _check_names(facts.asked_digest, *(digest for digest, _ in facts.chain))
     return GenerationResult(
         facts.asked_digest, handle.digest, handle.kv_tokens, text, ends, facts.chain
@@ -139,4 +139,4 @@ def _checked(handle: CacheHandle) -> CacheHandle:
 
 def _check_names(*names: str) -> None:
     if any(len(name) > MOST_NAME for name in names):
-        raise PeerError("a message that cannot be read: a name is too long")
+        raise PeerError("unreadable message: a name is too long")

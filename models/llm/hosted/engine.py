@@ -196,7 +196,7 @@ class HostedReplies:
         """
         read = await self._prefilled(messages)
         if read is None:
-            raise EngineError(f"{ENGINE}: stopped while it read", engine=ENGINE)
+            raise EngineError(f"{ENGINE}: stopped while reading the prompt", engine=ENGINE)
         return read
 
     @property
@@ -270,12 +270,12 @@ class HostedReplies:
                     if link.is_open or heard.anything or stopped.is_set():
                         raise
                     # The cache may belong to a process that has ended.
-                    logger.warning(f"{ENGINE}: a question is asked again over another link: {error}")
+                    logger.warning(f"{ENGINE}: repeating the request over another link: {error}")
             self._link = link = open_link(self._leasing, self._limits, ENGINE)
             return self._collect(link, type_, messages, heard)
         except _Late as late:
             assert link is not None
-            raise link.given_up("no sign of it in time") from late
+            raise link.given_up("no sign of life in time") from late
         except EngineError:
             raise
         except PeerError as error:
@@ -358,7 +358,7 @@ class _Heard:
 
     def say(self, text: object) -> None:
         if not isinstance(text, str):
-            raise PeerError("a piece of an answer that is no text")
+            raise PeerError("a piece of the answer is not text")
         self.anything = True
         if not self.stopped.is_set():
             self._tell(text)

@@ -90,7 +90,7 @@ class CausalSettings(StrictModel):
     def check(self) -> None:
         """Check that the model's files exist, as ``core.files.Checked`` requires."""
         if not (self.model / CONFIG_FILE).is_file():
-            raise ConfigError(f"{ENGINE!r} needs {self.model / CONFIG_FILE}, which is not there")
+            raise ConfigError(f"{ENGINE!r} needs {self.model / CONFIG_FILE}, which does not exist")
 
 
 class _Context:
@@ -157,7 +157,7 @@ class CausalLm:
                 settings.model, dtype=getattr(torch, dtype), local_files_only=True
             )
         except (OSError, ValueError) as error:
-            raise EngineError(f"{ENGINE}: the model does not load: {error}", engine=ENGINE) from error
+            raise EngineError(f"{ENGINE}: cannot load the model: {error}", engine=ENGINE) from error
         if self._tokenizer.chat_template is None:
             raise ConfigError(f"{ENGINE!r}: the tokenizer in {settings.model} has no chat template")
         self._model.to(device).eval()
@@ -252,7 +252,8 @@ class CausalLm:
         cropped = had - cached if context is known else 0
         if begins + len(ids) + 1 > self.settings.context_tokens:
             raise EngineError(
-                f"{ENGINE}: {begins + len(ids)} tokens do not fit in {self.settings.context_tokens}",
+                f"{ENGINE}: a dialogue of {begins + len(ids)} tokens does not fit into "
+                f"{self.settings.context_tokens}",
                 engine=ENGINE,
                 retryable=False,
             )
@@ -331,7 +332,7 @@ class CausalLm:
                 with torch.inference_mode():
                     context.cache.crop(-removed)
         except Exception as error:  # raised by some layers: a window or a state that is past the place
-            logger.debug(f"{ENGINE}: a cache cannot be cropped: {type(error).__name__}: {error}")
+            logger.debug(f"{ENGINE}: cannot crop a cache: {type(error).__name__}: {error}")
             return False
         return self._holds(context, tokens - leaves_one)
 
@@ -376,7 +377,9 @@ class CausalLm:
                 )
             except TemplateError as error:
                 refused = error
-        raise EngineError(f"{ENGINE}: the template refuses: {refused}", engine=ENGINE, retryable=False)
+        raise EngineError(
+            f"{ENGINE}: the chat template rejects the dialogue: {refused}", engine=ENGINE, retryable=False
+        )
 
     def _said(self, text: str) -> str:
         """Return a text with special tokens broken up, so that user text cannot act as structure."""

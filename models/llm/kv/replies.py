@@ -56,7 +56,7 @@ class CausalReplies:
         """
         read = await self._prefilled(messages, gives_way=False)
         if read is None:
-            raise EngineError(f"{ENGINE}: stopped while it read", engine=ENGINE)
+            raise EngineError(f"{ENGINE}: stopped while reading the prompt", engine=ENGINE)
         return read
 
     @property

@@ -163,7 +163,7 @@ class Fed:
             if kept > 0:
                 if cut.media:
                     self._segments.append(cut)
-                    raise ValueError("a segment with images or sound cannot be cut")
+                    raise ValueError("a segment with images or audio cannot be split")
                 part = self.append(cut.token_ids[:kept])
                 known = (*cut.cut_from, cut.digest)[-MOST_CUTS:]
                 self._segments[-1] = replace(part, cut_from=known)

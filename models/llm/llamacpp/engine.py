@@ -89,7 +89,7 @@ def _endpoint(address: str, key: str) -> ServerAddress:
         uses_tools = bool(properties["chat_template_caps"]["supports_tools"])
         context_tokens = int(properties["default_generation_settings"]["n_ctx"])
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-        raise EngineError(f"the server gives no properties: {error}", engine=ENGINE) from error
+        raise EngineError(f"cannot read the server's properties: {error}", engine=ENGINE) from error
     finally:
         connection.close()
     return ServerAddress(f"{address.rstrip('/')}/v1", key, uses_tools, context_tokens)

@@ -88,20 +88,20 @@ class LlamaCppSettings(StrictModel):
         file = self.file
         if not file.is_file():
             raise ModelFileError(
-                f"{ENGINE!r} needs {file}, which is not there: run `make models` with ARGS={ENGINE}, or name "
-                "a GGUF file of yours in `model`"
+                f"{ENGINE!r} needs {file}, which does not exist: run `make models` with ARGS={ENGINE}, or "
+                "name your own GGUF file in `model`"
             )
         with file.open("rb") as opened:
             if opened.read(len(MAGIC)) != MAGIC:
-                raise ConfigError(f"{ENGINE!r} cannot read {file}: it is no GGUF file")
+                raise ConfigError(f"{ENGINE!r} cannot read {file}: it is not a GGUF file")
         if self.chat_template is not None:
             if not self.chat_template.is_file():
-                raise ModelFileError(f"{ENGINE!r} needs {self.chat_template}, which is not there")
+                raise ModelFileError(f"{ENGINE!r} needs {self.chat_template}, which does not exist")
         elif not has_chat_template(file):
             # llama.cpp would assume ChatML, and a model that was not trained on it never ends its answers.
             raise ConfigError(
-                f"{ENGINE!r} cannot talk with {file}: it has no chat template, name one in `chat_template` "
-                "or take a model made for dialogue"
+                f"{ENGINE!r} cannot hold a dialogue with {file}: the file has no chat template; name one in "
+                "`chat_template`, or use a model made for dialogue"
             )
 
 

@@ -77,7 +77,7 @@ def to_unit(facts: Mapping[str, Any], payload: bytes) -> tuple[np.ndarray, list[
     split = shape.samples * FLOAT32.itemsize
     [audio] = _floats(payload[:split], [shape.samples])
     if split + sum(height * width * 3 for height, width in shape.frames) != len(payload):
-        raise PeerError("a unit that cannot be read: pictures of another length")
+        raise PeerError("unreadable unit: the pictures have another length")
     frames = []
     for height, width in shape.frames:
         count = height * width * 3
@@ -104,6 +104,6 @@ def to_result(facts: Mapping[str, Any], payload: bytes) -> UnitResult:
 
 def _floats(payload: bytes, counts: Sequence[int]) -> list[np.ndarray]:
     if sum(counts) * FLOAT32.itemsize != len(payload):
-        raise PeerError("a message that cannot be read: samples of another length")
+        raise PeerError("unreadable message: the samples have another length")
     whole = np.frombuffer(payload, FLOAT32).astype(np.float32)
     return np.split(whole, np.cumsum(counts)[:-1]) if counts else []

@@ -189,7 +189,7 @@ class WorkerOmniEngine:
     ) -> EngineMessage | None:
         """Return the worker's answer; None when stopped."""
         if self._link is None or self._is_broken:
-            raise EngineError(f"{ENGINE}: the worker failed before", engine=ENGINE)
+            raise EngineError(f"{ENGINE}: the worker has failed already", engine=ENGINE)
         try:
             return self._link.ask(
                 type_,

@@ -109,10 +109,12 @@ class DuplexBinding:
         self._settings = dict(settings)
         speaks = bool(settings.get("generate_audio", True))
         if speaks and not self._has_voice:
-            raise ConfigError(f"{ENGINE}: it was loaded without a voice: generate_audio is false there")
+            raise ConfigError(
+                f"{ENGINE}: the model was loaded without a voice, because generate_audio is false"
+            )
         if speaks and tts_voice is None:
             # The vocoder would stay silent while the model reports speech.
-            raise ConfigError(f"{ENGINE}: a voice is needed to speak: set voice, or give a reference")
+            raise ConfigError(f"{ENGINE}: speech needs a voice: set `voice`, or give a reference")
         for name in ATTRIBUTES:
             if name in settings and hasattr(self._duplex, name):
                 setattr(self._duplex, name, settings[name])
@@ -136,7 +138,9 @@ class DuplexBinding:
             audio_waveform=audio, frame_list=list(pictures) or None, **options
         )
         if not result.get("success", False) and not self._is_stopped():
-            raise EngineError(f"{ENGINE}: a unit was not heard: {result.get('reason', '')}", engine=ENGINE)
+            raise EngineError(
+                f"{ENGINE}: a unit could not be processed: {result.get('reason', '')}", engine=ENGINE
+            )
         return _ms(result, "cost_all")
 
     def generate(self, *, forced: bool) -> tuple[dict[str, Any], np.ndarray]:
@@ -163,7 +167,7 @@ class DuplexBinding:
         is_listen, ends = result.get("is_listen"), result.get("end_of_turn", False)
         text = result.get("text", "")
         if not isinstance(is_listen, bool) or not isinstance(text, str):
-            raise EngineError(f"{ENGINE}: a result that neither listens nor speaks", engine=ENGINE)
+            raise EngineError(f"{ENGINE}: a result neither listens nor speaks", engine=ENGINE)
         facts = {
             "is_listen": is_listen,
             "text": text,
@@ -228,7 +232,7 @@ class DuplexBinding:
             if not isinstance(fed, str) or fed.count(SYSTEM) == prompt.count(SYSTEM) + 1:
                 self._ways = (marks,)
                 return
-        raise EngineError(f"{ENGINE}: the prompt is not marked as one", engine=ENGINE, retryable=False)
+        raise EngineError(f"{ENGINE}: the prompt is not marked as a prompt", engine=ENGINE, retryable=False)
 
     def _voice_file(self, voice: np.ndarray | None) -> str | None:
         """Write the voice to a temporary file, which the vocoder requires; deleted with the conversation."""

@@ -129,14 +129,14 @@ class MiniCpmOHost:
         takes = set(self.link.loaded["takes"])
         if lost := sorted(session.model_fields_set - takes):
             raise ConfigError(
-                f"{ENGINE}: the model's code does not take {', '.join(lost)}", known=tuple(sorted(takes))
+                f"{ENGINE}: the model's code does not accept {', '.join(lost)}", known=tuple(sorted(takes))
             )
 
     def _check_free(self) -> None:
         if self._is_closed:
-            raise EngineError(f"{ENGINE}: it is closed", engine=ENGINE, retryable=False)
+            raise EngineError(f"{ENGINE}: the engine is closed", engine=ENGINE, retryable=False)
         if self._holder is not None:
-            raise CapacityError(f"{ENGINE}: its one conversation is on", limit=self.sessions)
+            raise CapacityError(f"{ENGINE}: its only conversation is in use", limit=self.sessions)
 
 
 def _load_facts(settings: MiniCpmOSettings) -> dict[str, Any]:
@@ -274,7 +274,7 @@ class MiniCpmOEngine:
                     within_s=settings.unit_timeout_s + settings.close_timeout_s,
                 )
             except AgentError as error:
-                logger.warning(f"{ENGINE}: the worker does not clean up: {error}")
+                logger.warning(f"{ENGINE}: the worker failed to clean up: {error}")
                 self._break()
         self._host.release(self)
         self._forget(self._settings.session)
@@ -289,7 +289,7 @@ class MiniCpmOEngine:
     ) -> EngineMessage | None:
         """Return the worker's answer; None when stopped."""
         if self._is_broken:
-            raise EngineError(f"{ENGINE}: the worker failed before", engine=ENGINE)
+            raise EngineError(f"{ENGINE}: the worker has failed already", engine=ENGINE)
         within_s = self._settings.unit_timeout_s if within_s is None else within_s
         try:
             return self._host.link.ask(
@@ -315,7 +315,7 @@ class MiniCpmOEngine:
             audio = audio.reshape(answer.facts["shape"])
             return from_facts(UnitOutput, answer.facts, audio=audio, cost_prefill_ms=self._cost_prefill_ms)
         except (KeyError, TypeError, ValueError, PeerError) as error:
-            raise EngineError(f"{ENGINE}: a result cannot be read", engine=ENGINE) from error
+            raise EngineError(f"{ENGINE}: unreadable result", engine=ENGINE) from error
 
     def _silence(self) -> UnitResult:
         return UnitResult(Vote.LISTEN, end_of_turn=self._saying.is_open)

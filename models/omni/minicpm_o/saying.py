@@ -99,13 +99,13 @@ class TurnAssembler:
             audio = audio[min(pad, waiting) :]
         self._waiting = np.concatenate((self._waiting, audio))
         if len(self._waiting) * 1000 > (MOST_WAITING_MS * OUTPUT_RATE_HZ + self._unit_samples * 1000):
-            raise EngineError("more is said than can be heard", engine=self._engine)
+            raise EngineError("more speech is queued than can be played", engine=self._engine)
 
     def _checked(self, audio: np.ndarray) -> np.ndarray:
         if audio.ndim != 1 or audio.dtype != np.float32:
-            raise EngineError(f"a result of {audio.dtype}, {audio.shape} is no audio", engine=self._engine)
+            raise EngineError(f"a result of {audio.dtype}, {audio.shape} is not audio", engine=self._engine)
         if not np.isfinite(audio).all():
-            raise EngineError("a result has values that are not finite", engine=self._engine)
+            raise EngineError("a result has non-finite values", engine=self._engine)
         if len(audio) > MOST_UNITS * self._unit_samples:
             raise EngineError(
                 f"a result of {len(audio)} samples is longer than its unit", engine=self._engine

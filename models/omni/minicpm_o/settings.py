@@ -97,7 +97,7 @@ class ContextWindowSettings(StrictModel):
     @model_validator(mode="after")
     def _low_is_below_high(self) -> "ContextWindowSettings":
         if self.basic_window_low_tokens >= self.basic_window_high_tokens:
-            raise ValueError("basic_window_low_tokens is not below basic_window_high_tokens")
+            raise ValueError("basic_window_low_tokens must be below basic_window_high_tokens")
         return self
 
 
@@ -179,7 +179,7 @@ def read_voice(path: Path) -> np.ndarray:
     try:
         audio, rate_hz = soundfile.read(path, dtype="float32", always_2d=True)
     except (OSError, soundfile.LibsndfileError) as error:
-        raise ConfigError(f"no voice can be read from {path.name}: {error}") from error
+        raise ConfigError(f"cannot read a voice from {path.name}: {error}") from error
     return checked_voice(soxr.resample(audio.mean(axis=1), rate_hz, INPUT_RATE_HZ).astype(np.float32))
 
 
@@ -190,10 +190,10 @@ def checked_voice(audio: np.ndarray) -> np.ndarray:
         ConfigError: another shape or dtype, too short, too long, or not finite.
     """
     if audio.ndim != 1 or audio.dtype != np.float32 or not np.isfinite(audio).all():
-        raise ConfigError(f"a voice is finite float32, (samples,), not {audio.dtype}, {audio.shape}")
+        raise ConfigError(f"expected a voice of finite float32, (samples,), got {audio.dtype}, {audio.shape}")
     length_s = len(audio) / INPUT_RATE_HZ
     if not VOICE_S[0] <= length_s <= VOICE_S[1]:
-        raise ConfigError(f"a voice of {length_s:.1f} s; {VOICE_S[0]:g} to {VOICE_S[1]:g} s are asked for")
+        raise ConfigError(f"the voice lasts {length_s:.1f} s; expected {VOICE_S[0]:g} to {VOICE_S[1]:g} s")
     return audio
 
 

@@ -133,7 +133,7 @@ class EngineSocketServer:
             return {"takes": list(self._model.takes)}, b""
         model = self._model
         if model is None:
-            raise EngineError("nothing is loaded", engine=ENGINE, retryable=False)
+            raise EngineError("no model is loaded", engine=ENGINE, retryable=False)
         match request.type:
             case MessageType.PREPARE:
                 given = to_preparation(request.facts, request.payload)
@@ -168,7 +168,7 @@ class EngineSocketServer:
             raise
         except ImportError as error:
             traceback.print_exc()
-            raise ConfigError(f"a package is missing in the worker's environment: {error}") from error
+            raise ConfigError(f"the worker's environment lacks a package: {error}") from error
         except Exception as error:
             traceback.print_exc()
             said = f"the model does not load: {type(error).__name__}: {error}"

@@ -78,7 +78,7 @@ class MiniCpmWorkerSettings(RemoteConversationSettings):
     def _is_a_socket(cls, url: str) -> str:
         parts = urlsplit(url)
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
-            raise ValueError("not a ws:// or wss:// address")
+            raise ValueError("expected a ws:// or wss:// address")
         return url
 
 
@@ -131,7 +131,9 @@ class MiniCpmWorkerHost:
 
     def _check_room(self) -> None:
         if len(self._busy) >= self.sessions:
-            raise CapacityError(f"{ENGINE}: {self.sessions} conversations are on", limit=self.sessions)
+            raise CapacityError(
+                f"{ENGINE}: all {self.sessions} conversations are in use", limit=self.sessions
+            )
 
 
 class MiniCpmWorkerEngine:
@@ -267,9 +269,11 @@ class MiniCpmWorkerEngine:
             )
         except InvalidStatus as error:
             status = error.response.status_code
-            raise self._error(f"the server refuses with HTTP {status}: not ready, or switched off") from error
+            raise self._error(
+                f"the server refuses with HTTP {status}: it is not ready, or the endpoint is disabled"
+            ) from error
         except (OSError, WebSocketException) as error:
-            raise self._error(f"no connection: {type(error).__name__}") from error
+            raise self._error(f"cannot connect: {type(error).__name__}") from error
 
     def _begin(self, first: str) -> None:
         """Connect, wait in the queue, and begin the conversation."""
@@ -333,7 +337,7 @@ class MiniCpmWorkerEngine:
                 raise self._ended(error) from error
             if isinstance(message, wire.ServerEnded):
                 raise self._error(f"the server ended the conversation: {message.reason}")
-        raise self._error("a flood of messages that nobody asked for")
+        raise self._error("the server sent too many unrequested messages")
 
     def _next(self, deadline_s: float, what: str) -> wire.Message | None:
         """Return the next message; None when stopped.
@@ -370,11 +374,11 @@ class MiniCpmWorkerEngine:
         except ConnectionClosed as error:
             raise self._ended(error) from error
         except (OSError, WebSocketException) as error:
-            raise self._error(f"the server does not take a message: {type(error).__name__}") from error
+            raise self._error(f"cannot send a message to the server: {type(error).__name__}") from error
 
     def _connected(self) -> ClientConnection:
         if self._connection is None:
-            raise self._error("the connection is gone")
+            raise self._error("the connection is lost")
         return self._connection
 
     def _break_off(self) -> None:
@@ -447,4 +451,4 @@ def _tls(settings: MiniCpmWorkerSettings) -> ssl.SSLContext | None:
     try:
         return ssl.create_default_context(cafile=settings.ca_file)
     except OSError as error:
-        raise ConfigError(f"{ENGINE}: no certificate can be read: {error}") from error
+        raise ConfigError(f"{ENGINE}: cannot read the certificate: {error}") from error

@@ -59,4 +59,4 @@ def parse_health(data: bytes) -> Health:
     try:
         return Health.model_validate_json(data)
     except ValidationError as error:
-        raise PeerError("a health that cannot be read") from error
+        raise PeerError("unreadable health report") from error

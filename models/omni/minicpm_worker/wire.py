@@ -175,7 +175,7 @@ def parse(data: str | bytes) -> Message:
     try:
         fields = _loaded(data)
     except (ValueError, RecursionError) as error:
-        raise PeerError("a message that is no JSON") from error
+        raise PeerError("a message that is not JSON") from error
     if not isinstance(fields, dict) or not isinstance(kind := fields.get("type"), str):
         raise PeerError("a message without a type")
     match kind:
@@ -235,7 +235,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     if text is None:
         return ""
     if not isinstance(text, str):
-        raise PeerError(f"{name} is no text")
+        raise PeerError(f"{name}, which is not text")
     return text
 
 
@@ -245,7 +245,7 @@ def _number(fields: Mapping[str, Any], name: str) -> float:
     if number is None:
         return 0.0
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-        raise PeerError(f"{name} is no number")
+        raise PeerError(f"{name}, which is not a number")
     return max(0.0, float(number))
 
 
@@ -261,13 +261,13 @@ def _decoded(data: object) -> np.ndarray:
     if data is None:
         return np.zeros(0, np.float32)
     if not isinstance(data, str):
-        raise PeerError("audio that is no base64")
+        raise PeerError("audio that is not base64")
     try:
         raw = pybase64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise PeerError("audio that is no base64") from error
+        raise PeerError("audio that is not base64") from error
     if len(raw) % 4:
-        raise PeerError(f"audio of {len(raw)} bytes is no float32")
+        raise PeerError(f"audio of {len(raw)} bytes, which is not float32")
     return np.frombuffer(raw, dtype="<f4").astype(np.float32)
 
 

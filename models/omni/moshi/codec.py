@@ -30,14 +30,18 @@ def check_codec(codec: MimiModel) -> None:
     if not config.use_causal_conv or config.trim_right_ratio != 1.0 or config.pad_mode != "constant":
         raise EngineError("the codec is not causal", engine=ENGINE, retryable=False)
     if config.audio_channels != 1 or codec.decoder.upsample is None or codec.encoder.downsample is None:
-        raise EngineError("the codec is not mono, or of another build", engine=ENGINE, retryable=False)
+        raise EngineError(
+            "the codec is not mono, or has an unsupported layout", engine=ENGINE, retryable=False
+        )
     unknown = {
         type(layer).__name__
         for layer in codec.decoder.decoder_seanet.layers
         if not isinstance(layer, MimiConv1d | MimiConvTranspose1d | MimiResnetBlock | nn.ELU)
     }
     if unknown:
-        raise EngineError(f"the codec has layers {sorted(unknown)}", engine=ENGINE, retryable=False)
+        raise EngineError(
+            f"the codec has unsupported layers {sorted(unknown)}", engine=ENGINE, retryable=False
+        )
 
 
 class EncoderStream:

@@ -132,7 +132,7 @@ class MoshiHost:
         with self._lock:
             others = len(self._open - {engine})
             if self.sessions is not None and others >= self.sessions:
-                raise CapacityError(f"{ENGINE}: {others} conversations are on", limit=self.sessions)
+                raise CapacityError(f"{ENGINE}: all {others} conversations are in use", limit=self.sessions)
             self._open.add(engine)
 
     def dismiss(self, engine: "MoshiEngine") -> None:
@@ -153,7 +153,7 @@ def _device(name: str) -> torch.device:
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"{ENGINE!r} should run on {name}: there are {torch.cuda.device_count()} such devices"
+            f"{ENGINE!r} is set to run on {name}, but there are {torch.cuda.device_count()} such devices"
         )
     return device
 
@@ -172,7 +172,9 @@ def _load_model(path: Path, device: torch.device, dtype: torch.dtype) -> MoshiFo
     try:
         raw, _ = MoshiConfig.get_config_dict(path, local_files_only=True)
         if raw.get("model_type") != MoshiConfig.model_type:
-            raise EngineError(f"{path} is no Moshi: {raw.get('model_type')}", engine=ENGINE, retryable=False)
+            raise EngineError(
+                f"{path} is not a Moshi model: {raw.get('model_type')}", engine=ENGINE, retryable=False
+            )
         model, loading = keep_exact(MoshiForConditionalGeneration, "audio_encoder").from_pretrained(
             path, dtype=dtype, local_files_only=True, output_loading_info=True
         )

@@ -87,15 +87,15 @@ class MoshiSettings(StrictModel):
         folder = Path(self.model).expanduser()
         if folder.is_dir():
             if not (folder / CONFIG_FILE).is_file():
-                raise ConfigError(f"{ENGINE!r} needs {folder / CONFIG_FILE}, which is not there")
+                raise ConfigError(f"{ENGINE!r} needs {folder / CONFIG_FILE}, which does not exist")
             return folder
         try:
             cached = try_to_load_from_cache(self.model, CONFIG_FILE)
         except HFValidationError:
-            raise ConfigError(f"{ENGINE!r} needs the directory {folder}, which is not there") from None
+            raise ConfigError(f"{ENGINE!r} needs the directory {folder}, which does not exist") from None
         if not isinstance(cached, str):
             raise ConfigError(
-                f"{ENGINE!r} needs {self.model}, which is neither a directory nor in the hub's cache: "
-                f"run `hf download {self.model}`"
+                f"{ENGINE!r} needs {self.model}, which is neither a directory nor in the hub's cache: run "
+                f"`hf download {self.model}`"
             )
         return Path(cached).parent

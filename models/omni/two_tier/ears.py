@@ -239,7 +239,7 @@ class Ears:
             return
         self._estimate = None
         if (error := estimate.exception()) is not None:
-            logger.warning(f"nobody says how complete a pause sounds: {error}")
+            logger.warning(f"two_tier: no completeness score for a pause: {error}")
             return
         known = estimate.result()
         self.policy.on_completeness(known.complete, filler_log_odds=known.filler_log_odds)

@@ -128,7 +128,7 @@ class TwoTierHost:
         """
         if dialogue is None:
             if self._maker is None:
-                raise ConfigError("two_tier: nothing finds words: neither a dialogue nor a maker of contents")
+                raise ConfigError("two_tier has no source of words: it needs a dialogue or a content maker")
             dialogue = SpokenDialogue(self._maker, messages=self._settings.dialogue)
         chosen = settings or self._settings
         return TwoTierEngine(self._vad, self._turn, dialogue, self._executor, chosen)

@@ -100,7 +100,7 @@ class HostedStream:
         """
         self._check_open()
         if len(pcm) % PCM_BYTES_PER_SAMPLE:
-            raise ShapeError(f"{len(pcm)} bytes are not whole 16-bit samples")
+            raise ShapeError(f"{len(pcm)} bytes are not a whole number of 16-bit samples")
         if not pcm:
             return None
         facts = self._ask(MessageType.AUDIO, pcm).facts

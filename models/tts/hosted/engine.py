@@ -103,16 +103,16 @@ class HostedTts:
         try:
             return self._speak(stream, text, watched)
         except _Late as late:
-            raise EngineError(f"{ENGINE}: no speech in time", engine=ENGINE) from late
+            raise EngineError(f"{ENGINE}: no speech arrived in time", engine=ENGINE) from late
         except EngineError as error:
             if begun or not error.retryable:
                 raise
-            logger.warning(f"{ENGINE}: a clause is begun again with another stream: {error}")
+            logger.warning(f"{ENGINE}: repeating a clause over another stream: {error}")
         # A kept stream may belong to a process that has ended, so a new one is opened.
         try:
             return self._speak(self._opened(), text, sink)
         except _Late as late:
-            raise EngineError(f"{ENGINE}: no speech in time", engine=ENGINE) from late
+            raise EngineError(f"{ENGINE}: no speech arrived in time", engine=ENGINE) from late
 
     def close(self) -> None:
         """Close the kept streams. Streams of clauses that are being spoken are closed after them."""
@@ -186,7 +186,7 @@ class HostedTts:
 
     def _opened(self) -> ConversationLink:
         if time.monotonic() < self._rests_until_s:
-            raise EngineError(f"{ENGINE}: the worker could not be had a moment ago", engine=ENGINE)
+            raise EngineError(f"{ENGINE}: the worker could not be reached a moment ago", engine=ENGINE)
         try:
             link = open_link(self._leasing, self.limits, ENGINE)
         except EngineError:

@@ -165,7 +165,7 @@ def form_of(body: bytes) -> Fields:
     try:
         return parse_qs(body.decode(), keep_blank_values=True, max_num_fields=200)
     except (UnicodeDecodeError, ValueError) as error:
-        raise HTTPException(400, "the form cannot be read") from error
+        raise HTTPException(400, "unreadable form") from error
 
 
 def is_form(connection: HTTPConnection) -> bool:
@@ -202,7 +202,7 @@ def call_of(name: str, call_sid: str, caller: str, called: str, *, verstat: str 
         HTTPException: it has no id, so that any stream could claim to be that of the call.
     """
     if not call_sid:
-        raise HTTPException(400, "the call has no name")
+        raise HTTPException(400, "the call has no id")
     return PhoneCall(call_sid, caller, called, verstat=verstat, network=name)
 
 

@@ -285,11 +285,11 @@ async def test_a_recording_becomes_the_words_of_its_turn(tmp_path: Path):
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ("not base64!", "no base64"),
-        (written(b"abc"), "no whole samples"),
-        (written(np.array([np.inf], "<f4").tobytes()), "not finite"),
-        (written(bytes(64_000)), "nothing was said"),
-        (voice_base64(3_000), "of audio in all"),
+        ("not base64!", "not base64"),
+        (written(b"abc"), "not a whole number"),
+        (written(np.array([np.inf], "<f4").tobytes()), "non-finite"),
+        (written(bytes(64_000)), "no speech was recognised"),
+        (voice_base64(3_000), "of audio in total"),
     ],
 )
 async def test_a_recording_that_is_none_is_refused_by_name(tmp_path: Path, data: str, says: str):
@@ -339,7 +339,7 @@ async def test_a_client_whose_grants_end_is_sent_away_while_it_asks_nothing(tmp_
     grants = Grants(expires_s=time.time() + 0.3)
     rules = ClientRules(ClientIdentity(owner="shop:ada", grants=grants))
     async with world(tmp_path, rules=rules) as run:
-        assert "grants of this client have ended" in (await run.client.until("error"))["error"]
+        assert "grants of this client have expired" in (await run.client.until("error"))["error"]
         assert (await run.over())[0] == 1008
 
 
@@ -396,7 +396,7 @@ async def test_an_edit_of_what_is_kept_in_short_only_is_refused(tmp_path: Path):
         assert conversation.view().until_seq
         shown[0] = {"role": "user", "content": "Something else altogether."}
         run.client.say(type="prefill", messages=[*shown, HELLO])
-        assert "in short" in (await run.client.until("error"))["error"]
+        assert "as a summary" in (await run.client.until("error"))["error"]
         run.client.leave()
         await run.over()
 
@@ -409,7 +409,7 @@ def test_a_store_that_is_away_is_told_in_time_and_the_conversation_goes_on(tmp_p
             other.execute("BEGIN EXCLUSIVE")
             began_s = asyncio.get_running_loop().time()
             run.client.say(type="prefill", messages=[HELLO])
-            assert "away" in (await run.client.until("error"))["error"]
+            assert "unavailable" in (await run.client.until("error"))["error"]
             assert asyncio.get_running_loop().time() - began_s == pytest.approx(5, abs=0.1)
             other.rollback()
             other.close()
@@ -511,7 +511,7 @@ async def test_ears_that_are_a_service_and_hear_no_words_are_not_waited_for(tmp_
     async with world(tmp_path, protocol="chat", ears_are_service=True, hear_s=0.3) as run:
         quiet = written(bytes(64_000))
         run.client.say(messages=[{"role": "user", "content": [{"type": "audio", "data": quiet}]}])
-        assert "nothing was said" in (await run.client.until("error"))["error"]
+        assert "no speech was recognised" in (await run.client.until("error"))["error"]
         assert (await run.over())[0] == 1003
 
 

@@ -68,13 +68,15 @@ def test_an_unknown_setting_is_refused_whether_it_is_used_or_not(mode: EchoMode)
 
 
 def test_a_canceller_that_is_wanted_and_not_named_is_refused():
-    with pytest.raises(ConfigError, match="hearing.echo_mode is on, and hearing.echo names no canceller"):
+    with pytest.raises(
+        ConfigError, match="hearing.echo_mode is on, but hearing.echo names no echo canceller"
+    ):
         plan(Deployment(hearing=Hearing(echo=None, echo_mode="on")))
 
 
 async def test_a_canceller_of_another_rate_is_refused_before_any_call():
     choice = Choice(name="webrtc", settings={"rate_hz": 48_000})
-    with pytest.raises(ConfigError, match="hearing.echo works at 48000 Hz and hearing.vad .* 16000"):
+    with pytest.raises(ConfigError, match="hearing.echo works at 48000 Hz, but hearing.vad .* 16000"):
         await Engines.load(Deployment(speaking=FLITE, hearing=Hearing(echo=choice)))
 
 

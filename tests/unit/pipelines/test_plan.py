@@ -65,7 +65,7 @@ def test_without_its_weights_pocketsphinx_listens_and_one_line_tells_so(
     assert isinstance(planned.stt, PocketsphinxSettings)
     assert planned.hearing.stt.name == "pocketsphinx"
     (line,) = lines
-    assert line.startswith("pocketsphinx listens in place of moonshine_tiny: ")
+    assert line.startswith("using pocketsphinx as the recogniser instead of moonshine_tiny: ")
     assert line.endswith("run `make models` with ARGS=moonshine_tiny")
 
 

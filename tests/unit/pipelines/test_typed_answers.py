@@ -288,7 +288,7 @@ def test_a_turn_waits_for_a_tool_that_a_crash_cut_off_no_longer_than_for_its_ans
             try:
                 # Its outcome cannot be written now.
                 async with asyncio.timeout(30):
-                    with pytest.raises(EngineError, match="not settled"):
+                    with pytest.raises(EngineError, match="not finished"):
                         await anext(turn)
             finally:
                 other.rollback()
@@ -577,7 +577,7 @@ def test_only_turns_that_the_model_is_asked_are_counted(tmp_path: Path):
                 await say(OPEN, "a")
             with pytest.raises(KeyReusedError):
                 await say(FEE, "a")
-            with pytest.raises(ShareError, match="too much was typed"):
+            with pytest.raises(ShareError, match="too much text was typed"):
                 await say("x" * 2_000, "long")
             await say(FEE, "b")
             assert world.requests == 2
@@ -603,7 +603,7 @@ def test_a_terminal_says_that_the_store_is_away_and_goes_on(tmp_path: Path):
             await conversation.flushed()
             await _print_answer(conversation, world.answering, FEE, out, 60)
             assert out.getvalue().splitlines() == [
-                "The session store is away, send it again in a moment.",
+                "The session store is unavailable, send the message again in a moment.",
                 "Four euros.",
             ]
 

@@ -324,7 +324,7 @@ async def test_the_first_restart_is_made_at_once_and_later_ones_are_put_off() ->
                 await Caller().open(engine)
     finally:
         logger.remove(sink)
-    ends = [line.rpartition("again ")[2] for line in restarts if "starting it again" in line]
+    ends = [line.rpartition("restarting it ")[2] for line in restarts if "restarting it" in line]
     assert ends == ["at once", "in 40 ms", "in 80 ms"]
 
 

@@ -162,7 +162,7 @@ def test_subscribers_that_answer_each_other_without_end_are_stopped():
     events.subscribe(Rang, double)
     events.subscribe(Rang, stop)
     events.publish(Rang(0))
-    assert refused and f"{MOST_NESTED} events wait" in refused[0]
+    assert refused and f"{MOST_NESTED} events are waiting" in refused[0]
     events.publish(Rang(0))
     assert events.failures == 0
 

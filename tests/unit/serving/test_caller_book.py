@@ -51,7 +51,7 @@ async def test_where_it_is_asked_for_a_carrier_has_to_vouch(store: SessionStore)
 async def test_a_number_is_linked_for_the_number_that_is_called(store: SessionStore, tmp_path: Path):
     session = await store.create()
     book = CallerBook(store, CallerSettings(trust="any"))
-    with pytest.raises(PeerError, match="which number"):
+    with pytest.raises(PeerError, match="the called number"):
         await book.link(session.id, NUMBER, None)
     with pytest.raises(PeerError, match="not withheld"):
         await book.link(session.id, "anonymous", CALLED)

@@ -19,7 +19,7 @@ from serving.gateway.usage import CallShares
 from serving.scheduler.admission import Admitted
 from transports.webrtc.signaling import Signaling
 
-HEARD, IN_ALL = Admitted(2, "this machine hears 2 at once"), Admitted(8, "every line is taken")
+HEARD, IN_ALL = Admitted(2, "this machine hears 2 at once"), Admitted(8, "lines are in use")
 
 
 def recogniser_hears_two(hears: bool) -> Admitted:
@@ -114,7 +114,7 @@ async def test_a_call_that_the_recogniser_does_not_hear_is_not_bounded_by_it():
         for number in range(6):
             begin(calls, f"typed.{number}", hears=False)
         assert (calls.active, calls.heard) == (8, 2)
-        with pytest.raises(CapacityError, match="every line is taken"):
+        with pytest.raises(CapacityError, match="lines are in use"):
             calls.check_room(hears=False)
 
 
@@ -163,7 +163,7 @@ def test_a_client_is_counted_by_what_hears_it(path: str, is_heard: bool):
         await arguments.websocket.receive()
 
     def admitted(hears: bool) -> Admitted:
-        return Admitted(1, "this machine hears 1 at once") if hears else Admitted(32, "every line is taken")
+        return Admitted(1, "this machine hears 1 at once") if hears else Admitted(32, "lines are in use")
 
     url = f"ws://localhost{path}"
     settings = ServerTuning(max_calls=32, drain_s=0, hang_up_s=0.2)

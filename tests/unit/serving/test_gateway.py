@@ -211,7 +211,7 @@ async def test_what_is_said_of_it_is_true_or_false(client: httpx.AsyncClient, ca
         answer = await client.post(path, json=body)
         assert (answer.status_code, answer.json()["error"]) == (
             400,
-            "echo_cancellation: true, false or nothing",
+            "echo_cancellation: expected true, false or nothing",
         )
     assert calls.arguments == []
     await caller.hang_up()
@@ -281,7 +281,7 @@ async def test_one_call_too_many_gets_503(calls: Calls, queue: dict[str, Any] | 
         callers = [Caller() for _ in range(in_all + 1)]
         answers = [await client.post("/api/offer", json=await caller.offer()) for caller in callers]
         assert [answer.status_code for answer in answers] == [200] * in_all + [503]
-        assert "every line is taken (2 in all)" in answers[-1].json()["error"]
+        assert "all 2 lines are in use" in answers[-1].json()["error"]
         assert int(answers[-1].headers["retry-after"]) >= 1
         assert (app.state.calls.active, app.state.calls.waiting) == (2, in_all - 2)
         for caller in callers:
@@ -341,7 +341,7 @@ async def test_an_address_that_has_its_share_gets_no_place_in_the_queue(client: 
     callers = [Caller() for _ in range(3)]
     answers = [await client.post("/api/offer", json=await caller.offer()) for caller in callers]
     assert [answer.status_code for answer in answers] == [200, 200, 503]
-    assert "every line is taken (2 in all)" in answers[-1].json()["error"]
+    assert "all 2 lines are in use" in answers[-1].json()["error"]
     for caller in callers:
         await caller.hang_up()
 

@@ -155,7 +155,7 @@ async def test_a_silent_socket_takes_no_line_and_is_closed():
         assert await opens_a_call(gateway) == 200
         code, reason = await closed(silent)
         assert code == 1008
-        assert "no eval-connect within 0.05 s" in reason
+        assert "eval-connect did not arrive within 0.05 s" in reason
         assert len(gateway.arguments) == 1
 
 

@@ -61,7 +61,7 @@ def test_a_link_or_folder_in_its_place_is_refused(tmp_path: Path):
 def test_a_file_without_a_token_is_refused(tmp_path: Path, content: bytes):
     (tmp_path / FILE).write_bytes(content)
     (tmp_path / FILE).chmod(0o600)
-    with pytest.raises(ConfigError, match="holds no token"):
+    with pytest.raises(ConfigError, match="contains no token"):
         operator_token(tmp_path)
 
 

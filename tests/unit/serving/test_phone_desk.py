@@ -249,7 +249,7 @@ def test_without_an_account_nothing_is_begun():
         assert not desk.can_call
         assert await desk.transfer(CALLER, "+15550123", "+15550199", "x") is TransferOutcome.FAILED
         await desk.hang_up(CALLER)
-        with pytest.raises(EngineError, match="no account"):
+        with pytest.raises(EngineError, match="need a Twilio account"):
             await desk.call("+15550123", "+15550199", "<Response/>")
 
     virtual_time.run(call())

@@ -225,7 +225,7 @@ def test_a_caller_who_was_removed_from_the_queue_hears_it_at_the_next_poll_and_d
         assert [line.held("CA2"), line.held("CA3")] == [queued(1), queued(2)]
         [caller, _] = line.routes._calls.queued()
         assert (caller.ticket, caller.transport, caller.is_polled) == ("CA2", "phone", True)
-        assert line.routes._calls.remove_queued("CA2", "an operator took you out of the queue")
+        assert line.routes._calls.remove_queued("CA2", "an operator removed you from the queue")
         assert line.held("CA3") == queued(1)
     wait_until(lambda: line.routes._calls.active == 0)
     # The free line is the next caller's.

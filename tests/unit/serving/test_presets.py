@@ -78,11 +78,11 @@ def test_words_of_a_preset_are_no_booleans(tmp_path: Path):
         ({**GOOD, "system_content": [{"type": "text", "text": "two"}]}, "either system_prompt or"),
         ({**GOOD, "system_prompt": ""}, "system_prompt: String should have at least 1"),
         ({"id": "x", "name": "X", "system_content": [{"type": "smell"}]}, "system_content.0"),
-        ({**GOOD, "ref_audio_path": "none.wav"}, "none.wav: there is no such file"),
+        ({**GOOD, "ref_audio_path": "none.wav"}, "none.wav: the file does not exist"),
         ({**GOOD, "ref_audio_path": "../secret.wav"}, "secret.wav: not a path inside"),
         ({**GOOD, "ref_audio_path": "voices/link.wav"}, "link.wav: not a path inside"),
         ({**GOOD, "ref_audio_path": "voices/text.wav"}, "text.wav: not an audio file"),
-        ({**GOOD, "ref_audio_path": "voices"}, "voices: there is no such file"),
+        ({**GOOD, "ref_audio_path": "voices"}, "voices: the file does not exist"),
         ("x" * 70_000, "over 64000 bytes"),
     ],
 )

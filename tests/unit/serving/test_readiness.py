@@ -63,4 +63,4 @@ async def test_a_server_whose_store_is_away_is_not_ready_and_lives(tmp_path: Pat
     async with application(tmp_path, Turns()) as (app, store), client_of(app) as client:
         # The store had no request yet, and nothing is written.
         await store.close()
-        assert await ready(client) == (503, ["the session store is away"])
+        assert await ready(client) == (503, ["the session store is unavailable"])

@@ -121,7 +121,7 @@ async def test_a_session_that_is_there_is_not_written_over(tmp_path: Path):
         lines = await exported(client, session)
         answer = await client.post("/api/sessions/import", content=lines)
         assert answer.status_code == 409
-        assert "there already" in answer.json()["error"]
+        assert "exists already" in answer.json()["error"]
         assert await exported(client, session) == lines
 
 

@@ -181,7 +181,7 @@ def test_grants_end_in_a_call_too():
         identity = ClientIdentity(owner=USER.owner, grants=Grants(expires_s=1_001.0))
         usage.take(identity)
         now_s = 1_001.0
-        with pytest.raises(ShareError, match="have ended"):
+        with pytest.raises(ShareError, match="have expired"):
             usage.take(identity)
 
     run(scenario())

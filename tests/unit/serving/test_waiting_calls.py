@@ -92,7 +92,7 @@ class House:
             queue=self.queue,
             shares=CallShares(ServerTuning(max_calls=8)) if shares else None,
         )
-        self.admitted = Admitted(lines, f"this machine hears {lines} at once")
+        self.admitted = Admitted(lines, f"this machine can recognise {lines} at once")
         self.calls.admitted = lambda hears: self.admitted if hears else Admitted(8, "every line is taken")
 
     def call(self, *, hears: bool = True, may_wait: bool = True, **more: Any) -> Caller:
@@ -157,9 +157,9 @@ async def test_a_caller_who_is_removed_from_the_queue_is_refused_and_the_next_on
         assert one.transport == "webrtc" and one.ticket == second.told[0][1].ticket_id
         # A line is freed at the same moment: it is not for the caller who was removed.
         first.leaves.set()
-        assert server.calls.remove_queued(one.ticket, "an operator took you out of the queue")
+        assert server.calls.remove_queued(one.ticket, "an operator removed you from the queue")
         await asyncio.sleep(0.1)
-        assert (second.refused, second.began_s) == ("an operator took you out of the queue", None)
+        assert (second.refused, second.began_s) == ("an operator removed you from the queue", None)
         assert third.began_s == 5 and server.calls.waiting == 0
         assert not server.calls.remove_queued(one.ticket, "again")
 
@@ -242,7 +242,7 @@ async def test_a_caller_who_has_waited_as_long_as_one_may_is_refused():
         server.call()
         second = server.call()
         await asyncio.sleep(62)
-        assert second.refused == "no line came free within 60 s, try again later"
+        assert second.refused == "no line became free within 60 s, try again later"
         assert server.calls.waiting == 0
 
 
@@ -264,7 +264,7 @@ async def test_a_bound_that_rises_lets_the_next_caller_in_within_a_second():
         server.call()
         second, third = server.call(), server.call()
         await asyncio.sleep(10.5)
-        server.admitted = Admitted(2, "this machine hears 2 at once")
+        server.admitted = Admitted(2, "this machine can recognise 2 at once")
         await asyncio.sleep(1.1)
         assert second.began_s is not None and third.began_s is None
 
@@ -377,7 +377,7 @@ async def test_nobody_waits_behind_clients_whose_address_holds_all_that_it_may_w
         assert not any(each.began_s is not None for each in others[6:])
         # It waits ten seconds for silent callers, in which they could have spoken.
         await asyncio.sleep(9)
-        assert ["say nothing" in each.refused for each in silent] == 3 * [False] + 2 * [True]
+        assert ["have not spoken" in each.refused for each in silent] == 3 * [False] + 2 * [True]
         assert not any(each.refused for each in others)
 
 

@@ -130,7 +130,7 @@ async def test_a_started_session_begins_no_call_when_its_grants_have_ended(
     started = (await client.post("/start", json={}, headers=gateway.token(for_s=30))).json()
     gateway.clock.now_s += 31
     refused = await client.post(f"/sessions/{started['sessionId']}/api/offer", json=offer)
-    assert refused.status_code == 401 and "have ended" in refused.text
+    assert refused.status_code == 401 and "have expired" in refused.text
 
 
 async def test_an_offer_without_a_session_brings_the_next_token(

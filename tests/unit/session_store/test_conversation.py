@@ -495,7 +495,7 @@ def test_the_newest_call_takes_a_session_over_and_the_one_before_loses_it(tmp_pa
             first.record(reply(first, "Good morning."))
             async with opened.open(first.session_id, for_call=True) as second:
                 assert first.lost.is_set()
-                assert "goes on in another call" in str(first.loss)
+                assert "continues in another call" in str(first.loss)
                 with pytest.raises(FencedError):
                     await first.user_turn("Do you hear me?", transport="a")
                 await second.user_turn("Who is there?", transport="b")

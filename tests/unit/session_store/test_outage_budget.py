@@ -110,9 +110,8 @@ def test_half_a_minute_with_thousands_of_reports_costs_no_turn_no_reply_and_no_h
         assert orders[-100:] == list(range(2_900, 3_000))
         assert len(orders) == SETTINGS.max_pending_records
         assert dropped == 3_000 - len(orders)
-        assert [line for line in lines if "were dropped" in line] == [
-            f"session {conversation.shown_id}: while the store was away, {dropped} records of what was "
-            "perceived were dropped"
+        assert [line for line in lines if "annotations while" in line] == [
+            f"session {conversation.shown_id}: dropped {dropped} annotations while the store was unavailable"
         ]
 
     play(tmp_path, scenario)
@@ -132,7 +131,7 @@ def test_each_outage_is_told_by_itself(tmp_path: Path):
                     await turn
                     await conversation.flushed()
             assert conversation.dropped_records == 14
-            assert len([line for line in lines if ", 7 records" in line]) == 2
+            assert len([line for line in lines if "dropped 7 annotations" in line]) == 2
 
     play(tmp_path, scenario)
 

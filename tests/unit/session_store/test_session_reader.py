@@ -161,7 +161,7 @@ async def test_a_database_without_a_store_in_it_is_said(folder: Path) -> None:
     with closing(sqlite3.connect(folder / "a.db")) as connection:
         connection.execute("PRAGMA user_version = 1")
     before = looks(folder)
-    assert "holds no session store" in await refusal(folder / "a.db")
+    assert "does not contain a session store" in await refusal(folder / "a.db")
     assert looks(folder) == before
 
 

@@ -78,7 +78,7 @@ def test_the_factory_of_each_row_is_there_or_says_which_extra_it_needs(row: Tran
 
 
 def test_a_row_that_is_not_opened_by_a_factory_says_so():
-    with pytest.raises(ConfigError, match="transport 'file' is not opened by a factory"):
+    with pytest.raises(ConfigError, match="transport 'file' cannot be opened by a factory"):
         TRANSPORTS.factory("file")
 
 
@@ -96,7 +96,7 @@ def test_arguments_of_a_runner_lead_to_their_row(arguments: type, name: str):
 
 
 def test_arguments_of_no_transport_are_refused():
-    with pytest.raises(ConfigError, match="no transport is known for object"):
+    with pytest.raises(ConfigError, match="there is no transport for object"):
         TRANSPORTS.of_arguments(object())
 
 

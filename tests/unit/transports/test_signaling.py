@@ -301,10 +301,10 @@ async def test_a_plain_peer_is_answered(room: Room):
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("stun.example.org:3478", "'stun.example.org:3478' is not like stun:host:port"),
-        ("https://stun.example.org", "is not like stun:host:port"),
-        ("stun:", "is not like stun:host:port"),
-        ("turn:turn.example.org:3478", "only STUN servers can be used"),
+        ("stun.example.org:3478", "'stun.example.org:3478' does not have the form stun:host:port"),
+        ("https://stun.example.org", "does not have the form stun:host:port"),
+        ("stun:", "does not have the form stun:host:port"),
+        ("turn:turn.example.org:3478", "only STUN servers are supported"),
     ],
 )
 def test_an_ice_server_that_would_fail_every_call_is_a_wrong_setting(url: str, says: str):

@@ -84,8 +84,8 @@ def test_a_distribution_of_listeners_belongs_to_its_clip(tmp_path: Path) -> None
         ({}, "turn_taking.json"),
         ({"turn_taking": [{"timestamp": [9.0, 9.5]}]}, "does not lie"),
         ({"turn_taking": [{"timestamp": [2.0, 1.0]}]}, "does not lie"),
-        ({"turn_taking": [{"timestamp": "soon"}]}, "no [start, end]"),
-        ({"turn_taking": [{"timestamp": [1.0, float("nan")]}]}, "no [start, end]"),
+        ({"turn_taking": [{"timestamp": "soon"}]}, "not [start, end]"),
+        ({"turn_taking": [{"timestamp": [1.0, float("nan")]}]}, "not [start, end]"),
     ],
 )
 def test_what_cannot_be_scored_is_refused_by_name(
@@ -112,7 +112,7 @@ def test_what_is_no_json_and_no_audio_is_refused(tmp_path: Path) -> None:
 def test_an_empty_folder_and_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no clip"):
         load(tmp_path)
-    with pytest.raises(ConfigError, match="no such folder"):
+    with pytest.raises(ConfigError, match="there is no folder"):
         load(tmp_path / "none")
 
 

@@ -26,7 +26,7 @@ def test_the_controls_are_always_there(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--data", "no/such/folder"], "no such folder"),
+        (["--data", "no/such/folder"], "there is no folder"),
         (["--engine", "nobody"], "unknown engine"),
         (["--part", "everything"], "unknown part"),
         (["--settings", "no/such.yaml"], "no/such.yaml"),

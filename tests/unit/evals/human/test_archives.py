@@ -74,7 +74,7 @@ def test_a_missing_archive_names_the_command_that_fetches_it(tmp_path: Path):
 
 def test_a_file_that_is_no_package_is_refused(tmp_path: Path):
     (tmp_path / "a.deb").write_bytes(b"nonsense")
-    with pytest.raises(ConfigError, match="no Debian package"):
+    with pytest.raises(ConfigError, match="not a Debian package"):
         list(members(archive(RegistryClient.APT, "a.deb", b"nonsense"), tmp_path))
 
 

@@ -92,7 +92,7 @@ def test_a_turn_is_sent_with_its_pauses_where_they_are_heard(folder: Path):
 
 
 def test_synthetic_callers_are_those_of_the_instruments():
-    with pytest.raises(ConfigError, match="instrument's own"):
+    with pytest.raises(ConfigError, match="evaluation itself"):
         open_callers(SpeechKind.SYNTHETIC)
 
 
@@ -190,7 +190,7 @@ def test_latency_refuses_recorded_callers_where_it_has_its_own(
     measurement: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert latency.main([measurement, "--speech", "human", "--out-dir", str(tmp_path)]) == 2
-    assert "--speech is for voice-to-voice" in capsys.readouterr().err
+    assert "--speech is only for voice-to-voice" in capsys.readouterr().err
 
 
 def test_a_simulator_of_turns_has_no_voices(capsys: pytest.CaptureFixture[str]):

@@ -55,7 +55,7 @@ def test_what_stands_on_both_sides_is_named(key: str):
         )
 
     check_disjoint([row(Split.TUNING), row(Split.REPORT)])
-    with pytest.raises(SplitError, match="both sides: tuning, report"):
+    with pytest.raises(SplitError, match="both sets: tuning, report"):
         check_disjoint([row(Split.TUNING, **{key: "same"}), row(Split.REPORT, **{key: "same"})])
 
 
@@ -82,12 +82,12 @@ def test_a_text_of_the_other_side_is_refused_in_another_voice():
     changed = type(one)(
         one.id, one.samples * 0.5, one.rate_hz, one.text, one.speaker, one.source, one.language, one.pauses
     )
-    with pytest.raises(SplitError, match="says a text of the tuning set"):
+    with pytest.raises(SplitError, match="contains a text of the tuning set"):
         ReportSet([changed])
 
 
 def test_speech_without_a_side_is_refused():
-    with pytest.raises(SplitError, match="has no side"):
+    with pytest.raises(SplitError, match="belongs to neither set"):
         TuningSet([clip(speaker="a stranger")])
 
 
@@ -130,7 +130,7 @@ def test_a_folder_cannot_report_a_recording_that_was_tuned_on(tmp_path: Path):
     ("line", "message"),
     [
         ("../a.wav\tx\tanna\ttuning\t", "outside"),
-        ("b.wav\tx\tanna\ttuning\t", "not there"),
+        ("b.wav\tx\tanna\ttuning\t", "does not exist"),
         ("a.wav\tx\tanna\tboth\t", "unknown set"),
         ("a.wav\tx\t\ttuning\t", "no 'speaker'"),
         ("a.wav\tx\tanna\ttuning\t100", "pairs of milliseconds"),

@@ -17,7 +17,7 @@ def test_the_command_reports_each_voice(tmp_path, capsys):
 
 
 def test_a_clause_without_sound_is_an_error_of_one_line(capsys):
-    with pytest.raises(AgentError, match="nothing to hear"):
+    with pytest.raises(AgentError, match="produced no audio"):
         measure(EspeakTts(), "...", 1)
     assert main(["--runs", "1", "--engine", "espeak", "--text", "..."]) == 2
     assert capsys.readouterr().err.count("\n") == 1

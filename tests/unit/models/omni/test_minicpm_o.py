@@ -335,11 +335,11 @@ def test_a_model_without_the_calls_is_refused() -> None:
         ("{die 4}", "ended"),
         ("{hang 4}", "in time"),
         ("{raise 4}", "RuntimeError"),
-        ("{nan 4}", "not finite"),
+        ("{nan 4}", "non-finite"),
         ("{long 4}", "longer than its unit"),
-        ("{wide 4}", "no audio"),
+        ("{wide 4}", "not audio"),
         ("{odd 4}", "neither listens nor speaks"),
-        ("{deaf 4}", "not heard"),
+        ("{deaf 4}", "could not be processed"),
     ],
 )
 def test_a_worker_that_fails_in_a_unit_is_started_again(

@@ -248,5 +248,7 @@ def test_an_altered_file_is_refused_before_it_is_loaded(tmp_path: Path):
 
 
 def test_a_missing_file_is_named(tmp_path: Path):
-    with pytest.raises(ModelFileError, match=r"encoder_model\.ort, which is not there.*ARGS=moonshine_tiny"):
+    with pytest.raises(
+        ModelFileError, match=r"encoder_model\.ort, which does not exist.*ARGS=moonshine_tiny"
+    ):
         MoonshineTinyStt(MoonshineTinySettings(models_dir=tmp_path))

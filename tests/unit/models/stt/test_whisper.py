@@ -84,7 +84,7 @@ def test_a_broken_file_is_an_engine_error_that_names_the_folder(tmp_path: Path) 
 
 
 def test_a_language_that_the_model_does_not_know_is_refused(models_dir: Path) -> None:
-    with pytest.raises(ConfigError, match="base.en does not know the language 'de'"):
+    with pytest.raises(ConfigError, match="base.en does not support the language 'de'"):
         engine_of(models_dir, language="de")
 
 

@@ -93,7 +93,7 @@ def test_a_network_that_cannot_take_the_window_is_an_engine_error(tmp_path: Path
         ],
     )
     stream = SileroVad(weights=weights).open_stream()
-    with pytest.raises(EngineError, match="voice activity failed"):
+    with pytest.raises(EngineError, match="voice activity detection failed"):
         stream.probability(np.zeros(WINDOW, dtype=np.float32))
 
 

@@ -898,7 +898,7 @@ def test_an_embedded_engine_is_offered_nothing(world: World):
 @pytest.mark.parametrize(
     ("tools", "message"),
     [
-        (lambda: [FakeTool(), FakeTool()], "two tools are called 'order'"),
+        (lambda: [FakeTool(), FakeTool()], "two tools are named 'order'"),
         (lambda: [FakeTool(parameters={"type": "object", "oneOf": []})], "'oneOf' is not checked"),
     ],
 )

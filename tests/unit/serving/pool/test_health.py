@@ -205,7 +205,7 @@ def test_no_secret_is_needed_for_workers_that_take_no_token(monkeypatch: pytest.
         ({"url": "ws://gpu0:22400", "kind": "minicpm_o_server"}, "expected http:// or https://"),
         ({"url": "http://gpu0:22400"}, "expected ws:// or wss://"),
         ({"url": "ftp://gpu0", "kind": "minicpm_o_server"}, "match pattern"),
-        ({"engine": "moshi", "kind": "minicpm_o_server"}, "expected its url"),
+        ({"engine": "moshi", "kind": "minicpm_o_server"}, "expected a url"),
         ({"url": "http://g", "kind": "minicpm_o_server", "limits": {"streams": 2}}, "started here"),
         ({"url": "ws://g", "settings": {"sees": True}}, "started here"),
         (

@@ -105,7 +105,7 @@ def test_who_comes_while_somebody_has_it_is_told() -> None:
     with worker(ScriptedOmniHost()) as served:
         host = WorkerOmniHost(served.settings())
         engine = host.open_engine()
-        with pytest.raises(CapacityError, match="1 places are taken"):
+        with pytest.raises(CapacityError, match="1 slots are in use"):
             host.open_engine()
         engine.cleanup()
         host.open_engine().cleanup()

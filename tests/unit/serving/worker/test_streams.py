@@ -75,7 +75,7 @@ def test_one_stream_too_many_is_refused_with_the_reason_and_taken_when_one_is_gi
         one, two = hosted.open_stream(), hosted.open_stream()
         facts = served.server.facts()
         assert (facts["kind"], facts["state"], facts["streams"], engine.open) == ("stt", "busy", 2, 2)
-        with pytest.raises(EngineBusyError, match="all 2 places are taken"):
+        with pytest.raises(EngineBusyError, match="all 2 slots are in use"):
             hosted.open_stream()
         one.close()
         three = hosted.open_stream()
@@ -397,7 +397,7 @@ def test_a_voice_that_is_full_is_not_asked_by_every_clause() -> None:
     with voice(GatedTts(), streams=1) as served:
         has, wants = mouth(served), mouth(served, rest_ms=60_000)
         said(has, "aa")
-        with pytest.raises(EngineBusyError, match="1 places are taken"):
+        with pytest.raises(EngineBusyError, match="1 slots are in use"):
             said(wants, "bb")
         has.close()
         eventually(lambda: served.server.state is LifecycleState.IDLE)
@@ -453,7 +453,7 @@ def test_what_waits_to_be_taken_is_bounded_in_the_worker_itself() -> None:
                 socket.transport.abort()
 
     asyncio.run(ask())
-    assert "is not taken" in str(errors[0])
+    assert "does not read" in str(errors[0])
 
 
 def test_the_secret_is_asked_for_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:

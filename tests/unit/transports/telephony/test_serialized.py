@@ -54,7 +54,7 @@ async def test_a_call_is_heard_from_its_beginning_to_its_end(kind: type[Network]
     assert await stream.read(network.mark_back("m1")) == MarkBack("m1")
     if (end := network.end()) is not None:
         assert await stream.read(end) == Stopped()
-        assert await refused(stream, network.audio(SAID)) == "a message behind the end"
+        assert await refused(stream, network.audio(SAID)) == "a message after the end"
 
 
 @each
@@ -75,15 +75,15 @@ async def test_nothing_counts_before_the_start_and_nothing_starts_twice(kind: ty
     assert "before the start" in await refused(stream, network.key("1"))
     *_, start = network.beginning()
     await stream.read(start)
-    assert await refused(stream, start) == "start twice"
+    assert await refused(stream, start) == "a second start"
 
 
 @pytest.mark.parametrize("kind", [Telnyx, Plivo, Exotel])
 async def test_a_message_of_another_stream_is_refused(kind: type[Network]):
     stream = await begun(kind())
     other = kind(stream_id="stream-2")
-    assert await refused(stream, other.audio(SAID)) == "a message of another stream"
-    assert await refused(stream, other.key("1")) == "a message of another stream"
+    assert await refused(stream, other.audio(SAID)) == "a message for another stream"
+    assert await refused(stream, other.key("1")) == "a message for another stream"
 
 
 @each
@@ -117,10 +117,12 @@ async def test_bytes_are_refused_where_audio_is_text(kind: type[Network]):
 
 async def test_audio_of_no_whole_samples_is_refused():
     odd = pcm_of(SAID)[:-1]
-    assert "whole samples" in await refused(await begun(Vonage()), odd)
+    assert "whole number of samples" in await refused(await begun(Vonage()), odd)
     exotel = Exotel()
     stream = await begun(exotel)
-    assert "whole samples" in await refused(stream, exotel.message("media", media={"payload": text64(odd)}))
+    assert "whole number of samples" in await refused(
+        stream, exotel.message("media", media={"payload": text64(odd)})
+    )
 
 
 async def test_audio_of_the_bots_own_side_is_refused():

@@ -350,7 +350,7 @@ def test_books_that_fail_end_no_call(log: list[str]):
             assert not stream.gone.is_set() and side.heard_ms(now_s()) == pytest.approx(1_000, abs=1)
 
     run(scenario())
-    assert sum("is not noted" in line for line in log) == 1
+    assert sum("caller has heard failed" in line for line in log) == 1
 
 
 @pytest.mark.parametrize("part", ["send", "comfort"])

@@ -116,5 +116,5 @@ def test_room_is_asked_for_before_anything_is_decoded():
     one = line(most_ms=1_000)
     one.speak(speech(900))
     one.check_room(100)
-    with pytest.raises(Refusal, match="as it is said"):
+    with pytest.raises(Refusal, match="in real time"):
         one.check_room(101)

@@ -529,5 +529,5 @@ def test_other_weights_or_another_template_are_another_model(folder: Path, tmp_p
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="config.json, which is not there"):
+    with pytest.raises(ConfigError, match="config.json, which does not exist"):
         CausalLm(CausalSettings(model=tmp_path))

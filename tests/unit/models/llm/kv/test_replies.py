@@ -67,7 +67,7 @@ async def test_a_question_that_was_read_before_is_answered_as_if_it_had_not_been
 async def test_a_question_that_does_not_fit_is_refused_and_the_next_one_is_read(folder: Path) -> None:
     settings = CausalSettings(model=folder, device="cpu", threads=1, context_tokens=80)
     replies = CausalReplies(CausalLm(settings), "s", thread=EngineThread("causal"))
-    with pytest.raises(EngineError, match="do not fit"):
+    with pytest.raises(EngineError, match="does not fit"):
         await replies.prefill([Message("user", "Hello? " * 40)])
     assert (await replies.prefill([HELLO])).input_tokens
 
@@ -124,7 +124,7 @@ async def test_a_deployment_answers_with_it(folder: Path) -> None:
     ("lm", "message"),
     [
         ({}, "lm.model: Field required"),
-        ({"model": "/nowhere"}, "/nowhere/config.json, which is not there"),
+        ({"model": "/nowhere"}, "/nowhere/config.json, which does not exist"),
         ({"model": "/nowhere", "colour": "red"}, "lm.colour: Extra inputs"),
     ],
 )

@@ -60,11 +60,11 @@ def test_a_segment_is_its_tokens_and_its_media():
 def test_a_picture_has_no_parts():
     made = fed([[1, 2]])
     made.append([3, 4, 5], "picture")
-    with pytest.raises(ValueError, match="cannot be cut"):
+    with pytest.raises(ValueError, match="cannot be split"):
         made.crop(4)
     assert made.tokens == 5
     made.crop(2)
     assert made.tokens == 2
     for wrong in (-1, 3):
-        with pytest.raises(ValueError, match="cannot be kept"):
+        with pytest.raises(ValueError, match="cannot keep"):
             made.crop(wrong)

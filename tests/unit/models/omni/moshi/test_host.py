@@ -55,7 +55,7 @@ def test_half_precision_speaks(folder: Path, dtype: str) -> None:
 
 
 def test_a_directory_that_is_not_there_is_a_configuration_error() -> None:
-    with pytest.raises(ConfigError, match="/no/such/moshi, which is not there"):
+    with pytest.raises(ConfigError, match="/no/such/moshi, which does not exist"):
         MoshiHost(MoshiSettings(model="/no/such/moshi"))
 
 
@@ -66,7 +66,7 @@ def test_a_device_that_is_not_there_is_a_configuration_error(folder: Path) -> No
 
 def test_another_kind_of_model_is_refused(copied: Path) -> None:
     changed(copied, model_type="llama")
-    with pytest.raises(EngineError, match="is no Moshi: llama"):
+    with pytest.raises(EngineError, match="is not a Moshi model: llama"):
         MoshiHost(settings(copied))
 
 

@@ -13,13 +13,13 @@ from models.omni.moshi.settings import MoshiSettings, MoshiTalk
 
 
 def test_a_directory_without_a_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"config\.json, which is not there"):
+    with pytest.raises(ConfigError, match=r"config\.json, which does not exist"):
         MoshiSettings(model=str(tmp_path)).check()
 
 
 @pytest.mark.parametrize("name", ["/no/such/directory", "no such name", "./moshi"])
 def test_a_directory_that_is_not_there_is_named(name: str) -> None:
-    with pytest.raises(ConfigError, match="which is not there"):
+    with pytest.raises(ConfigError, match="which does not exist"):
         MoshiSettings(model=name).check()
 
 
