@@ -36,9 +36,9 @@ from core.tuning import tuned
 from pipelines.modes import CASCADE, DUPLEX
 from runtime import event_loop
 from runtime.heap import bound_heap, without_collection
-from runtime.leaving import leave
+from runtime.process_exit import exit_process
 from runtime.stall_monitor import StallMonitor
-from serving.gateway.operator_token import OperatorToken, operator_token
+from serving.gateway.auth.admin_token import AdminToken, operator_token
 from serving.gateway.settings import ServerSettings, ServerTuning
 from transports.registry import TRANSPORTS, Command
 
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
     from configs.deployment import Deployment
     from pipelines.call import Call
-    from pipelines.engines import Engines
-    from serving.gateway.phone_desk import PhoneDesk
+    from pipelines.engines.engines import Engines
+    from serving.gateway.phone.call_manager import CallManager
     from session_store.conversation import Conversations
 
 
@@ -155,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.print_config:
             return print_config(deployment, with_engines=options.all)
         if options.mode == "text":
-            from pipelines.text import talk_in_terminal
+            from pipelines.text.terminal import talk_in_terminal
 
             return asyncio.run(talk_in_terminal(deployment, session_id=options.session))
         return hold(deployment, options)
@@ -202,7 +202,7 @@ def _held(*commands: Command) -> list[str]:
 def print_config(deployment: "Deployment", *, with_engines: bool) -> int:
     """Print the effective deployment, on request with the settings of the engines that it names."""
     from configs.print_config import as_yaml
-    from pipelines.engine_models import effective_settings
+    from pipelines.engines.settings import effective_settings
 
     engine_settings = partial(effective_settings, deployment) if with_engines else None
     print(as_yaml(deployment, engine_settings=engine_settings), end="")
@@ -251,7 +251,7 @@ def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deploy
 
 def serve(deployment: "Deployment", *, mode: str = CASCADE) -> int:
     """Serve the page until a signal ends it; ``mode`` holds for callers who request none."""
-    from serving.gateway.exposure import check_exposure
+    from serving.gateway.auth.exposure import check_exposure
 
     check_phone(deployment, mode)
     public_url = None if deployment.phone is None else deployment.phone.public_url
@@ -298,8 +298,8 @@ async def gateway(
     *,
     mode: str,
     on_call: "Callable[[Call], None] | None" = None,
-    desk: "PhoneDesk | None" = None,
-    token: "OperatorToken | None" = None,
+    desk: "CallManager | None" = None,
+    token: "AdminToken | None" = None,
     stalls: "StallMonitor | None" = None,
 ) -> "AsyncIterator[uvicorn.Server]":
     """Yield the server of a deployment, ready to run; close its parts on exit.
@@ -313,18 +313,18 @@ async def gateway(
         token: token of the operator; None for that of the environment or of the data folder.
         stalls: stalls of the event loop, for ``/status``.
     """
-    from pipelines.conversing import converse
-    from pipelines.phone import open_desk
-    from pipelines.phone_sessions import PhoneSessions
+    from pipelines.dispatch import run_session
+    from pipelines.phone.calls import open_desk
+    from pipelines.phone.sessions import PhoneSessions
     from pipelines.sessions import TypedTurns
+    from serving.gateway.admin.operations import Operations
     from serving.gateway.admission import AdmissionGate
     from serving.gateway.app import create_app
-    from serving.gateway.audit import AuditLog
-    from serving.gateway.caller_book import CallerBook
-    from serving.gateway.exposure import describe_exposure
-    from serving.gateway.http_server import http_server
-    from serving.gateway.idle_memory import returning_memory
-    from serving.gateway.operations import Operations
+    from serving.gateway.auth.audit import AuditLog
+    from serving.gateway.auth.exposure import describe_exposure
+    from serving.gateway.http.idle_memory import returning_memory
+    from serving.gateway.http.server import http_server
+    from serving.gateway.phone.caller_directory import CallerDirectory
     from transports.webrtc.signaling import Signaling
 
     deployment = engines.deployment
@@ -336,7 +336,9 @@ async def gateway(
     desk = open_desk(deployment.phone) if desk is None else desk
     book = None
     if (phone := deployment.phone) is not None:
-        book = CallerBook(conversations.store, phone.remember_callers, phone.call_codes, number=phone.number)
+        book = CallerDirectory(
+            conversations.store, phone.remember_callers, phone.call_codes, number=phone.number
+        )
     # The number for a page that offers to go on by telephone.
     number = book.number if book is not None and book.codes is not None else None
     telephone = {} if number is None else {"telephone": number}
@@ -361,7 +363,7 @@ async def gateway(
         hears=lambda wanted: engines.hears(wanted or mode),
         usage=engines.answering.usage,
         readiness=not_ready,
-        run_call=lambda arguments: converse(
+        run_call=lambda arguments: run_session(
             engines, conversations, arguments, mode=mode, phones=phones, on_call=on_call
         ),
         conversations=conversations,
@@ -408,10 +410,10 @@ async def gateway(
         await desk.close()
 
 
-async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, token: OperatorToken) -> int:
-    from pipelines.engines import Engines
+async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, token: AdminToken) -> int:
+    from pipelines.engines.engines import Engines
     from pipelines.sessions import open_conversations
-    from serving.gateway.exposure import describe_exposure
+    from serving.gateway.auth.exposure import describe_exposure
     from telemetry.stall_log import StallLog
 
     stalls = StallMonitor(StallLog())
@@ -460,7 +462,7 @@ def address_of(host: str, port: int) -> str:
 
 
 def banner(
-    names: dict[str, object], address: str, token: OperatorToken | None = None, exposure: str = ""
+    names: dict[str, object], address: str, token: AdminToken | None = None, exposure: str = ""
 ) -> str:
     """Return the lines that the server prints when it is ready.
 
@@ -573,8 +575,8 @@ async def _call_from_pcm(
     from pipecat.transports.base_transport import TransportParams
 
     from pipelines.call import Call, LiveCall
-    from pipelines.conversing import pipeline_of
-    from pipelines.engines import Engines
+    from pipelines.dispatch import pipeline_of
+    from pipelines.engines.engines import Engines
     from pipelines.sessions import open_conversations
     from transports.local.file import FileCall, FileTransport
 
@@ -637,7 +639,7 @@ def call_by_telephone(
         ConfigError: a file cannot be read or written, the port is taken, or the call is refused.
         EngineError: an engine does not load.
     """
-    from pipelines.simulated_phone import simulated
+    from pipelines.phone.simulated_phone import simulated
 
     pcm = _callers_pcm(source, output)
     deployment = simulated(deployment)
@@ -661,16 +663,16 @@ def call_by_telephone(
 async def _call_by_telephone(
     deployment: "Deployment", listener: socket.socket, pcm: bytes, output: Path | None, mode: str
 ) -> dict[str, Any]:
-    from pipelines.engines import Engines
+    from pipelines.engines.engines import Engines
+    from pipelines.phone.simulated_phone import asked_aloud, call_here, on_the_line, open_recording, record_of
     from pipelines.sessions import open_conversations
-    from pipelines.simulated_phone import asked_aloud, call_here, on_the_line, open_recording, record_of
-    from serving.gateway.phone_desk import PhoneDesk
+    from serving.gateway.phone.call_manager import CallManager
 
     calls: list[Call] = []
     async with (
         await Engines.load(deployment, duplex=mode == DUPLEX) as engines,
         open_conversations(deployment, engines.answering) as conversations,
-        gateway(engines, conversations, mode=mode, on_call=calls.append, desk=PhoneDesk(None)) as server,
+        gateway(engines, conversations, mode=mode, on_call=calls.append, desk=CallManager(None)) as server,
     ):
         speech = on_the_line(pcm, FILE_RATE_HZ) if pcm else await asked_aloud(engines.voice)
         recording = open_recording(output)
@@ -699,9 +701,9 @@ async def call_from_microphone(
     Raises ConfigError when PortAudio or its binding is missing, or a device is missing or gets lost.
     """
     from pipelines.call import Call, LiveCall
-    from pipelines.conversing import pipeline_of
-    from pipelines.engine_plan import INPUT_RATE_HZ
-    from pipelines.engines import Engines
+    from pipelines.dispatch import pipeline_of
+    from pipelines.engines.engines import Engines
+    from pipelines.engines.plan import INPUT_RATE_HZ
     from pipelines.sessions import open_conversations
     from transports.local.microphone import AudioDevices
 
@@ -740,8 +742,8 @@ async def call_in_room(
 
     Raises ConfigError when a package or a variable is missing, or the room cannot be joined.
     """
-    from pipelines.conversing import converse
-    from pipelines.engines import Engines
+    from pipelines.dispatch import run_session
+    from pipelines.engines.engines import Engines
     from pipelines.sessions import open_conversations
 
     body = {"mode": mode, **({} if session_id is None else {"session": session_id})}
@@ -751,7 +753,7 @@ async def call_in_room(
         open_conversations(deployment, engines.answering) as conversations,
     ):
         try:
-            await converse(engines, conversations, arguments)
+            await run_session(engines, conversations, arguments)
         except PeerError as error:
             raise ConfigError(f"--transport {transport}: {error}") from error
     return 0
@@ -770,7 +772,7 @@ class _Process:
         self._shared: tuple[Engines, Conversations] | None = None
 
     async def get(self) -> "tuple[Engines, Conversations]":
-        from pipelines.engines import Engines
+        from pipelines.engines.engines import Engines
         from pipelines.sessions import open_conversations
 
         async with self._lock:
@@ -787,11 +789,11 @@ _process = _Process()
 
 async def bot(runner_args: "RunnerArguments") -> None:
     """Hold one conversation: Pipecat's entry point."""
-    from pipelines.conversing import converse
+    from pipelines.dispatch import run_session
 
     engines, conversations = await _process.get()
-    await converse(engines, conversations, runner_args)
+    await run_session(engines, conversations, runner_args)
 
 
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

@@ -37,7 +37,7 @@ from models.omni import OMNI
 from models.stt import STT
 from models.tts import TTS
 from protocols.worker_tokens import LEAST_SECRET_BYTES
-from runtime.leaving import leave
+from runtime.process_exit import exit_process
 from runtime.worker_secret import secret_in
 from serving.worker.hosting import Hosted, HostedOmni, Load
 from serving.worker.server import WorkerServer
@@ -243,4 +243,4 @@ def _secret(settings: WorkerServerSettings) -> bytes:
 
 
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

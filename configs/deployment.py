@@ -1,7 +1,7 @@
 """Root model of the configuration: composes the settings of the parts and defines little of its own.
 
 Every part has a frozen model next to its code, with units and bounds; an engine's own settings
-are checked by its row when it is loaded (``pipelines.engine_plan``), because importing every engine
+are checked by its row when it is loaded (``pipelines.engines.plan``), because importing every engine
 to know its fields would load what is not used. Secrets are not here: a row names the environment variable
 that holds them.
 """
@@ -11,28 +11,28 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from core.phrases import checked_phrase
 from core.strict_model import StrictModel
+from core.templates import validate_template
 from core.tuning import tuned
 from processors.dialogue.commit_gate import CommitGateSettings
-from processors.dialogue.reply_watch import GuardSettings
+from processors.dialogue.llm_timeouts import GuardSettings
 from processors.duplex.settings import DuplexSettings
-from serving.gateway.operations import OperationsSettings
-from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.admin.operations import OperationsSettings
+from serving.gateway.phone.settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerSettings
 from serving.pool.settings import PoolSettings
 from session_store.conversation import ConversationSettings
 from session_store.settings import StoreSettings
 from transports.twilio.stream import PhoneSettings
 from transports.websocket.session import SocketSettings
-from turn_taking.asking_back import AskBackSettings
+from turn_taking.answering_machine import VoicemailSettings
 from turn_taking.backchannel import BackchannelSettings
-from turn_taking.barge_in_settings import BargeInSettings, BargeInTuning
+from turn_taking.barge_in.settings import BargeInSettings, BargeInTuning
+from turn_taking.clarification import AskBackSettings
 from turn_taking.duplex_policy import BARGE_IN, ENDPOINT, DuplexPolicySettings
-from turn_taking.endpointing import EndpointSettings, EndpointTuning
+from turn_taking.endpointing.endpointer import EndpointSettings, EndpointTuning
 from turn_taking.idle import IdleSettings
 from turn_taking.speculation import SpeculationSettings
-from turn_taking.voicemail import VoicemailSettings
 
 DEFAULT_GREETING = "Hello, this is Parley. Ask me about this service, or about Northwind Bank."
 DEFAULT_VOICE = "hibari"
@@ -283,7 +283,7 @@ class Duplex(StrictModel):
     @field_validator("queue_phrase")
     @classmethod
     def _says_a_position(cls, phrase: str) -> str:
-        return checked_phrase(phrase, "position")
+        return validate_template(phrase, "position")
 
 
 class Remembering(StrictModel):

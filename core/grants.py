@@ -16,8 +16,9 @@ class Grants:
     """Permissions of one client.
 
     Attributes:
-        surfaces: ids of the apps (``serving.gateway.apps``) that may be opened; None: every enabled one.
-        instructions: the client may add instructions after the deployment's prompt. A call in which it does,
+        surfaces: ids of the apps (``serving.gateway.admin.apps``) that may be opened; None: every enabled
+        one. instructions: the client may add instructions after the deployment's prompt. A call in which it
+        does,
             and a session with replies of such a call, never has the deployment's tools.
         client_tools: the client may declare tools, which it runs itself.
         deployment_tools: names of the deployment's tools that the model may call for this client; None: all.

@@ -1,8 +1,8 @@
 """Extract the facts that a person states about themselves: "my name is Ada", "my account number is 4172".
 
 Decides which words of an utterance are a fact worth remembering, the name of the fact, and the purpose of the
-call. Other modules store facts (``session_store.memory``) and answer from them (``models.llm.remembered``).
-Pure. English.
+call. Other modules store facts (``session_store.memory``) and answer from them
+(``models.llm.conversation_qa``). Pure. English.
 
 The rules are conservative. A question states nothing, nor does a clause after "if" or "whether". "My card is
 stolen" describes a problem to be handled, not a fact to keep. Input may come from a recogniser, without case
@@ -48,7 +48,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class ExtractedFacts:
     """Facts and purpose that an utterance adds to what is known.
 
     Attributes:
@@ -64,7 +64,7 @@ class Learnt:
     rest: str = ""
 
 
-def learnt(text: str, facts: Mapping[str, str], recent: Sequence[str] = ()) -> Learnt:
+def extract_facts(text: str, facts: Mapping[str, str], recent: Sequence[str] = ()) -> ExtractedFacts:
     """Return what ``text`` adds to ``facts``.
 
     Args:
@@ -84,12 +84,12 @@ def learnt(text: str, facts: Mapping[str, str], recent: Sequence[str] = ()) -> L
             name = _free_note(known)
         new[name] = statement.value
     if not new and (fixed := _corrected(text, facts, recent)) is not None:
-        return Learnt(facts=dict([fixed]), intent=None, sure=True)
+        return ExtractedFacts(facts=dict([fixed]), intent=None, sure=True)
     rest = " ".join(text.split())
     for statement in found:
         rest = " ".join(rest.replace(statement.words, " ", 1).split())
     sure = any(statement.sure for statement in found)
-    return Learnt(facts=new, intent=intent(text), sure=sure, rest=rest)
+    return ExtractedFacts(facts=new, intent=intent(text), sure=sure, rest=rest)
 
 
 def statements(text: str) -> tuple[Statement, ...]:

@@ -2,7 +2,7 @@
 
 from configs.deployment import Deployment
 from models.tts import TTS, TextToSpeech
-from pipelines.choices import engine_settings
+from pipelines.engines.choices import engine_settings
 
 
 def deployed_voice(deployment: Deployment) -> TextToSpeech:

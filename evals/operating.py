@@ -1,7 +1,7 @@
 """The operator's credential, for evaluations that list or delete sessions of a server on this machine."""
 
 from configs.load import PROJECT_DIR
-from serving.gateway.operator_token import operator_token
+from serving.gateway.auth.admin_token import operator_token
 
 
 def operator_headers() -> dict[str, str]:

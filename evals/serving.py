@@ -19,7 +19,7 @@ from pipecat.transports.smallwebrtc.request_handler import SmallWebRTCRequest, S
 
 from configs.load import load_deployment
 from core.errors import ConfigError, EngineError
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
 from runtime import event_loop
 
 HOST = "127.0.0.1"

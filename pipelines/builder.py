@@ -17,8 +17,8 @@ from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 
 from pipelines.call import Call
-from pipelines.engines import CLOUD_VOICE_RATE_HZ, Engines
-from pipelines.lifetime import OVER_LIMIT, call_worker, greet, introduce
+from pipelines.engines.engines import CLOUD_VOICE_RATE_HZ, Engines
+from pipelines.lifecycle import OVER_LIMIT, call_worker, greet, introduce
 from pipelines.turn_records import TurnRecords
 from processors.turns.turn_events import publish_arrival, publish_bot_turns
 

@@ -18,13 +18,13 @@ from processors.dialogue.commit_gate import Answers
 from processors.playout.heard import PlayoutSettings
 from processors.playout.playout import Playout
 from processors.turns.floor import Floor
-from protocols.surface import UnitMouth, Wish
+from protocols.client_protocol import SessionUpdate, UnitSink
 from runtime.event_stream import CallEvents
 from session_store.conversation import Conversation
 from telemetry.turns import TurnLog
 from transports.registry import TRANSPORTS, Capabilities
-from transports.unit_ears import UnitEntry
-from turn_taking.voicemail import VoicemailSettings
+from transports.unit_input import UnitEntry
+from turn_taking.answering_machine import VoicemailSettings
 
 # This stays in the model's context, and remains true. No other instruction may stay there.
 OPENING = "When this conversation began the person on the line had said nothing, and you were to speak first."
@@ -52,16 +52,16 @@ class SocketClient:
     prompts: bool = True
     tells_units: bool = False
     reads_rtvi: bool = True
-    wish: Callable[[], Wish] = Wish
+    wish: Callable[[], SessionUpdate] = SessionUpdate
     is_wished: asyncio.Event | None = None
     on_placed: Callable[[], None] | None = None
     entry: UnitEntry = field(default_factory=UnitEntry)
-    mouth: UnitMouth | None = None
+    mouth: UnitSink | None = None
     hums: bool = True
     run_tool: Callable[[str, str, str, float], Awaitable[str]] | None = None
 
 
-def told_to(wish: Wish, system_prompt: str) -> str:
+def told_to(wish: SessionUpdate, system_prompt: str) -> str:
     """Return the deployment's prompt, followed by the client's additions that its rules have permitted."""
     return prompt_of(system_prompt, wish.instructions, wish.notes)
 

@@ -9,6 +9,7 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
+from core.bounded_dict import BoundedDict
 from core.call_events import (
     BotTurnEnded,
     CallAnswered,
@@ -17,7 +18,6 @@ from core.call_events import (
     ReplyFinished,
     ReplyProgressed,
 )
-from core.newest import Newest
 from core.timeline import HeardMark, HeardReply
 from pipelines.call import Call
 from session_store.events import Draft, Kind
@@ -35,7 +35,7 @@ class CallRecords:
         # True when a reply was heard since the bot's last turn.
         self._was_heard = False
         # Keys of the clients' corrections, by reply.
-        self._corrected: Newest[str, str] = Newest(MOST_CORRECTED)
+        self._corrected: BoundedDict[str, str] = BoundedDict(MOST_CORRECTED)
         events = call.events
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
         events.subscribe(ReplyFinished, self._on_reply_finished)

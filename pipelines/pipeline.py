@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pipecat.transports.base_transport import BaseTransport
 
 from pipelines.call import Call
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
 
 # Holds one call of a client over a transport, Pipecat's or ours, until it ends.
 Pipeline = Callable[[Engines, BaseTransport, Call], Awaitable[None]]

@@ -28,9 +28,9 @@ from core.errors import EngineBusyError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from models.stt import Transcript
 from pipelines.builder import Stages
-from pipelines.chat import running
+from pipelines.text.typed_turns import running
 from protocols.chat_ws import AUDIO_RATE_HZ
-from protocols.surface import Refusal
+from protocols.client_protocol import ProtocolError
 from runtime.utterances import UtteranceEngine
 
 PIECE_MS = 200
@@ -52,16 +52,18 @@ def decoded_pcm(data: str, where: str, *, most_bytes: int) -> bytes:
     try:
         raw = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Refusal(f"{where}: not base64: {error}", code="invalid_payload", param=where) from error
+        raise ProtocolError(f"{where}: not base64: {error}", code="invalid_payload", param=where) from error
     if len(raw) % 4 or not raw:
-        raise Refusal(f"{where}: not a whole number of float32 samples", code="invalid_payload", param=where)
+        raise ProtocolError(
+            f"{where}: not a whole number of float32 samples", code="invalid_payload", param=where
+        )
     if len(raw) > most_bytes:
-        raise Refusal(
+        raise ProtocolError(
             f"{where}: over {most_bytes // 4 // AUDIO_RATE_HZ} s of audio", code="too_large", param=where
         )
     samples = np.frombuffer(raw, "<f4")
     if not np.isfinite(samples).all():
-        raise Refusal(f"{where}: non-finite samples", code="invalid_payload", param=where)
+        raise ProtocolError(f"{where}: non-finite samples", code="invalid_payload", param=where)
     return float_to_pcm16(np.clip(samples, -1, 1).astype(np.float32))
 
 

@@ -11,8 +11,8 @@ from loguru import logger
 
 from configs.deployment import Deployment
 from core.grants import ANONYMOUS, ClientIdentity
-from pipelines.answering import Answering
-from pipelines.chat import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
+from pipelines.engines.llm_runtime import LlmRuntime
+from pipelines.text.typed_turns import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
 from serving.gateway.session_api import TurnEvent
 from session_store.compaction import Compactor
 from session_store.conversation import LEAST_BUDGET_TOKENS, Conversations, ConversationSettings
@@ -23,7 +23,7 @@ MAX_UNREAD_EVENTS = 256
 
 
 @asynccontextmanager
-async def open_conversations(deployment: Deployment, answering: Answering) -> AsyncIterator[Conversations]:
+async def open_conversations(deployment: Deployment, answering: LlmRuntime) -> AsyncIterator[Conversations]:
     """Yield the sessions of this process.
 
     Raises:
@@ -66,7 +66,7 @@ class TypedTurns:
         answering: language model and tools.
     """
 
-    def __init__(self, conversations: Conversations, answering: Answering) -> None:
+    def __init__(self, conversations: Conversations, answering: LlmRuntime) -> None:
         self._conversations = conversations
         self._answering = answering
         self._turns: set[asyncio.Task[None]] = set()

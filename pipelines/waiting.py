@@ -2,7 +2,7 @@
 
 Input: the request of a conversation for its line (``serving.gateway.line_request``). Output: positions in the
 queue as messages in the client's protocol. These are RTVI server messages of kind ``queue``, as for a worker
-of a pool (``pipelines.in_queue``), or those of its dialect. No other part of the conversation exists
+of a pool (``pipelines.queue_announcer``), or those of its dialect. No other part of the conversation exists
 meanwhile: no session is opened, no engine is used. Each function returns whether the conversation has its
 line. It has none when the caller has left or may not wait any longer, and the caller has then received the
 reason.
@@ -21,9 +21,9 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from starlette.websockets import WebSocketDisconnect
 
 from core.errors import CapacityError
-from protocols.surface import InQueue
+from protocols.client_protocol import QueueUpdate
 from serving.gateway.line_request import LineRequest, Tell
-from serving.gateway.replayable_socket import Message, ReplayableSocket
+from serving.gateway.sockets.replayable_socket import Message, ReplayableSocket
 from transports.webrtc.early_peer import EarlyPeer
 from transports.websocket.session import SurfaceSession
 
@@ -45,17 +45,17 @@ async def wait_as_browser(
         return True
     peer = EarlyPeer(connection, vanish_ms=vanish_ms)
 
-    async def tell(place: InQueue) -> None:
+    async def tell(place: QueueUpdate) -> None:
         peer.send(server_message(place))
 
     try:
         await _until_granted(line, tell, peer.left())
     except CapacityError as error:
-        peer.send(server_message(InQueue(0), refused=str(error)))
+        peer.send(server_message(QueueUpdate(0), refused=str(error)))
     finally:
         peer.release()
     if line.is_granted:
-        peer.send(server_message(InQueue(0)))
+        peer.send(server_message(QueueUpdate(0)))
     return line.is_granted
 
 
@@ -65,7 +65,7 @@ async def wait_as_socket(line: LineRequest | None, websocket: ReplayableSocket) 
         return True
     early: list[Message] = []
 
-    async def tell(place: InQueue) -> None:
+    async def tell(place: QueueUpdate) -> None:
         with suppress(WebSocketDisconnect, RuntimeError):
             await websocket.send_text(json.dumps(server_message(place)))
 
@@ -82,7 +82,7 @@ async def wait_as_socket(line: LineRequest | None, websocket: ReplayableSocket) 
             await websocket.close(TRY_AGAIN_LATER, str(error)[:100])
     if line.is_granted:
         websocket.put_back(early)
-        await tell(InQueue(0))
+        await tell(QueueUpdate(0))
     return line.is_granted
 
 
@@ -99,7 +99,7 @@ async def wait_as_client(line: LineRequest | None, session: SurfaceSession) -> b
     if line is None or line.is_granted:
         return True
 
-    async def tell(place: InQueue) -> None:
+    async def tell(place: QueueUpdate) -> None:
         session.queued(place)
 
     async def left() -> None:
@@ -107,11 +107,11 @@ async def wait_as_client(line: LineRequest | None, session: SurfaceSession) -> b
 
     await _until_granted(line, tell, left())
     if line.is_granted:
-        session.queued(InQueue(0))
+        session.queued(QueueUpdate(0))
     return line.is_granted
 
 
-def server_message(place: InQueue, *, refused: str = "") -> dict[str, Any]:
+def server_message(place: QueueUpdate, *, refused: str = "") -> dict[str, Any]:
     """Return a position in the queue as an RTVI message; 0 when the caller does not wait any longer.
 
     Args:

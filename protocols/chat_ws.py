@@ -1,8 +1,8 @@
 """Turn-based sockets of the MiniCPM-o server (``/ws/chat``, ``/ws/streaming``): JSON to typed requests.
 
 Field names are those of that server's code and pages. They send more than is read here, so unknown fields are
-ignored. A field that would change the answer and is not supported raises a ``Refusal`` that names the item.
-It is listed in ``ChatParts.unused`` instead where a page sends it in every request. Pure: base64 is not
+ignored. A field that would change the answer and is not supported raises a ``ProtocolError`` that names the
+item. It is listed in ``ChatParts.unused`` instead where a page sends it in every request. Pure: base64 is not
 decoded here, so that the decoding can happen off the event loop.
 """
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from protocols.surface import Message, Refusal, json_object
+from protocols.client_protocol import Message, ProtocolError, json_object
 
 AUDIO_RATE_HZ = 16_000
 VOICE_RATE_HZ = 24_000
@@ -240,7 +240,7 @@ def given(request: ChatRequest) -> ChatParts:
         else:
             parts.append(Part(where, message.role, tuple(_pieces(message, where))))
     if not parts or parts[-1].role != "user":
-        raise Refusal(
+        raise ProtocolError(
             "messages: the last message must be the user's", code="invalid_payload", param="messages"
         )
     if request.tts is not None and request.tts.ref_audio_data:
@@ -282,14 +282,14 @@ def _pieces(message: ChatMessage, where: str) -> list[str | tuple[str, str]]:
     return pieces
 
 
-def _not_understood(where: str, item: Item) -> Refusal:
+def _not_understood(where: str, item: Item) -> ProtocolError:
     names = {
         "image": "pictures are",
         "video": "video is",
         "audio": "audio of this role is",
         "text": "text is",
     }
-    return Refusal(
+    return ProtocolError(
         f"{where}: {names[item.type]} not understood by this deployment's language model",
         code="unsupported",
         param=where,
@@ -302,7 +302,7 @@ def _checked(adapter: TypeAdapter[Any], message: Message) -> Any:
     except ValidationError as error:
         faults = error.errors(include_input=False, include_url=False)[:5]
         text = "; ".join(f"{_place(fault['loc'])}{fault['msg']}" for fault in faults)
-        raise Refusal(
+        raise ProtocolError(
             text, code="invalid_payload", param=_place(faults[0]["loc"]).rstrip(": ") or None
         ) from error
 

@@ -20,8 +20,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from protocols.minicpm_duplex import NO_ROOM
-from protocols.surface import (
+from protocols.client_protocol import (
     SHUTDOWN,
     STOPPING,
     Action,
@@ -34,23 +33,24 @@ from protocols.surface import (
     EndAfter,
     Format,
     Happening,
-    InQueue,
     LeaveSession,
     Message,
+    ProtocolError,
+    QueueUpdate,
     RecognisedWords,
-    Refusal,
     ReplyAudio,
     ReplyBegan,
     ReplyOver,
     ReplyWords,
     Send,
     SessionEnded,
+    SessionUpdate,
     Speech,
-    Wish,
     parsed,
     samples_of,
     written,
 )
+from protocols.minicpm_duplex import NO_ROOM
 
 INPUT = Format(Codec.FLOAT32, 16_000)
 OUTPUT = Format(Codec.FLOAT32, 24_000)
@@ -160,7 +160,7 @@ class HalfDuplex:
     def read(self, text: str, at_ms: int) -> Sequence[Action]:
         """Return the actions of a message (``Dialect.read``)."""
         if len(text) > MOST_MESSAGE_CHARS:
-            raise Refusal(f"the message is over {MOST_MESSAGE_CHARS} characters", code="too_large")
+            raise ProtocolError(f"the message is over {MOST_MESSAGE_CHARS} characters", code="too_large")
         message = parsed(text)
         match message["type"]:
             case "prepare":
@@ -170,11 +170,15 @@ class HalfDuplex:
             case "stop":
                 return [LeaveSession(1000, "stopped")]
             case other:
-                raise Refusal(f"unknown message type {other[:64]!r}", code="unknown_event", param="type")
+                raise ProtocolError(
+                    f"unknown message type {other[:64]!r}", code="unknown_event", param="type"
+                )
 
     def _prepare(self, message: Message, at_ms: int) -> list[Action]:
         if self._prepared is not None:
-            raise Refusal("the conversation has been prepared already", code="already_prepared", param="type")
+            raise ProtocolError(
+                "the conversation has been prepared already", code="already_prepared", param="type"
+            )
         try:
             given = Prepare.model_validate(message)
         except ValidationError as error:
@@ -187,7 +191,7 @@ class HalfDuplex:
                 if item.text and not self._takes_instructions:
                     unused.append(f"{where}: the prompt is the deployment's")
             elif item.type != "audio":
-                raise Refusal(
+                raise ProtocolError(
                     f"{where}: {item.type[:32]!r} is not supported here", code="unsupported", param=where
                 )
             elif item.data:
@@ -203,7 +207,7 @@ class HalfDuplex:
         self._prepared = {"type": "prepared", "timeout_s": round(timeout_s, 3), "unused": unused}
         instructions = "\n\n".join(part.strip() for part in told if part.strip())
         actions: list[Action] = [
-            Wish(instructions=instructions or None),
+            SessionUpdate(instructions=instructions or None),
             Begin(),
             EndAfter(max(1, round(timeout_s * 1000))),
         ]
@@ -213,13 +217,13 @@ class HalfDuplex:
 
     def _hear(self, message: Message) -> list[Action]:
         if self._prepared is None:
-            raise Refusal("prepare comes first", code="not_prepared", param="type")
+            raise ProtocolError("prepare comes first", code="not_prepared", param="type")
         data = samples_of(
             message.get("audio_base64"), Codec.FLOAT32, param="audio_base64", most_bytes=MOST_AUDIO_BYTES
         )
         return [] if self._is_speaking else [Speech(data)]
 
-    def refused(self, refusal: Refusal) -> Sequence[Message]:
+    def refused(self, refusal: ProtocolError) -> Sequence[Message]:
         """Return the message for a refusal (``Dialect.refused``)."""
         return [{"type": "error", "error": str(refusal), "code": refusal.code}]
 
@@ -230,7 +234,7 @@ class HalfDuplex:
         match happening:
             case Began(session_id):
                 return self._begun(session_id)
-            case InQueue():
+            case QueueUpdate():
                 return self._queue(happening)
             case CallerVoiceChanged(is_on, late_ms):
                 self._note_voice(is_on, at_ms - late_ms)
@@ -266,7 +270,7 @@ class HalfDuplex:
     def _with_session(self, prepared: Message) -> Message:
         return {"type": prepared["type"], "session_id": self._session_id, **prepared}
 
-    def _queue(self, queue: InQueue) -> list[Message]:
+    def _queue(self, queue: QueueUpdate) -> list[Message]:
         if queue.position <= 0:
             self._waits = False
             return self._let_in()
@@ -362,10 +366,10 @@ class HalfDuplex:
         return (1011, reason) if reason == "error" else (1000, reason)
 
 
-def refusal_of(error: ValidationError) -> Refusal:
+def refusal_of(error: ValidationError) -> ProtocolError:
     """Return the refusal of a message that failed validation. Its text holds no input of the client."""
     faults = [
         (".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors(include_input=False)[:5]
     ]
     text = "; ".join(f"{where}: {what}" if where else what for where, what in faults)
-    return Refusal(text, code="invalid_payload", param=faults[0][0] or None)
+    return ProtocolError(text, code="invalid_payload", param=faults[0][0] or None)

@@ -27,35 +27,35 @@ from typing import Any
 
 import numpy as np
 
-from protocols.surface import (
+from protocols.client_protocol import (
     SHUTDOWN,
     STOPPING,
     Action,
     Began,
     Begin,
+    CancelResponse,
     Codec,
     Faltered,
     Format,
     Happening,
-    Hush,
-    InQueue,
     LeaveSession,
     Message,
     MustListen,
     Pause,
     Paused,
     Pictures,
+    ProtocolError,
+    QueueUpdate,
     Ready,
-    Refusal,
     ReplyAudio,
     ReplyOver,
     Resume,
     Resumed,
     Send,
     SessionEnded,
+    SessionUpdate,
     Speech,
     UnitOver,
-    Wish,
     decoded,
     parsed,
     samples_of,
@@ -242,25 +242,33 @@ class MiniCpmDuplex:
         message = parsed(text)
         handler = _HANDLERS.get(message["type"])
         if handler is None:
-            raise Refusal(f"Unknown message type: {message['type'][:64]}", code="unknown_event", param="type")
+            raise ProtocolError(
+                f"Unknown message type: {message['type'][:64]}", code="unknown_event", param="type"
+            )
         return handler(self, message)
 
-    def refused(self, refusal: Refusal) -> Sequence[Message]:
+    def refused(self, refusal: ProtocolError) -> Sequence[Message]:
         """Return the message for a refusal (``Dialect.refused``)."""
         return [{"type": "error", "error": str(refusal), "code": refusal.code, "param": refusal.param}]
 
     def _prepare(self, message: Message) -> list[Action]:
         if self._is_prepared:
-            raise Refusal("the conversation has been prepared already", code="invalid_state", param="type")
+            raise ProtocolError(
+                "the conversation has been prepared already", code="invalid_state", param="type"
+            )
         wish = wish_of(message)
         self._is_prepared = True
         return [wish, Begin()]
 
     def _audio_chunk(self, message: Message) -> list[Action]:
         if self._book is None:
-            raise Refusal("chunks are accepted only once the engine is ready", code="not_ready", param="type")
+            raise ProtocolError(
+                "chunks are accepted only once the engine is ready", code="not_ready", param="type"
+            )
         if self._is_paused:
-            raise Refusal("the conversation is paused; resume it first", code="invalid_state", param="type")
+            raise ProtocolError(
+                "the conversation is paused; resume it first", code="invalid_state", param="type"
+            )
         actions, long_ms = chunk_of(message, audio="audio_base64", frames="frame_base64_list")
         if self._book.chunk(long_ms):
             actions.append(Send(self._result(NOTHING, None)))
@@ -268,16 +276,16 @@ class MiniCpmDuplex:
 
     def _pause(self, message: Message) -> list[Action]:
         if self._book is None or self._is_paused:
-            raise Refusal("there is nothing to pause", code="invalid_state", param="type")
+            raise ProtocolError("there is nothing to pause", code="invalid_state", param="type")
         timeout_s = message.get("timeout")
         if timeout_s is not None and not _is_number(timeout_s, 0.001, 86_400):
-            raise Refusal("timeout: expected seconds", code="invalid_payload", param="timeout")
+            raise ProtocolError("timeout: expected seconds", code="invalid_payload", param="timeout")
         self._is_paused = True
         return [Pause(None if timeout_s is None else max(1, int(timeout_s * 1000)))]
 
     def _resume(self, message: Message) -> list[Action]:
         if not self._is_paused:
-            raise Refusal("the conversation is not paused", code="invalid_state", param="type")
+            raise ProtocolError("the conversation is not paused", code="invalid_state", param="type")
         self._is_paused = False
         return [Resume()]
 
@@ -286,7 +294,7 @@ class MiniCpmDuplex:
         return [LeaveSession(1000, "stopped")]
 
     def _interrupt(self, message: Message) -> list[Action]:
-        return [Hush(), Send({"type": "interrupted"})]
+        return [CancelResponse(), Send({"type": "interrupted"})]
 
     def _diagnostic(self, message: Message) -> list[Action]:
         """Ignore a diagnostic message; that server logs it."""
@@ -301,7 +309,7 @@ class MiniCpmDuplex:
                 self._session_id = session_id
                 self._next_token = facts.get("next_token")
                 return []
-            case InQueue():
+            case QueueUpdate():
                 return self._queue(happening)
             case Ready(unit_ms, prompt_chars, by_arrival):
                 return self._ready(unit_ms, prompt_chars, by_arrival=by_arrival)
@@ -342,7 +350,7 @@ class MiniCpmDuplex:
             return 1013, "Queue full" if reason == "queue_full" else reason
         return STOPPING if reason == SHUTDOWN else (1011, reason)
 
-    def _queue(self, place: InQueue) -> list[Message]:
+    def _queue(self, place: QueueUpdate) -> list[Message]:
         if place.position:
             facts: Message = {
                 "position": place.position,
@@ -371,7 +379,7 @@ class MiniCpmDuplex:
         }
         if self._next_token is not None:
             prepared["next_token"] = self._next_token
-        return [*self._queue(InQueue(0)), *([prepared] if is_first else [])]
+        return [*self._queue(QueueUpdate(0)), *([prepared] if is_first else [])]
 
     def _unit(self, unit: UnitOver) -> list[Message]:
         if self._book is None:
@@ -430,15 +438,17 @@ def chunk_of(message: Message, *, audio: str, frames: str) -> tuple[list[Action]
     """
     data = samples_of(message.get(audio), Codec.FLOAT32, param=audio, most_bytes=MOST_CHUNK_MS * BYTES_PER_MS)
     if not data:
-        raise Refusal(f"{audio}: expected audio", code="invalid_payload", param=audio)
+        raise ProtocolError(f"{audio}: expected audio", code="invalid_payload", param=audio)
     shown = message.get(frames) or []
     if not isinstance(shown, list) or len(shown) > MOST_PICTURES:
-        raise Refusal(
+        raise ProtocolError(
             f"{frames}: expected at most {MOST_PICTURES} pictures", code="invalid_payload", param=frames
         )
     pictures = tuple(decoded(each, param=frames, most_bytes=MOST_PICTURE_BYTES) for each in shown)
     if not isinstance(message.get("force_listen", False), bool):
-        raise Refusal("force_listen: expected true or false", code="invalid_payload", param="force_listen")
+        raise ProtocolError(
+            "force_listen: expected true or false", code="invalid_payload", param="force_listen"
+        )
     _checked_slices(message.get("max_slice_nums"))
     actions: list[Action] = []
     if message.get("force_listen"):
@@ -448,14 +458,14 @@ def chunk_of(message: Message, *, audio: str, frames: str) -> tuple[list[Action]
     return [*actions, Speech(data)], len(data) / BYTES_PER_MS
 
 
-def wish_of(message: Message) -> Wish:
+def wish_of(message: Message) -> SessionUpdate:
     """Return the settings that ``prepare`` requests.
 
     Raises:
         Refusal: a setting is invalid or not supported.
     """
     if message.get("ref_audio_path"):
-        raise Refusal(
+        raise ProtocolError(
             "ref_audio_path: paths on the server are not accepted; send ref_audio_base64",
             code="not_supported",
             param="ref_audio_path",
@@ -463,14 +473,14 @@ def wish_of(message: Message) -> Wish:
     _checked_slices(message.get("max_slice_nums"))
     config = message.get("config") or {}
     if not isinstance(config, dict):
-        raise Refusal("config: expected an object", code="invalid_payload", param="config")
+        raise ProtocolError("config: expected an object", code="invalid_payload", param="config")
     settings: dict[str, Any] = {}
     for name, (least, most) in SAMPLING.items():
         value = config.get(name)
         if value is None:
             continue
         if not _is_number(value, least, most):
-            raise Refusal(
+            raise ProtocolError(
                 f"config.{name}: expected {least:g} to {most:g}",
                 code="invalid_payload",
                 param=f"config.{name}",
@@ -483,7 +493,7 @@ def wish_of(message: Message) -> Wish:
             prompt = f"{prompt}\n{text_of(part, 'text', most_chars=MOST_PROMPT_CHARS)}".strip()
         elif voice is None:
             voice = _voice(part, "data")
-    return Wish(
+    return SessionUpdate(
         instructions=prompt or None,
         llm_ref_audio=voice,
         tts_ref_audio=_voice(message, "tts_ref_audio_base64"),
@@ -494,10 +504,10 @@ def wish_of(message: Message) -> Wish:
 def _content(message: Message) -> list[Message]:
     content = message.get("system_content") or []
     if not isinstance(content, list) or len(content) > 16:
-        raise Refusal("system_content: expected a list", code="invalid_payload", param="system_content")
+        raise ProtocolError("system_content: expected a list", code="invalid_payload", param="system_content")
     for part in content:
         if not isinstance(part, dict) or part.get("type") not in ("text", "audio"):
-            raise Refusal(
+            raise ProtocolError(
                 "system_content: expected text and audio", code="invalid_payload", param="system_content"
             )
     return content
@@ -510,10 +520,12 @@ def voice_in(data: bytes, *, param: str) -> np.ndarray:
         Refusal: not whole or not finite samples.
     """
     if len(data) % 4 or not data:
-        raise Refusal(f"{param}: expected float32 samples at 16 kHz", code="invalid_payload", param=param)
+        raise ProtocolError(
+            f"{param}: expected float32 samples at 16 kHz", code="invalid_payload", param=param
+        )
     samples = np.frombuffer(data, "<f4").astype(np.float32)
     if not np.isfinite(samples).all():
-        raise Refusal(f"{param}: non-finite samples", code="invalid_payload", param=param)
+        raise ProtocolError(f"{param}: non-finite samples", code="invalid_payload", param=param)
     return np.clip(samples, -1, 1)
 
 
@@ -526,7 +538,7 @@ def _voice(message: Message, name: str) -> np.ndarray | None:
 
 def _checked_slices(value: object) -> None:
     if value is not None and not (_is_number(value, 1, MOST_SLICES) and isinstance(value, int)):
-        raise Refusal(
+        raise ProtocolError(
             f"max_slice_nums: expected 1 to {MOST_SLICES}", code="invalid_payload", param="max_slice_nums"
         )
 

@@ -10,6 +10,30 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from protocols.client_protocol import (
+    SHUTDOWN,
+    STOPPING,
+    Action,
+    Began,
+    Begin,
+    Faltered,
+    Happening,
+    LeaveSession,
+    Message,
+    ProtocolError,
+    QueueUpdate,
+    Ready,
+    ReplyAudio,
+    ReplyOver,
+    Send,
+    SessionEnded,
+    SessionUpdate,
+    UnitOver,
+    decoded,
+    parsed,
+    text_of,
+    written,
+)
 from protocols.minicpm_duplex import (
     BYTES_PER_MS,
     HEARD,
@@ -20,30 +44,6 @@ from protocols.minicpm_duplex import (
     ChunkBook,
     chunk_of,
     voice_in,
-)
-from protocols.surface import (
-    SHUTDOWN,
-    STOPPING,
-    Action,
-    Began,
-    Begin,
-    Faltered,
-    Happening,
-    InQueue,
-    LeaveSession,
-    Message,
-    Ready,
-    Refusal,
-    ReplyAudio,
-    ReplyOver,
-    Send,
-    SessionEnded,
-    UnitOver,
-    Wish,
-    decoded,
-    parsed,
-    text_of,
-    written,
 )
 
 # Shorter chunks are refused, as by that server.
@@ -79,22 +79,24 @@ class MiniCpmRealtime:
         event = parsed(text)
         handler = _HANDLERS.get(event["type"])
         if handler is None:
-            raise Refusal(
+            raise ProtocolError(
                 f"there is no client event {event['type'][:64]!r}", code="unknown_event", param="type"
             )
         return handler(self, event)
 
-    def refused(self, refusal: Refusal) -> Sequence[Message]:
+    def refused(self, refusal: ProtocolError) -> Sequence[Message]:
         """Return the message for a refusal (``Dialect.refused``)."""
         return [_error(refusal.code, str(refusal))]
 
     def _update(self, event: Message) -> list[Action]:
         if not self._is_placed or self._is_updated:
-            raise Refusal("session.update is accepted only once, after session.queue_done", code="not_ready")
+            raise ProtocolError(
+                "session.update is accepted only once, after session.queue_done", code="not_ready"
+            )
         session = event.get("session")
         if not isinstance(session, dict):
-            raise Refusal("session: missing", code="missing_field", param="session")
-        wish = Wish(
+            raise ProtocolError("session: missing", code="missing_field", param="session")
+        wish = SessionUpdate(
             instructions=text_of(session, "instructions", most_chars=MOST_PROMPT_CHARS),
             llm_ref_audio=_voice(session, "ref_audio"),
             tts_ref_audio=_voice(session, "tts_ref_audio"),
@@ -104,16 +106,16 @@ class MiniCpmRealtime:
 
     def _append(self, event: Message) -> list[Action]:
         if self._book is None:
-            raise Refusal(
+            raise ProtocolError(
                 "audio is accepted only after session.created and while there is an engine", code="not_ready"
             )
         if event.get("video_frames") and not self._sees:
-            raise Refusal(
+            raise ProtocolError(
                 "video_frames: this session is mode=audio", code="invalid_payload", param="video_frames"
             )
         actions, long_ms = chunk_of(event, audio="audio", frames="video_frames")
         if long_ms * BYTES_PER_MS < LEAST_SAMPLES * 4:
-            raise Refusal(
+            raise ProtocolError(
                 f"audio: expected at least {LEAST_SAMPLES} samples", code="invalid_payload", param="audio"
             )
         if self._book.chunk(long_ms):
@@ -131,7 +133,7 @@ class MiniCpmRealtime:
             case Began(session_id):
                 self._session_id = session_id
                 return []
-            case InQueue():
+            case QueueUpdate():
                 return self._queue(happening)
             case Ready(unit_ms, prompt_chars, by_arrival):
                 is_first, self._was_created = not self._was_created, True
@@ -169,7 +171,7 @@ class MiniCpmRealtime:
             return STOPPING
         return (1013, reason) if reason in NO_ROOM or reason in OUR_FAULT else (1000, reason)
 
-    def _queue(self, place: InQueue) -> list[Message]:
+    def _queue(self, place: QueueUpdate) -> list[Message]:
         if place.position:
             facts: Message = {
                 "position": place.position,
@@ -229,7 +231,7 @@ def _voice(session: Message, name: str) -> np.ndarray | None:
         return None
     data = decoded(session[name], param=name, most_bytes=MOST_VOICE_S * HEARD.rate_hz * 4)
     if data[:4] == b"RIFF":
-        raise Refusal(
+        raise ProtocolError(
             f"{name}: expected float32 samples at 16 kHz, not a file", code="invalid_payload", param=name
         )
     return voice_in(data, param=name)

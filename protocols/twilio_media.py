@@ -1,8 +1,8 @@
 """Messages of bidirectional Twilio Media Streams (``<Connect><Stream>``). Pure.
 
 Input: text messages of Twilio. Counters come as strings, the audio format as numbers. Output: an ``Event``,
-or a ``Refusal`` with the reason. The reader continues with the next message after a refusal, and closes a
-socket after ``MOST_REFUSED`` in a row. ``MediaStream`` enforces the order of a stream: ``connected``, one
+or a ``ProtocolError`` with the reason. The reader continues with the next message after a refusal, and closes
+a socket after ``MOST_REFUSED`` in a row. ``MediaStream`` enforces the order of a stream: ``connected``, one
 ``start``, then any message of that stream, and nothing after ``stop``.
 
 The audio is mu-law, 8 kHz, mono, 20 ms a message. ``timestamp`` is the position of a piece in the call, in
@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from protocols.surface import Message, Refusal, decoded, json_object, written
+from protocols.client_protocol import Message, ProtocolError, decoded, json_object, written
 
 RATE_HZ = 8_000
 PACKET_MS = 20
@@ -111,20 +111,22 @@ class MediaStream:
             Refusal: not a valid message, or in the wrong order.
         """
         if len(said) > MOST_MESSAGE_CHARS:
-            raise Refusal(f"over {MOST_MESSAGE_CHARS} characters", code="too_large")
+            raise ProtocolError(f"over {MOST_MESSAGE_CHARS} characters", code="too_large")
         message = _event(said)
         kind = message["event"]
         if self.is_over:
-            raise Refusal(f"{kind} after stop", code="wrong_order")
+            raise ProtocolError(f"{kind} after stop", code="wrong_order")
         if kind == "connected":
             self._connect(message)
             return None
         if kind == "start":
             return self._start(message)
         if self.started is None:
-            raise Refusal(f"{kind} before start", code="wrong_order")
+            raise ProtocolError(f"{kind} before start", code="wrong_order")
         if message.get("streamSid") != self.started.stream_sid:
-            raise Refusal("streamSid: belongs to another stream", code="wrong_stream", param="streamSid")
+            raise ProtocolError(
+                "streamSid: belongs to another stream", code="wrong_stream", param="streamSid"
+            )
         self._count(message)
         match kind:
             case "media":
@@ -139,16 +141,16 @@ class MediaStream:
 
     def _connect(self, message: Message) -> None:
         if self._is_connected or self.started is not None:
-            raise Refusal("a second connected", code="wrong_order")
+            raise ProtocolError("a second connected", code="wrong_order")
         if message.get("protocol") != "Call":
-            raise Refusal("protocol: expected Call", code="not_supported", param="protocol")
+            raise ProtocolError("protocol: expected Call", code="not_supported", param="protocol")
         self._is_connected = True
 
     def _start(self, message: Message) -> Started:
         if self.started is not None:
-            raise Refusal("a second start", code="wrong_order")
+            raise ProtocolError("a second start", code="wrong_order")
         if not self._is_connected:
-            raise Refusal("start before connected", code="wrong_order")
+            raise ProtocolError("start before connected", code="wrong_order")
         facts = part(message, "start")
         format_ = part(facts, "mediaFormat")
         if (format_.get("encoding"), format_.get("sampleRate"), format_.get("channels")) != (
@@ -156,17 +158,19 @@ class MediaStream:
             RATE_HZ,
             1,
         ):
-            raise Refusal(
+            raise ProtocolError(
                 "mediaFormat: expected mu-law, 8000 Hz, mono", code="not_supported", param="mediaFormat"
             )
         stream_sid = text(message, "streamSid")
         if facts.get("streamSid") not in (None, stream_sid):
-            raise Refusal(
+            raise ProtocolError(
                 "start.streamSid: belongs to another stream", code="wrong_stream", param="start.streamSid"
             )
         tracks = facts.get("tracks", ["inbound"])
         if tracks != ["inbound"]:
-            raise Refusal("tracks: expected only the caller's", code="not_supported", param="start.tracks")
+            raise ProtocolError(
+                "tracks: expected only the caller's", code="not_supported", param="start.tracks"
+            )
         self._count(message)
         self.started = Started(
             stream_sid, text(facts, "callSid"), text(facts, "accountSid"), _parameters(facts)
@@ -176,13 +180,13 @@ class MediaStream:
     def _count(self, message: Message) -> None:
         number = _number(message, "sequenceNumber")
         if number <= self._sequence:
-            raise Refusal(
+            raise ProtocolError(
                 f"sequenceNumber: {number} is behind {self._sequence}",
                 code="replayed",
                 param="sequenceNumber",
             )
         if self._sequence and number > self._sequence + MOST_SKIPPED:
-            raise Refusal(
+            raise ProtocolError(
                 f"sequenceNumber: {number} is far behind {self._sequence}",
                 code="wrong_order",
                 param="sequenceNumber",
@@ -224,14 +228,14 @@ def _event(text: str) -> Message:
     kind = message.get("event")
     if kind not in _TYPES:
         shown = kind[:40] if isinstance(kind, str) else type(kind).__name__
-        raise Refusal(f"event: {shown!r} is not a known event", code="unknown_event", param="event")
+        raise ProtocolError(f"event: {shown!r} is not a known event", code="unknown_event", param="event")
     return message
 
 
 def _audio(message: Message) -> Audio:
     facts = part(message, "media")
     if facts.get("track") != "inbound":
-        raise Refusal("media.track: expected inbound", code="invalid_payload", param="media.track")
+        raise ProtocolError("media.track: expected inbound", code="invalid_payload", param="media.track")
     _number(facts, "chunk")
     payload = decoded(facts.get("payload"), param="media.payload", most_bytes=MOST_PAYLOAD_BYTES)
     return Audio(payload, _number(facts, "timestamp"))
@@ -240,7 +244,7 @@ def _audio(message: Message) -> Audio:
 def _digit(message: Message) -> Digit:
     digit = text(part(message, "dtmf"), "digit")
     if digit not in DIGITS:
-        raise Refusal("dtmf.digit: not a key", code="invalid_payload", param="dtmf.digit")
+        raise ProtocolError("dtmf.digit: not a key", code="invalid_payload", param="dtmf.digit")
     return Digit(digit)
 
 
@@ -252,7 +256,7 @@ def part(message: Mapping[str, Any], name: str) -> Message:
     """
     value = message.get(name)
     if not isinstance(value, dict):
-        raise Refusal(f"{name}: missing", code="missing_field", param=name)
+        raise ProtocolError(f"{name}: missing", code="missing_field", param=name)
     return value
 
 
@@ -264,7 +268,7 @@ def text(message: Mapping[str, Any], name: str) -> str:
     """
     value = message.get(name)
     if not isinstance(value, str) or not value or len(value) > MOST_NAME_CHARS:
-        raise Refusal(f"{name}: expected text", code="invalid_payload", param=name)
+        raise ProtocolError(f"{name}: expected text", code="invalid_payload", param=name)
     return value
 
 
@@ -272,17 +276,17 @@ def _number(message: Mapping[str, Any], name: str) -> int:
     """Return a number that is written as text."""
     value = message.get(name)
     if not isinstance(value, str) or not value.isascii() or not value.isdigit() or len(value) > 15:
-        raise Refusal(f"{name}: expected a number as text", code="invalid_payload", param=name)
+        raise ProtocolError(f"{name}: expected a number as text", code="invalid_payload", param=name)
     return int(value)
 
 
 def _parameters(facts: Mapping[str, Any]) -> dict[str, str]:
     given = facts.get("customParameters", {})
     if not isinstance(given, dict) or len(given) > MOST_PARAMETERS:
-        raise Refusal("customParameters: expected names and texts", code="invalid_payload")
+        raise ProtocolError("customParameters: expected names and texts", code="invalid_payload")
     if not all(
         isinstance(value, str) and len(name) + len(value) <= 2 * MOST_NAME_CHARS
         for name, value in given.items()
     ):
-        raise Refusal("customParameters: expected names and texts", code="invalid_payload")
+        raise ProtocolError("customParameters: expected names and texts", code="invalid_payload")
     return dict(given)

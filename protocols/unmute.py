@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from protocols.surface import (
+from protocols.client_protocol import (
     SHUTDOWN,
     STOPPING,
     Action,
@@ -23,18 +23,18 @@ from protocols.surface import (
     Codec,
     Format,
     Happening,
-    InQueue,
     Message,
+    ProtocolError,
+    QueueUpdate,
     RecognisedWords,
-    Refusal,
     ReplyAudio,
     ReplyBegan,
     ReplyOver,
     ReplyWords,
     Send,
     SessionEnded,
+    SessionUpdate,
     Speech,
-    Wish,
     decoded,
     parsed,
     text_of,
@@ -89,22 +89,22 @@ class Unmute:
         event = parsed(text)
         handler = _HANDLERS.get(event["type"])
         if handler is None:
-            raise Refusal(
+            raise ProtocolError(
                 f"there is no client event {event['type'][:64]!r}", code="unknown_event", param="type"
             )
         return handler(self, event)
 
-    def refused(self, refusal: Refusal) -> Sequence[Message]:
+    def refused(self, refusal: ProtocolError) -> Sequence[Message]:
         """Return the error event for a refusal (``Dialect.refused``)."""
         return [_error("invalid_request_error", refusal.code, str(refusal), refusal.param)]
 
     def _update(self, event: Message) -> list[Action]:
         session = event.get("session")
         if not isinstance(session, dict):
-            raise Refusal("session: missing", code="missing_field", param="session")
+            raise ProtocolError("session: missing", code="missing_field", param="session")
         if not isinstance(session.get("allow_recording"), bool):
             param = "session.allow_recording"
-            raise Refusal(f"{param}: expected true or false", code="missing_field", param=param)
+            raise ProtocolError(f"{param}: expected true or false", code="missing_field", param=param)
         instructions = _instructions(session.get("instructions"))
         if session.get("voice") is not None:
             self._voice = text_of(session, "voice", most_chars=256)
@@ -112,12 +112,16 @@ class Unmute:
         updated = {name: session.get(name) for name in ("instructions", "voice", "allow_recording")}
         if not self._takes_instructions:
             updated["instructions"] = None
-        return [Wish(instructions=instructions), Begin(), Send(_event("session.updated", session=updated))]
+        return [
+            SessionUpdate(instructions=instructions),
+            Begin(),
+            Send(_event("session.updated", session=updated)),
+        ]
 
     def _append(self, event: Message) -> list[Action]:
         data = decoded(event.get("audio"), param="audio", most_bytes=MOST_AUDIO_BYTES)
         if not self._has_streamed and not (len(data) > 5 and data[:4] == b"OggS" and data[5] & 2):
-            raise Refusal(
+            raise ProtocolError(
                 "audio: the first page does not begin an Ogg stream of Opus",
                 code="invalid_payload",
                 param="audio",
@@ -132,7 +136,7 @@ class Unmute:
         match happening:
             case Began():
                 return []
-            case InQueue(position) if position:
+            case QueueUpdate(position) if position:
                 text = f"Every line is taken, you are number {position} in the queue."
                 return [_error("warning", "queued", text)]
             case CallerStarted():
@@ -221,7 +225,7 @@ def _instructions(given: object) -> str | None:
         return None
     param = "session.instructions"
     if not isinstance(given, dict):
-        raise Refusal(f"{param}: expected an object with a type", code="invalid_payload", param=param)
+        raise ProtocolError(f"{param}: expected an object with a type", code="invalid_payload", param=param)
     kind = given.get("type")
     if kind == "constant":
         text = text_of(given, "text", most_chars=MOST_CHARS)
@@ -229,7 +233,9 @@ def _instructions(given: object) -> str | None:
         text = CHARACTERS[kind]
     else:
         known = ", ".join(("constant", *CHARACTERS))
-        raise Refusal(f"{param}.type: expected one of {known}", code="invalid_payload", param=f"{param}.type")
+        raise ProtocolError(
+            f"{param}.type: expected one of {known}", code="invalid_payload", param=f"{param}.type"
+        )
     language = given.get("language")
     if isinstance(language, str) and language:
         text += f"\nSpeak this language: {language[:32]}."

@@ -10,7 +10,8 @@ another seed, or more clips, is another set.
 Callers ask questions that the shipped documents (``knowledge/``) answer, in words on which nothing of
 ``evals.turns`` was tuned. Clips with speech over the bot use questions whose answers take ten seconds or
 more, so that the bot is in the middle of one. Callers are flite's rms, awb and kal16 and espeak-ng's en-us;
-the bot of the shipped deployment is slt. Pauses inside turns have the law of ``turn_taking.pauses``, from
+the bot of the shipped deployment is slt. Pauses inside turns have the law of
+``turn_taking.endpointing.pauses``, from
 ``HOLD_MS`` on, and are marked as people mark them (``evals.turns.prosody``). The format is Opus, as a browser
 sends it, because 23 minutes of WAV are 44 MB.
 """
@@ -29,7 +30,7 @@ from evals.echo.rooms import Speakerphone, at_level, impulse_response
 from evals.turns import audio, sounds
 from evals.turns.callers import ScriptedTurn, Silence
 from evals.turns.prosody import marked
-from turn_taking.pauses import PauseLaw
+from turn_taking.endpointing.pauses import PauseLaw
 
 RATE_HZ = 16_000
 VOICES: tuple[tuple[str, str], ...] = (

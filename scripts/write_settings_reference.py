@@ -13,7 +13,7 @@ from configs.deployment import Deployment
 from configs.describe import Setting, below, described, leaves, plain, settings_of
 from configs.load import CONFIG_DIR
 from core.registry import Registry
-from pipelines.engine_models import REGISTRIES
+from pipelines.engines.settings import REGISTRIES
 
 DOCUMENT = CONFIG_DIR.parent / "docs" / "settings.md"
 SCHEMA = CONFIG_DIR / "deployment.schema.json"

@@ -17,7 +17,7 @@ from collections import deque
 
 from pydantic import Field
 
-from core.newest import Newest
+from core.bounded_dict import BoundedDict
 from core.strict_model import StrictModel
 
 
@@ -87,7 +87,7 @@ class LearntLatencies:
     """
 
     def __init__(self, *, remembered: int = 64) -> None:
-        self._learnt_us: Newest[tuple[str, str], int] = Newest(remembered)
+        self._learnt_us: BoundedDict[tuple[str, str], int] = BoundedDict(remembered)
 
     def learnt(self, engine: str, stream: str, latency_us: int) -> None:
         """Store a latency that a call has learnt. It replaces an earlier one: lines and machines change."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.client_rules import CLIENT_TEXT
-from core.statements import Learnt, learnt
+from core.statements import ExtractedFacts, extract_facts
 from session_store.events import Event, Kind
 
 # Number of recent turns to whose statements a correction ("no, it's ...") may refer.
@@ -27,7 +27,7 @@ _VALUES = (str, int, float)
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class FactSlot:
     """Known fact.
 
     Attributes:
@@ -52,7 +52,7 @@ class SessionState:
 
     speaker: str | None = None
     intent: str | None = None
-    slots: Mapping[str, Slot] = field(default_factory=dict)
+    slots: Mapping[str, FactSlot] = field(default_factory=dict)
     recent: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -194,7 +194,7 @@ def _with_payload(state: SessionState, payload: Mapping[str, Any], seq: int) -> 
         if value is not None and (name not in slots or slots[name].value != value):
             # A changed value becomes the newest; a repeated one keeps the event that stated it first.
             slots.pop(name, None)
-            slots[name] = Slot(value, own_seq)
+            slots[name] = FactSlot(value, own_seq)
             recent = {name: 0, **{other: ago for other, ago in recent.items() if other != name}}
     return SessionState(
         speaker=text_in(payload, "speaker") or state.speaker,
@@ -213,5 +213,5 @@ def _with_turn(state: SessionState, turn: Event) -> SessionState:
     return _with_payload(state, payload, turn.seq)
 
 
-def _learnt(text: str, state: SessionState) -> Learnt:
-    return learnt(text, state.values, tuple(state.recent))
+def _learnt(text: str, state: SessionState) -> ExtractedFacts:
+    return extract_facts(text, state.values, tuple(state.recent))

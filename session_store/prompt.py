@@ -13,7 +13,8 @@ view and make it again at any time.
 * An event that names the turn it belongs to (``turn``: the answer to a typed turn, a tool call) is placed in
   that turn, however late it came.
 * A summary takes the place of the turns that it covers.
-* Notes (``core.notes``) come first in the first message of the person and not in a system message, because an
+* Notes (``core.prompt_notes``) come first in the first message of the person and not in a system message,
+because an
   instruction of the service would replace that, in Pipecat's adapters and in our own. They are not a message
   of their own either, because servers whose chat template demands alternating roles refuse two of a kind.
 
@@ -31,7 +32,7 @@ from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import Any, Literal, TypeVar
 
-from core.notes import Notes, write_notes
+from core.prompt_notes import PromptNotes, write_notes
 from core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 from sequencer.rendering import render, tags
 from session_store.events import Event, Kind
@@ -166,7 +167,7 @@ def prompt_view(
     summary = newest_summary(current_events(known))
     until_seq = (covered_seq(summary) or 0) if summary is not None else 0
     state = fold_state(known)
-    notes = Notes(
+    notes = PromptNotes(
         summary=text_in(summary.payload, "text") if summary is not None else "",
         facts=state.values,
         intent=state.intent,
@@ -261,7 +262,7 @@ class _Fitting:
     instruction: str | None
     count: CountTokens
 
-    def fit(self, notes: Notes, turns: Sequence[Turn]) -> tuple[list[dict[str, Any]], int]:
+    def fit(self, notes: PromptNotes, turns: Sequence[Turn]) -> tuple[list[dict[str, Any]], int]:
         """Return the messages, and the number of turns in them."""
         costs = [turn_tokens(turn, self.count) for turn in turns]
         spare = self.budget_tokens - self._instruction_tokens() - (costs[-1] if costs else 0)
@@ -279,7 +280,7 @@ class _Fitting:
             if kept > 1:
                 kept -= 1
             elif notes:
-                notes = Notes()
+                notes = PromptNotes()
             else:
                 return self._assemble(notes, turns[len(turns) - kept :], explain=False), kept
 
@@ -289,7 +290,7 @@ class _Fitting:
     def _instruction_tokens(self) -> int:
         return self.count(self.instruction) + MESSAGE_TOKENS if self.instruction else 0
 
-    def _shrink(self, notes: Notes, budget_tokens: int) -> Notes:
+    def _shrink(self, notes: PromptNotes, budget_tokens: int) -> PromptNotes:
         """Return the notes without their oldest parts: first of the summary, then of the facts."""
         while notes and self.count(write_notes(notes)) + MESSAGE_TOKENS > budget_tokens:
             if notes.summary:
@@ -297,10 +298,12 @@ class _Fitting:
             elif notes.facts:
                 notes = replace(notes, facts=dict(list(notes.facts.items())[1:]))
             else:
-                notes = Notes()
+                notes = PromptNotes()
         return notes
 
-    def _assemble(self, notes: Notes, turns: Sequence[Turn], *, explain: bool = True) -> list[dict[str, Any]]:
+    def _assemble(
+        self, notes: PromptNotes, turns: Sequence[Turn], *, explain: bool = True
+    ) -> list[dict[str, Any]]:
         messages = _messages_of(turns)
         starts_late = bool(messages) and messages[0]["role"] != "user"
         remarked = explain and any(entry.remarked for turn in turns for entry in turn.entries)

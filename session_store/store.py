@@ -43,7 +43,7 @@ from session_store.committing import (
 )
 from session_store.database import Database, ReadDatabase, Work, database, read_only_database
 from session_store.events import Event, Kind
-from session_store.following import Followers, listen
+from session_store.followers import SessionFollowers, listen
 from session_store.reading import (
     JsonPage,
     TimelinePage,
@@ -279,7 +279,7 @@ class SessionStore(SessionReader):
         self._database = opened
         self._clock = clock
         self._wall_us = now_us
-        self._followers = Followers()
+        self._followers = SessionFollowers()
         self._commits = GroupCommit(opened, settings, clock, self._followers.wake)
         self._tasks: set[asyncio.Task[None]] = set()
         self._retention = RetentionClock(clock, now_us)

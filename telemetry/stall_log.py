@@ -5,7 +5,7 @@ import time
 from loguru import logger
 
 from runtime.stall_monitor import Stall
-from telemetry.seldom import Seldom
+from telemetry.log_throttle import LogThrottle
 
 EVERY_S = 10.0
 
@@ -14,7 +14,7 @@ class StallLog:
     """Callback for the stalls that ``StallMonitor`` counts. Runs on the watchdog's thread."""
 
     def __init__(self) -> None:
-        self._lines = Seldom(EVERY_S)
+        self._lines = LogThrottle(EVERY_S)
 
     def __call__(self, stall: Stall) -> None:
         """Log a stall, unless another was logged within the last ten seconds."""

@@ -4,7 +4,7 @@ from typing import Protocol, runtime_checkable
 
 
 @runtime_checkable
-class SetsGain(Protocol):
+class SupportsGain(Protocol):
     """Transport that applies a gain where the bot's audio leaves, after everything that is queued."""
 
     def set_gain_db(self, gain_db: float) -> None:

@@ -5,7 +5,7 @@ holds a call over it, and its factory. Product code queries capabilities and com
 module loads no transport. ``docs/transports.md`` is generated from the rows, and ``/status`` lists those of
 which the application has a route.
 
-The webhook of a telephone network is the row of the same name in ``serving.gateway.carriers``.
+The webhook of a telephone network is the row of the same name in ``serving.gateway.phone.carriers``.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from core.strict_model import StrictModel
 from core.tuning import tuned
-from turn_taking.evidence_words import ends_hanging
+from turn_taking.endpointing.evidence_words import ends_hanging
 
 
 class BackchannelSettings(StrictModel):

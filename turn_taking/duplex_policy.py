@@ -2,11 +2,11 @@
 
 Inputs: the caller's voice as voice activity reports it, how complete the turn sounds, recognised words, and
 what the bot is saying. Output, once a tick: the acts that follow (``Open``, ``Ask``, ``CloseTurn``,
-``Forget``,
-``Guess``, ``Hum``, ``Volume``, ``Yield``, ``GoOn``). The class combines the four policies of a cascade on one
-clock: the end of turn (``policies``), interruptions (``barge_in``), backchannels (``backchannel``) and
-speculative requests (``speculation``). A cascade spreads these over its processors. Here they are in one
-place, because in duplex one engine both listens and speaks.
+``DiscardWords``,
+``Guess``, ``EmitBackchannel``, ``Volume``, ``Yield``, ``ContinueReply``). The class combines the four
+policies of a cascade on one clock: the end of turn (``policies``), interruptions (``barge_in``), backchannels
+(``backchannel``) and speculative requests (``speculation``). A cascade spreads these over its processors.
+Here they are in one place, because in duplex one engine both listens and speaks.
 
 A turn of the caller opens with a voice while the bot is silent, or with an interruption that is meant. Words
 over the bot that are not meant ("mhm") belong to no turn. A turn that ends without a word requests no answer.
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from core.strict_model import StrictModel
 from turn_taking.backchannel import BackchannelPolicy, BackchannelSettings
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInTuning
-from turn_taking.barge_in_table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
-from turn_taking.endpointing import EndpointTuning
-from turn_taking.policies import endpoint_policy
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.settings import BargeInTuning
+from turn_taking.barge_in.table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
+from turn_taking.endpointing.endpointer import EndpointTuning
+from turn_taking.endpointing.policies import endpoint_policy
 from turn_taking.speculation import Guesser, SpeculationSettings
 from turn_taking.utterances import asks
 
@@ -92,7 +92,7 @@ class CloseTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class DiscardWords:
     """Discard the last recognised words, which were not meant: they belong to no turn."""
 
 
@@ -108,7 +108,7 @@ class Guess:
 
 
 @dataclass(frozen=True, slots=True)
-class Hum:
+class EmitBackchannel:
     """Say this backchannel without taking the floor."""
 
     text: str
@@ -127,13 +127,13 @@ class Yield:
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
+class ContinueReply:
     """Resume the reply from this word: the interruption was not meant."""
 
     from_word: int
 
 
-Act = Open | Ask | CloseTurn | Forget | Guess | Hum | Volume | Yield | GoOn
+Act = Open | Ask | CloseTurn | DiscardWords | Guess | EmitBackchannel | Volume | Yield | ContinueReply
 
 
 class DuplexPolicy:
@@ -253,7 +253,7 @@ class DuplexPolicy:
         is_unsure = has_reply and not self._in_turn and not (kind is not None and kind.claims_floor)
         if not text or is_unsure or (is_idle and (has_reply or not self._in_turn)):
             # The words were not meant: they belong to no turn.
-            self._acts.append(Forget())
+            self._acts.append(DiscardWords())
             return
         self._open_turn()
         self._has_words = True
@@ -347,7 +347,7 @@ class DuplexPolicy:
             self._hums.on_endpoint_due(due_ms)
             hum = self._hums.on_deadline(at_ms) if self._in_turn else None
             if hum is not None:
-                self._acts.append(Hum(hum.text))
+                self._acts.append(EmitBackchannel(hum.text))
         if due_ms is not None and self._was_early and self._quiet_ms is not None:
             due_ms = max(due_ms, self._quiet_ms + self._false_start_ms)
         end = self._endpoint.on_deadline(at_ms) if due_ms is not None and due_ms <= at_ms else None
@@ -413,4 +413,4 @@ class DuplexPolicy:
                 self._in_turn = self._was_cut = False
                 self._endpoint.reset()
                 self._guesser.reset()
-            self._acts.append(GoOn(decision.from_word))
+            self._acts.append(ContinueReply(decision.from_word))

@@ -13,10 +13,10 @@ from fastapi import FastAPI
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from pipelines.modes import CASCADE, DUPLEX
+from serving.gateway.admin.operations import Operations, OperationsSettings
 from serving.gateway.app import create_app
-from serving.gateway.carriers import CARRIERS
-from serving.gateway.operations import Operations, OperationsSettings
-from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.phone.carriers import CARRIERS
+from serving.gateway.phone.settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerTuning
 
 Kind = Literal["http", "socket"]

@@ -22,7 +22,7 @@ from evals.abuse.footprint import Footprint, footprint
 from evals.latency.servers import command
 from evals.phone.front import AUTH_TOKEN, PUBLIC
 from evals.serving_process import free_port, started
-from serving.gateway.carriers import CARRIERS
+from serving.gateway.phone.carriers import CARRIERS
 from serving.gateway.settings import ServerTuning
 
 # About 12 s of speech: the question comes during an attack of 20 s.

@@ -17,7 +17,7 @@ import numpy as np
 from evals.answers.scoring import NOT_UNDERSTOOD, Golden, Kind, Statements, judge
 from models.llm import Message
 from models.llm.documents import DocumentLlm, DocumentLlmSettings
-from turn_taking.asking_back import AskBack, AskBackSettings, AskingBack
+from turn_taking.clarification import AskBack, AskBackSettings, Clarification
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -156,7 +156,7 @@ class Examiner:
         self, golden: Golden, hear: Callable[[str], HeardTurn], tally: Tally
     ) -> list[Message]:
         messages: list[Message] = []
-        asking = AskingBack(self._ask_back)
+        asking = Clarification(self._ask_back)
         for turn in golden.turns:
             heard = hear(turn)
             messages.append(Message("user", heard.text))

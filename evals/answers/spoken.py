@@ -30,7 +30,7 @@ from evals.stt.measure import PIECE_SAMPLES, RATE_HZ, padded, word_errors
 from evals.stt.normalise import normalised
 from evals.stt.rows import create
 from models.stt import STT, SpeechStream, recogniser_traits
-from turn_taking.asking_back import AskBackSettings
+from turn_taking.clarification import AskBackSettings
 
 # Voice of a fresh deployment.
 BOTS_OWN = "hibari"

@@ -29,8 +29,8 @@ from models.stt.pocketsphinx import PocketsphinxSettings
 from models.tts.flite import FliteTts
 from models.turn import TURN
 from models.vad import VAD, VoiceActivityDetector
-from pipelines.choices import engine_settings
-from pipelines.engine_plan import plan_omni
+from pipelines.engines.choices import engine_settings
+from pipelines.engines.plan import plan_omni
 from processors.perception.engine_stt import transcript_from_fields
 from runtime.engine_process import EngineProcess, EngineProcessSettings
 

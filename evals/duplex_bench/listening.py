@@ -16,7 +16,7 @@ from loguru import logger
 
 from core.errors import EngineError
 from core.media import float_to_pcm16
-from models.omni.two_tier.ears import EarSettings, TranscriptWords
+from models.omni.two_tier.speech_input import EarSettings, TranscriptWords
 from models.stt import Transcript
 from models.vad import VoiceActivityDetector
 from processors.perception.engine_stt import EngineSttSettings

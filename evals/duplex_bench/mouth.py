@@ -2,7 +2,7 @@
 
 The rules are those of ``processors.duplex.voice``. A unit is audible from ``LEAD_MS`` after its result on.
 Pieces leave one after the other at times that are counted in samples, and a yield drops everything that has
-not left. Words are placed at their part of the audio (``processors.duplex.saying``).
+not left. Words are placed at their part of the audio (``processors.duplex.word_aligner``).
 
 Pure: times come in, in microseconds from the first sample of the clip; before it they are negative.
 """
@@ -14,8 +14,8 @@ import numpy as np
 
 from evals.duplex_bench.spoken import Word
 from models.omni import UnitResult, Vote
-from processors.duplex.saying import EngineWordTiming, WordAligner
 from processors.duplex.voice import SILENT_PEAK, SpeechPacing, paced_output
+from processors.duplex.word_aligner import EngineWordTiming, WordAligner
 
 SETTINGS = SpeechPacing()
 LEAD_MS = SETTINGS.lead_ms

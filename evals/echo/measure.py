@@ -1,7 +1,7 @@
 """Figures of echo control: echo loss, the caller's voice in double talk, self-interruptions, processor time.
 
 Voice activity detection is the product's: Silero, the counters of ``SharedVadAnalyzer`` with its default
-times and levels, and after them ``turn_taking.self_voice``.
+times and levels, and after them ``turn_taking.barge_in.self_voice``.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from evals.echo.rooms import RATE_HZ, Speakerphone
 from evals.echo.speech import BOT, BOT_LINES, CALLER_LINES, CALLERS, Voices
 from models.vad.silero import SileroVad
 from processors.front_end.vad import SharedVadAnalyzer
-from turn_taking.self_voice import SelfVoice
+from turn_taking.barge_in.self_voice import SelfVoice
 
 VOICE = 0.7
 ALONE_S, TALK_S, AFTER_S = 8, 4, 2

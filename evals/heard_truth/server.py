@@ -32,7 +32,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from core.call_events import ReplyFinished
 from evals.serving import command
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
 from processors.front_end.vad import VOICE, SharedVadAnalyzer
 from processors.playout.assistant import HeardAssistantAggregator
 from processors.playout.heard import PlayoutSettings
@@ -41,7 +41,7 @@ from processors.turns.audio_stop import AudioStop
 from processors.turns.endpoint import EndpointStopStrategy
 from runtime.event_stream import CallEvents
 from transports.webrtc.transport import PacedWebRTCTransport
-from turn_taking.policies import endpoint_policy
+from turn_taking.endpointing.policies import endpoint_policy
 
 INPUT_RATE_HZ = 16_000
 

@@ -31,7 +31,7 @@ from evals.human.split import (
     load_tuning,
 )
 from evals.turns.texts import sentences
-from turn_taking.pauses import SHORTEST_MS
+from turn_taking.endpointing.pauses import SHORTEST_MS
 
 # Longer recordings are announcements; callers say less in one turn.
 LONGEST_S = 8.0

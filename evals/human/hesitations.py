@@ -4,8 +4,8 @@ A recording is cut between two words and continues after a silence. The places a
 pause: between sentences, between clauses, and inside a clause after a function word, before the word that the
 speaker searches for. Of the pauses inside a turn, 55 % are at grammatical junctures (Goldman-Eisler 1968, as
 commonly cited) if the recording has any. Lengths follow the law of the hold pauses of eot-bench
-(``turn_taking.pauses``), stretched by a log-normal factor of each turn, as callers differ. A turn has as many
-pauses as eot-bench has holds for each end.
+(``turn_taking.endpointing.pauses``), stretched by a log-normal factor of each turn, as callers differ. A turn
+has as many pauses as eot-bench has holds for each end.
 
 The voice before a cut is that of fluent speech: it is not lengthened and its pitch does not stay up, as it
 does when people hesitate. A model that uses the voice alone has a harder task here than with people.
@@ -21,7 +21,7 @@ import numpy as np
 from core.media import ms_to_samples
 from evals.human.alignment import AlignedWord, quietest
 from evals.human.recordings import RecordedUtterance, edges_of, rule_for
-from turn_taking.pauses import HOLD_SHARE, LONGEST_MS, PauseLaw
+from turn_taking.endpointing.pauses import HOLD_SHARE, LONGEST_MS, PauseLaw
 
 JUNCTURE_SHARE = 0.55
 # A piece of speech between two cuts, or before the first one, is at least this long.

@@ -27,7 +27,7 @@ from models.llm import Message
 from models.llm.kv.causal import CausalLm, CausalSettings, Prefilled
 from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Remembered
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.wants import CacheHandle, Granted, Offer, Task, Want
+from serving.scheduler.types import CacheHandle, LeaseGranted, Task, WorkerCapacity, WorkerRequest
 
 SYSTEM = Message("system", "You are the help line of Northwind Bank. Be brief.")
 # Common first messages.
@@ -169,15 +169,15 @@ class Verified:
         self._scheduler = Scheduler()
         self._now_ms = 0
         for worker in WORKERS:
-            self._scheduler.worker_up(Offer(worker, "0"), 0)
+            self._scheduler.worker_up(WorkerCapacity(worker, "0"), 0)
 
     def ask(self, session: int, talk: Talk, step: int) -> str:
         """Answer at the worker that the scheduler grants."""
         self._now_ms += 5_000
         asked = talk.remembered.ask(talk.dialogue)
-        want = Want(f"{step}", f"{session}", Task.CHAT, digests=talk.chain, handle=talk.handle)
+        want = WorkerRequest(f"{step}", f"{session}", Task.CHAT, digests=talk.chain, handle=talk.handle)
         [granted] = self._scheduler.ask(want, self._now_ms)
-        assert isinstance(granted, Granted)
+        assert isinstance(granted, LeaseGranted)
         worker = granted.lease.worker
         answered, _ = self._workers.answer(worker, session, asked, self.counts)
         talk.remembered.answered(asked, answered)
@@ -189,7 +189,9 @@ class Verified:
     def restart(self, worker: str) -> None:
         """Restart a worker and announce its new incarnation to the scheduler."""
         self._workers.restart(worker)
-        self._scheduler.worker_up(Offer(worker, str(self._workers.incarnations[worker])), self._now_ms)
+        self._scheduler.worker_up(
+            WorkerCapacity(worker, str(self._workers.incarnations[worker])), self._now_ms
+        )
 
     def left(self, session: int) -> None:
         """Notify the scheduler of the end of a session."""

@@ -40,7 +40,7 @@ from models.vad import VAD, VoiceActivityDetector
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
 from processors.perception.engine_stt import EngineSttSettings
 from runtime.event_stream import CallEvents
-from turn_taking.endpointing import Endpointer, EndpointTuning
+from turn_taking.endpointing.endpointer import Endpointer, EndpointTuning
 
 RATE_HZ = 16_000
 PIECE = RATE_HZ // 50

@@ -39,7 +39,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from evals.library_internals import aggregate_sentences
 from evals.serving import command
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
 
 
 async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:

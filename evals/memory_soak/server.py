@@ -23,7 +23,7 @@ from configs.load import load_deployment
 from core.errors import PeerError
 from evals.phone.faked import Deaf, Remembered
 from evals.serving import HOST
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
 from pipelines.sessions import open_conversations
 from runtime import event_loop
 from runtime.heap import bound_heap

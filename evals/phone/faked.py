@@ -23,16 +23,16 @@ from configs.load import load_deployment
 from core.errors import PeerError
 from evals.serving import HOST
 from models.tts import SpeechPiece, TextToSpeech
-from pipelines.cascade import run_conversation
-from pipelines.engines import Engines
-from pipelines.phone import hold_phone
-from pipelines.phone_control import PhoneFacts
+from pipelines.engines.engines import Engines
+from pipelines.phone.calls import hold_phone
+from pipelines.phone.control import PhoneFacts
 from pipelines.sessions import open_conversations
+from pipelines.voice.cascade import run_conversation
 from runtime import event_loop
 from serving.gateway.app import create_app
-from serving.gateway.http_server import http_server
-from serving.gateway.phone_routes import PhoneArguments
-from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.http.server import http_server
+from serving.gateway.phone.routes import PhoneArguments
+from serving.gateway.phone.settings import PhoneRoutesSettings
 from serving.gateway.settings import MAX_SOCKET_BYTES
 from session_store.conversation import Conversations
 from transports.twilio.stream import PhoneStream

@@ -36,7 +36,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from audio.comfort_noise import ComfortNoise
 from evals.serving import HOST
-from pipelines.engine_plan import INPUT_RATE_HZ
+from pipelines.engines.plan import INPUT_RATE_HZ
 from protocols import twiml
 from protocols.twilio_media import RATE_HZ
 from runtime import event_loop

@@ -12,7 +12,7 @@ from core.errors import ConfigError
 from core.files import MODELS_DIR
 from evals.human.archives import ARCHIVES, cache_folder, is_fetched, members
 from models.stt import STT, SpeechToText
-from pipelines.choices import engine_settings
+from pipelines.engines.choices import engine_settings
 
 KNOWLEDGE = Path(__file__).parents[2] / "knowledge"
 WHEEL, WHEEL_FOLDER = "moonshine-voice", "moonshine_voice/assets/tiny-en/"

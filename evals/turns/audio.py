@@ -52,9 +52,9 @@ from models.tts.flite import FliteSettings
 from models.turn import TURN, TurnCompleteness
 from models.vad import VAD, VoiceActivityDetector
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
-from runtime.replaced_file import replace_file
-from turn_taking.evidence_tempo import Tempo
-from turn_taking.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
+from runtime.atomic_file import replace_file
+from turn_taking.endpointing.evidence_tempo import Tempo
+from turn_taking.endpointing.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
 
 RATE_HZ = 16_000
 RECOGNISER = "pocketsphinx"

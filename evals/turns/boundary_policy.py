@@ -1,8 +1,8 @@
 """Baseline policy that ``predictive`` replaced: a priced wait on a sum of separate likelihood ratios.
 
 The sum of the log odds of ``evidence``, the caller's share of holds and the caller's law of pauses enter the
-same least-cost rule as in the product (``turn_taking.policies.PricedPolicy``). The product uses a regression
-instead of the ratios.
+same least-cost rule as in the product (``turn_taking.endpointing.policies.PricedPolicy``). The product uses a
+regression instead of the ratios.
 
 Pure.
 """
@@ -19,9 +19,9 @@ from evals.turns.evidence import (
     voice_log_odds,
     words_log_odds,
 )
-from turn_taking.endpointing import EndpointTuning, Grounds
-from turn_taking.evidence_words import QuestionKind
-from turn_taking.policies import SCORE_DOUBT, Price, PricedPolicy
+from turn_taking.endpointing.endpointer import EndpointTuning, Grounds
+from turn_taking.endpointing.evidence_words import QuestionKind
+from turn_taking.endpointing.policies import SCORE_DOUBT, Price, PricedPolicy
 
 CUT_COST_MS = 4_000.0
 LONGEST_MS = 3_000

@@ -32,8 +32,8 @@ from evals.turns.evidence import (
     contour_ratio,
     words_log_odds,
 )
-from turn_taking.evidence_voice import CallerVoiceAverage, VoiceSigns
-from turn_taking.evidence_words import QuestionKind, WordCue, asked_for, word_cue
+from turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceSigns
+from turn_taking.endpointing.evidence_words import QuestionKind, WordCue, asked_for, word_cue
 
 SEED = 1_001
 PSEUDO = 0.5

@@ -11,8 +11,8 @@ sentences, by ``overlap`` on both sides of the mean. A recogniser writes the wor
 mistakes some last words. A policy sees the evidence that has arrived by its decision, never the kind of the
 silence.
 
-The law of pauses and the share of holds are those of eot-bench (``turn_taking.pauses``). The rest is assumed,
-marked as such, and swept.
+The law of pauses and the share of holds are those of eot-bench (``turn_taking.endpointing.pauses``). The rest
+is assumed, marked as such, and swept.
 """
 
 import math
@@ -23,9 +23,9 @@ import numpy as np
 
 from evals.turns.contours import Contour
 from evals.turns.texts import FILLERS, PauseHabits, Piece, script, sentences
-from turn_taking.endpointing import EndpointTuning
-from turn_taking.evidence_voice import VoiceEnd
-from turn_taking.pauses import HOLD_SHARE, PauseLaw
+from turn_taking.endpointing.endpointer import EndpointTuning
+from turn_taking.endpointing.evidence_voice import VoiceEnd
+from turn_taking.endpointing.pauses import HOLD_SHARE, PauseLaw
 
 # Bounds, because a caller needs both holds and ends.
 LEAST_SHARE, MOST_SHARE = 0.1, 0.9

@@ -9,9 +9,9 @@ white noise, or recorded people in every condition of ``evals.human``. Its words
 ones (fewest substitutions, insertions and deletions). A turn counts as misunderstood when the errors are at
 least ``WRONG_SHARE`` of the spoken words.
 
-Output: confidences of right and wrong words, and for each threshold of ``turn_taking.asking_back`` the share
-of misunderstood and of understood turns that would be queried. Every other sentence is for choosing, the rest
-is reported; of people, the tuning set is for choosing.
+Output: confidences of right and wrong words, and for each threshold of ``turn_taking.clarification`` the
+share of misunderstood and of understood turns that would be queried. Every other sentence is for choosing,
+the rest is reported; of people, the tuning set is for choosing.
 """
 
 import argparse

@@ -31,12 +31,12 @@ from evals.turns.boundary_policy import BoundaryPolicy
 from evals.turns.callers import CallSpec, ScriptedCall
 from evals.turns.evidence import EvidenceSettings, Heard, calibrated, end_log_odds
 from evals.turns.simulator import Hearing, Outcome, run
-from turn_taking.boundary import least_cost_wait_ms
-from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointTuning, TurnSilence
-from turn_taking.evidence_voice import CallerVoiceAverage
-from turn_taking.evidence_words import asked_for
-from turn_taking.pauses import SHORTEST_MS, PauseLaw
-from turn_taking.policies import Price, SilenceTimer
+from turn_taking.endpointing.boundary import least_cost_wait_ms
+from turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning, TurnSilence
+from turn_taking.endpointing.evidence_voice import CallerVoiceAverage
+from turn_taking.endpointing.evidence_words import asked_for
+from turn_taking.endpointing.pauses import SHORTEST_MS, PauseLaw
+from turn_taking.endpointing.policies import Price, SilenceTimer
 
 TIMERS_MS = (300, 600, 1_000, 1_600)
 # eot-bench's own grid is 100 ms; a finer one finds a better static policy.

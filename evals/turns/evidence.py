@@ -28,8 +28,14 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from evals.turns.contours import Contour
-from turn_taking.evidence_voice import VoiceSigns
-from turn_taking.evidence_words import QuestionKind, WordCue, reads_as_question, word_cue, words_of
+from turn_taking.endpointing.evidence_voice import VoiceSigns
+from turn_taking.endpointing.evidence_words import (
+    QuestionKind,
+    WordCue,
+    reads_as_question,
+    word_cue,
+    words_of,
+)
 
 # Further from 1/2 a probability reflects the model's calibration more than the turn.
 SUREST = 0.001

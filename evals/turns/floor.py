@@ -1,4 +1,5 @@
-"""``python -m evals.turns.floor``: fit the linear classifier of short voices (``models.commands.floor``).
+"""``python -m evals.turns.floor``: fit the linear classifier of short voices
+(``models.keyword_spotting.floor``).
 
 Synthetic callers speak a backchannel, hum, cough, or say something short that claims the floor
 (``floor_texts``). The voices are those of flite and some sixty of espeak, changed in length and pitch by
@@ -34,9 +35,9 @@ from evals.echo.speech import BOT, BOT_LINES
 from evals.turns import audio, sounds
 from evals.turns.floor_texts import CLAIMING, LISTENING
 from evals.turns.overlap_calls import CALLERS, DELAYS_MS, ECHO_DBFS, NEAR_OVER_ECHO_DB, ROOM_DBFS
-from models.commands.floor import FloorEncoder
 from models.echo.control import EchoControl
 from models.echo.webrtc import WebRtcEcho
+from models.keyword_spotting.floor import FloorEncoder
 from models.turn.network import LinearScore
 
 # Other speakers of espeak: formants, voice quality, accents.
@@ -101,7 +102,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--processes", type=positive, default=2)
     root.add_argument(
-        "--write", type=Path, help="write the decision line to this file, as models/commands/floor_line.npz"
+        "--write",
+        type=Path,
+        help="write the decision line to this file, as models/keyword_spotting/floor_line.npz",
     )
     root.add_argument("--json", type=Path, help="write the figures to this JSON file")
     arguments = root.parse_args(argv)

@@ -1,4 +1,5 @@
-"""Texts on which the head of ``models.commands.floor`` is fitted: backchannels and claims of the floor.
+"""Texts on which the head of ``models.keyword_spotting.floor`` is fitted: backchannels and claims of the
+floor.
 
 The claims contain none of the phrases that ``overlap_calls`` reports on, except the closed classes of
 English: refusals, stop words, "what" and "why". Backchannels are such a class as well, and all of them there

@@ -40,10 +40,10 @@ from evals.turns.endpointing import (
     best_waits,
 )
 from evals.turns.simulator import Hearing, Outcome, run
-from turn_taking.end_predictor import shipped_predictor
-from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointTuning
-from turn_taking.pauses import LONGEST_MS
-from turn_taking.policies import PredictivePolicy, Price, SilenceTimer
+from turn_taking.endpointing.end_predictor import shipped_predictor
+from turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning
+from turn_taking.endpointing.pauses import LONGEST_MS
+from turn_taking.endpointing.policies import PredictivePolicy, Price, SilenceTimer
 
 RATES = (0.10, 0.05)
 PATIENCES = tuple(round(step / 10, 1) for step in range(11))

@@ -6,8 +6,8 @@ signal around its beginning is stored with the kind of the sound. A logistic reg
 weighs the encoder's features at each look. Interruptions and the rest have the same weight.
 
 Reported are areas under the curve on speakers that were left out of the fit, a third of them at a time. The
-bounds of ``turn_taking.looks`` follow from these left-out odds, ``--false-share`` and ``--missed-share``. The
-lines that are written are fitted on everything.
+bounds of ``turn_taking.barge_in.looks`` follow from these left-out odds, ``--false-share`` and
+``--missed-share``. The lines that are written are fitted on everything.
 """
 
 import argparse
@@ -51,9 +51,9 @@ from models.stt.moonshine_network import MoonshineNetwork
 from models.stt.moonshine_tiny import MoonshineTinySettings
 from models.vad import VAD, VoiceActivityDetector
 from processors.front_end.vad import SharedVadAnalyzer, VadSettings
+from runtime.atomic_file import replace_file
 from runtime.event_stream import CallEvents
-from runtime.replaced_file import replace_file
-from turn_taking.barge_in_settings import BargeInTuning
+from turn_taking.barge_in.settings import BargeInTuning
 
 RIDGE = 300.0
 FOLDS = 3

@@ -41,14 +41,14 @@ from evals.turns import audio
 from evals.turns.overlap_calls import CALLERS, GAP_MS, OF_A_CALL, CallScript, Reply, Sound
 from evals.turns.overlap_ears import PIECE_MS, Ears, Event, ears, listen
 from evals.turns.overlaps import BargeInPolicy, Decided, VoiceTimer, cut_before, is_cut
-from models.commands.floor import LINE_FILE
-from models.commands.pocketsphinx import CommandSettings
+from models.keyword_spotting.floor import LINE_FILE
+from models.keyword_spotting.pocketsphinx import CommandSettings
 from processors.front_end.vad import VadSettings
 from processors.perception.engine_stt import EngineSttSettings
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInTuning
-from turn_taking.barge_in_table import Duck, Restore
-from turn_taking.self_voice import SelfVoiceSettings
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.self_voice import SelfVoiceSettings
+from turn_taking.barge_in.settings import BargeInTuning
+from turn_taking.barge_in.table import Duck, Restore
 
 REPLY_ID = "reply"
 

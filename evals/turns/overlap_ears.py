@@ -24,10 +24,10 @@ from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from evals.echo.rooms import RATE_HZ
 from evals.turns import audio
 from evals.turns.overlap_calls import Room
-from models.commands import COMMANDS
 from models.echo import EchoCanceller
 from models.echo.control import EchoControl
 from models.echo.webrtc import WebRtcEcho
+from models.keyword_spotting import COMMANDS
 from models.stt import SpeechStream, SpeechToText, Transcript
 from models.stt.looks import BEFORE_MS as LOOK_BEFORE_MS
 from models.stt.looks import LOOKS_MS, LookJudge
@@ -37,8 +37,8 @@ from processors.front_end.vad import SharedVadAnalyzer, VadSettings
 from processors.perception.engine_stt import EngineSttSettings
 from processors.turns.stop_words import BEFORE_MS, LONGEST_MS
 from runtime.event_stream import CallEvents
-from turn_taking.self_voice import SelfVoice, SelfVoiceSettings
-from turn_taking.usual_level import UsualLevel
+from turn_taking.barge_in.self_voice import SelfVoice, SelfVoiceSettings
+from turn_taking.barge_in.speaker_level import SpeakerLevel
 
 Result = TypeVar("Result")
 PIECE_MS = 20
@@ -177,7 +177,7 @@ class _Chain:
         self._voices = 0
         self._look_ms: int | None = None
         self._partial_ms = 0
-        self._usual = UsualLevel()
+        self._usual = SpeakerLevel()
         self._level_db: float | None = None
         # Time of the bot's last sound, and of the beginning of the present voice.
         self._bot_ms = self._began_ms = 0

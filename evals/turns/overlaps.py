@@ -6,8 +6,8 @@ own voice leaks back at the beginning of its replies. Voice activity detection r
 voice is right with a stated share. Lengths follow benchmarks: backchannels 0.25 to 0.7 s, interruptions 1.5
 to 4 s. The kinds of sounds are equally frequent, since no trustworthy rate is published.
 
-Rows: ``barge-in`` is ``turn_taking.barge_in`` with its defaults; ``voice-N`` yields to any N ms of voice,
-which is the most that voice activity alone can do; the bot of ``always-talk`` never yields.
+Rows: ``barge-in`` is ``turn_taking.barge_in.barge_in`` with its defaults; ``voice-N`` yields to any N ms of
+voice, which is the most that voice activity alone can do; the bot of ``always-talk`` never yields.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ import numpy as np
 from evals.latency.figures import percentile
 from evals.turns.simulator import Hearing
 from evals.turns.texts import sentences
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_table import Cut, Decision
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.table import Cut, Decision
 
 REPLY_MS = 12_000
 BACKCHANNELS = ("mhm", "yeah", "uh huh", "okay", "right", "i see")
@@ -157,7 +157,7 @@ def _words(
 
 
 class BargeInPolicy(Protocol):
-    """Interface of a policy; see ``turn_taking.barge_in.BargeIn``."""
+    """Interface of a policy; see ``turn_taking.barge_in.barge_in.BargeIn``."""
 
     def on_bot_started(self, at_ms: int, reply_id: str) -> Decided: ...
     def on_maybe_voice(self, at_ms: int) -> Decided: ...

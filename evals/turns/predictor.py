@@ -1,4 +1,4 @@
-"""``python -m evals.turns.predictor``: fit the weights of ``turn_taking.end_predictor``.
+"""``python -m evals.turns.predictor``: fit the weights of ``turn_taking.endpointing.end_predictor``.
 
 Every pause of the committed tuning calls (``tuning.json``) gives a row for each look, with the signals that
 the product computes from its engines' output. The weights are those of a logistic regression with ridge
@@ -28,16 +28,16 @@ from evals.human.split import Split
 from evals.turns import heard
 from evals.turns.callers import ScriptedCall
 from evals.turns.simulator import probability
-from runtime.replaced_file import replace_file
-from turn_taking.end_predictor import (
+from runtime.atomic_file import replace_file
+from turn_taking.endpointing.end_predictor import (
     WEIGHTS,
     EndPredictor,
     PauseSigns,
     other_signals,
     sound_signals,
 )
-from turn_taking.evidence_voice import CallerVoiceAverage
-from turn_taking.evidence_words import asked_for
+from turn_taking.endpointing.evidence_voice import CallerVoiceAverage
+from turn_taking.endpointing.evidence_words import asked_for
 
 # Strong enough that a signal seen ten times gets hardly any weight.
 RIDGE = 3.0

@@ -12,7 +12,7 @@ import numpy as np
 
 from evals.human.callers import CallerSpeech, CallerTurn
 from evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
-from turn_taking.pauses import HOLD_SHARE, LONGEST_MS, SHORTEST_MS
+from turn_taking.endpointing.pauses import HOLD_SHARE, LONGEST_MS, SHORTEST_MS
 
 # The prompt of every turn, as no recording answers a question.
 PROMPT = "What can I do for you?"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from evals.turns.boundary_policy import BoundaryPolicy
 from evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
-from turn_taking.endpointing import EndpointPolicy
+from turn_taking.endpointing.endpointer import EndpointPolicy
 
 
 @dataclass(frozen=True, slots=True)

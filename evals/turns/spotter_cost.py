@@ -28,8 +28,8 @@ from evals.echo.rooms import RATE_HZ
 from evals.latency.figures import percentile
 from evals.turns import audio, overlap_calls, sounds
 from evals.turns.texts import sentences
-from models.commands import COMMANDS
-from models.commands.pocketsphinx import CommandSettings
+from models.keyword_spotting import COMMANDS
+from models.keyword_spotting.pocketsphinx import CommandSettings
 from models.stt import Transcript
 from processors.front_end.vad import VadSettings
 from processors.perception.engine_stt import transcript_from_fields

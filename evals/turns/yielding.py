@@ -44,8 +44,8 @@ from evals.turns.yield_calls import (
     report_material,
     tuning_material,
 )
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInTuning
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.settings import BargeInTuning
 
 OF_A_CALL = 12
 # Sounds of each call that are made and not recorded.

@@ -27,10 +27,10 @@ import numpy as np
 
 from core.statements import asks
 from models.llm import Message
+from models.llm.conversation_qa import DialogueHistory, read_conversation
 from models.llm.dialogue import Dialogue, DialogueReader
 from models.llm.intelligible import Intelligible, TurnKind
 from models.llm.misheard import Misheard
-from models.llm.remembered import DialogueHistory, read_conversation
 from models.llm.small_talk import (
     Intent,
     exact_intent,

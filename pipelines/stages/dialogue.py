@@ -7,13 +7,13 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameProcessor
 
 from pipelines.call import Call
-from pipelines.engines import Engines
-from pipelines.screening import Screening
+from pipelines.engines.engines import Engines
+from pipelines.phone.answering_machine import Screening
 from pipelines.stages.shared import asking_back, commit_gate, speculation_of, wait_guard
 from processors.dialogue.commit_gate import CommitGate
 from processors.dialogue.engine_llm import EngineLlmService
+from processors.dialogue.filler_processor import FillerProcessor, Say
 from processors.dialogue.speculation import Speculation
-from processors.dialogue.wait_guard import Say, WaitGuard
 from processors.fusion.perception import Perception
 
 
@@ -27,7 +27,7 @@ class DialogueStages:
         speculation: asks ahead of the end of a turn.
     """
 
-    waits: WaitGuard
+    waits: FillerProcessor
     gate: CommitGate
     speculation: Speculation
 
@@ -68,6 +68,6 @@ def _foresee_part(
 
     def foresee_part(text: str) -> LLMContext | None:
         # The heard part of a reply that the caller may interrupt is not known yet.
-        return None if call.live.playout.books.open_ids else gate.foreseen(text, is_whole=False)
+        return None if call.live.playout.heard_clock.open_ids else gate.foreseen(text, is_whole=False)
 
     return foresee_part

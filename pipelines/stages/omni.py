@@ -9,23 +9,23 @@ from pipecat.frames.frames import Frame, InterruptionFrame, LLMContextFrame, TTS
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.transports.base_transport import BaseTransport
 
-from models.omni.two_tier.ears import Ears, Told
 from models.omni.two_tier.engine import TwoTierHost
+from models.omni.two_tier.speech_input import SpeechInput, Told
 from pipelines.builder import Background
 from pipelines.call import Call
-from pipelines.echo import CallFrontEnd
-from pipelines.engines import Engines
-from pipelines.in_queue import QueueAnnouncer
+from pipelines.engines.engines import Engines
+from pipelines.queue_announcer import QueueAnnouncer
 from pipelines.stages.omni_ends import EngineEnds
 from pipelines.stages.omni_host import host_of_call, preparation_of
 from pipelines.stages.shared import Listener, gain_of
 from pipelines.stages.ticks import WriteTick
-from processors.duplex.beside import TurnsBeside
+from pipelines.voice.echo import CallFrontEnd
 from processors.duplex.contents import Contents
 from processors.duplex.dialogue import CallDialogue
 from processors.duplex.omni import DuplexOmniProcessor
 from processors.duplex.outlet import Outlet
 from processors.duplex.succession import EngineSource
+from processors.duplex.turn_monitor import TurnMonitor
 from processors.duplex.turns import IS_WRITTEN, DuplexTurnTracker
 from processors.front_end.vad import VOICE
 from processors.playout.playout import guard_protected
@@ -145,7 +145,7 @@ class OmniStages:
         if isinstance(frame, InterruptionFrame):
             self.user.interruption_passed()
 
-    def _turns_beside(self, engines: Engines, transport: BaseTransport) -> TurnsBeside | None:
+    def _turns_beside(self, engines: Engines, transport: BaseTransport) -> TurnMonitor | None:
         """Return the monitor of turns for an engine without one; None where every engine has its own."""
         # A local: a reference to this object would form a reference cycle.
         omni = self.omni
@@ -153,10 +153,10 @@ class OmniStages:
             return None
         settings = engines.deployment.duplex_policy().model_copy(update={"backchannel": None})
         executors, is_silenced = engines.executors, engines.deployment.duplex.yields == "policy"
-        return TurnsBeside(
+        return TurnMonitor(
             self._call.events,
             self.user,
-            Ears(
+            SpeechInput(
                 DuplexPolicy(settings),
                 vad=engines.vad,
                 turn=engines.turn,

@@ -10,10 +10,10 @@ from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from core.call_events import CallEnding, EnginesGivenUp, PauseExpired
 from core.errors import CapacityError
 from pipelines.call import Call
-from pipelines.lifetime import LIMITED, OVER_LIMIT
-from serving.gateway.usage import UsageLimits
+from pipelines.lifecycle import LIMITED, OVER_LIMIT
+from serving.gateway.auth.usage import UsageLimits
 from serving.pool.omni import FINAL
-from serving.pool.pool import NotPlaced
+from serving.pool.pool import AssignmentRefused
 
 
 class OmniAllowance:
@@ -70,7 +70,7 @@ class EngineEnds:
             return
         data = {"kind": "queue", "position": 0, "wait_s": None, "refused": str(error)}
         call.live.input.put(RTVIServerMessageFrame(data=data))
-        is_final = isinstance(error, NotPlaced) and error.reason in FINAL
+        is_final = isinstance(error, AssignmentRefused) and error.reason in FINAL
         said = f"Sorry, {error}." if is_final else self._refusal
         if call.client.greets and said:
             call.live.input.put(TTSSpeakFrame(said, append_to_context=False))
@@ -79,7 +79,7 @@ class EngineEnds:
 
 def reason_refused(error: CapacityError) -> str:
     """Return the reason for which a caller gets no worker."""
-    return error.reason.value if isinstance(error, NotPlaced) else "service_unavailable"
+    return error.reason.value if isinstance(error, AssignmentRefused) else "service_unavailable"
 
 
 def end_soon(call: Call, reason: str, message: str, *, is_failure: bool = True) -> None:

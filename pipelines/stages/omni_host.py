@@ -6,13 +6,13 @@ from typing import Any
 from models.omni import OmniHost, Preparation
 from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierTuning
 from pipelines.call import Call, told_to
-from pipelines.engines import Engines
-from pipelines.in_queue import QueueAnnouncer
-from pipelines.lifetime import history_of
+from pipelines.engines.engines import Engines
+from pipelines.lifecycle import history_of
+from pipelines.queue_announcer import QueueAnnouncer
 from processors.duplex.dialogue import CallDialogue
-from protocols.surface import Wish
+from protocols.client_protocol import SessionUpdate
 from serving.pool.omni import PooledOmni
-from serving.scheduler.wants import Task
+from serving.scheduler.types import Task
 
 
 class OfCall:
@@ -74,7 +74,7 @@ async def preparation_of(engines: Engines, call: Call) -> Preparation:
     )
 
 
-def _accepted(engines: Engines, wish: Wish) -> dict[str, Any]:
+def _accepted(engines: Engines, wish: SessionUpdate) -> dict[str, Any]:
     """Return the client's settings that every engine of the deployment has; others belong to other models."""
     known: list[frozenset[str]] = [getattr(host, "client_settings", frozenset()) for host in engines.omni]
     names = frozenset.intersection(*known)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from core.call_events import VoiceEnded, VoiceStarted
-from models.omni.two_tier.ears import OwnVoice, Spotted, Spotting
+from models.omni.two_tier.speech_input import OwnVoice, Spotted, Spotting
 from models.stt import Transcript
 from pipelines.builder import Background
 from pipelines.stages.omni import OmniStages, close_at_end
@@ -13,7 +13,7 @@ from pipelines.stages.shared import Listener, fan_out
 from processors.turns.looks import VoiceLooks
 from processors.turns.stop_words import StopWords
 from runtime.event_stream import CallEvents
-from turn_taking.self_voice import SelfVoice
+from turn_taking.barge_in.self_voice import SelfVoice
 
 # A command that is spotted this long after the end of its voice has no effect any more.
 COMMAND_LATE_S = 1.5

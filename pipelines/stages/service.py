@@ -12,8 +12,8 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from core.call_events import CallerJoined
 from pipelines.call import Call
-from pipelines.engines import Engines
-from pipelines.lifetime import history_of
+from pipelines.engines.engines import Engines
+from pipelines.lifecycle import history_of
 from processors.duplex.answer_watch import AnswerWatch
 from processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
 from processors.duplex.services import Opening, RealtimeRow, TurnSource

@@ -9,8 +9,8 @@ from pipecat.processors.frame_processor import FrameProcessor
 
 from core.call_events import CallEnding, TurnEnded, TurnTranscribed
 from pipelines.call import Call
-from pipelines.engines import Engines
-from pipelines.lifetime import LIMITED, OVER_LIMIT
+from pipelines.engines.engines import Engines
+from pipelines.lifecycle import LIMITED, OVER_LIMIT
 from processors.duplex.realtime import ServiceGate
 
 # From an error of the service to the end of the call, for words that it has transcribed meanwhile.

@@ -10,16 +10,16 @@ from pipecat.transports.base_transport import BaseTransport
 
 from core.timeline import Source
 from pipelines.call import OPENING, Call
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
 from processors.dialogue.commit_gate import CommitGate
+from processors.dialogue.filler_processor import FillerProcessor, Say
 from processors.dialogue.speculation import Speculation
-from processors.dialogue.wait_guard import Say, WaitGuard
 from processors.front_end.hosted import HostedFrontEnd
 from processors.front_end.vad import VOICE, SharedVadAnalyzer
 from processors.fusion.perception import Perception
 from processors.speech.engine_tts import EngineTtsService
-from transports.gain import SetsGain
-from turn_taking.asking_back import AskingBack
+from transports.gain import SupportsGain
+from turn_taking.clarification import Clarification
 
 Listener = Callable[[bytes], None]
 
@@ -45,7 +45,7 @@ def closed_on_failure() -> Iterator[list[Closes | None]]:
 
 def gain_of(transport: BaseTransport) -> Callable[[float], None]:
     """Return a function that sets the bot's volume in dB; without effect for a transport without gain."""
-    return transport.set_gain_db if isinstance(transport, SetsGain) else lambda _gain_db: None
+    return transport.set_gain_db if isinstance(transport, SupportsGain) else lambda _gain_db: None
 
 
 def fan_out(listeners: Sequence[Listener]) -> Listener:
@@ -91,10 +91,10 @@ def wait_guard(
     *,
     is_asked: Callable[[LLMContextFrame], bool],
     is_covered: Callable[[], bool] = lambda: True,
-) -> WaitGuard:
+) -> FillerProcessor:
     """Return the stage that speaks to a waiting caller, with phrases that it passes to ``say``."""
     guard = engines.deployment.thinking.guard
-    return WaitGuard(
+    return FillerProcessor(
         guard.waiting,
         call.events,
         apology=guard.apology,
@@ -104,10 +104,10 @@ def wait_guard(
     )
 
 
-def asking_back(engines: Engines) -> AskingBack | None:
+def asking_back(engines: Engines) -> Clarification | None:
     """Return the rule that asks again after a turn of low confidence; None where the deployment has none."""
     settings = engines.deployment.hearing.ask_back
-    return AskingBack(settings) if settings is not None else None
+    return Clarification(settings) if settings is not None else None
 
 
 def commit_gate(
@@ -115,7 +115,7 @@ def commit_gate(
     call: Call,
     context: LLMContext,
     perception: Perception,
-    asking: AskingBack | None,
+    asking: Clarification | None,
     *,
     take_turn: Callable[[LLMContextFrame], bool],
 ) -> CommitGate:

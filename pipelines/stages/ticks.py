@@ -11,7 +11,7 @@ from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from core.call_events import ReplyCut
 from models.omni import Vote
 from pipelines.call import Call
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
 from pipelines.pipeline_input import PipelineInput
 from processors.duplex.tick import Tick
 from runtime.event_stream import CallEvents

@@ -17,18 +17,18 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from pipelines.builder import Background
 from pipelines.call import Call
-from pipelines.echo import CallFrontEnd
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
 from pipelines.stages.over_bot import OverBot
 from pipelines.stages.shared import gain_of, voice_detector
+from pipelines.voice.echo import CallFrontEnd
 from processors.front_end.vad import SharedVadAnalyzer
-from processors.turns.backchannel import BackchannelKeeper, Say
+from processors.turns.backchannel import BackchannelSpeaker, Say
 from processors.turns.barge_in import BargeInStartStrategy
 from processors.turns.endpoint import EndpointStopStrategy
 from processors.turns.floor import FloorHolder
 from turn_taking.backchannel import BackchannelPolicy
-from turn_taking.barge_in import BargeIn
-from turn_taking.policies import endpoint_policy
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.endpointing.policies import endpoint_policy
 from turn_taking.speculation import Guesser
 
 
@@ -102,7 +102,7 @@ def backchannels(engines: Engines, call: Call, say: Say) -> Background:
     if engines.turn is None:
         logger.warning("speaking.backchannel needs hearing.turn, which is off: the bot gives no backchannels")
         return []
-    keeper = BackchannelKeeper(
+    keeper = BackchannelSpeaker(
         call.events,
         BackchannelPolicy(settings),
         sound=engines.kept_speech,

@@ -6,17 +6,17 @@ the context pass to the model. The model therefore sees the content of the store
 other transports, replies as far as they were heard, older turns in short.
 
 Waiting happens in the processor's own queue of ordered frames: audio and interruptions pass by.
-``wait_guard`` handles what the caller hears meanwhile. An interruption cancels the wait, not the commit: the
-turn stays in the session. The next one is asked with it. When none comes (the sound was only a cough) it is
-asked by itself once it is durable; ``QuestionReopened`` reports that the caller waits for that. A turn that
-cannot be committed is not asked: the caller hears a refusal, or, when another process claimed the session,
-the call ends (``Conversation.lost``). Words of a turn that was not over when the call ended are committed and
-not asked: they are in the session when the caller comes back.
+``filler_processor`` handles what the caller hears meanwhile. An interruption cancels the wait, not the
+commit: the turn stays in the session. The next one is asked with it. When none comes (the sound was only a
+cough) it is asked by itself once it is durable; ``QuestionReopened`` reports that the caller waits for that.
+A turn that cannot be committed is not asked: the caller hears a refusal, or, when another process claimed the
+session, the call ends (``Conversation.lost``). Words of a turn that was not over when the call ended are
+committed and not asked: they are in the session when the caller comes back.
 
-A turn that was recognised with doubt (``turn_taking.asking_back``) is committed like any other and not asked:
-the caller is asked back instead, as part of the conversation. When the caller says yes, the turn before is
-answered. The model is asked with the view as it ended with that turn. A model that looks for its answer in
-the last words would otherwise look for one to "yes".
+A turn that was recognised with doubt (``turn_taking.clarification``) is committed like any other and not
+asked: the caller is asked back instead, as part of the conversation. When the caller says yes, the turn
+before is answered. The model is asked with the view as it ended with that turn. A model that looks for its
+answer in the last words would otherwise look for one to "yes".
 
 A turn that the call itself answers (``answers``: a request for a person is put through) is committed and not
 asked either. Its answer is said in place of the model's, and at once: it waits for no store, as the call does
@@ -59,7 +59,7 @@ from processors.dialogue.engine_llm import text_of
 from processors.fusion.perception import Perceived
 from runtime.event_stream import CallEvents
 from session_store.conversation import Conversation
-from turn_taking.asking_back import AskBack, AskingBack, Confirmed
+from turn_taking.clarification import AskBack, Clarification, Confirmed
 
 # Takes the words of a turn.
 Perceive = Callable[[str], Awaitable[Perceived]]
@@ -120,7 +120,7 @@ class CommitGate(FrameProcessor):
         transport: str,
         settings: CommitGateSettings | None = None,
         perceive: Perceive | None = None,
-        asking: AskingBack | None = None,
+        asking: Clarification | None = None,
         answers: Answers | None = None,
         take_turn: Callable[[LLMContextFrame], bool] | None = None,
         has_turn: Callable[[], bool] | None = None,

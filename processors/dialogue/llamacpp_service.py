@@ -19,7 +19,7 @@ from pipecat.adapters.llm.services.open_ai_adapter import openai_is_given
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 
 from core.errors import EngineError
-from core.notes import split_notes, write_notes
+from core.prompt_notes import parse_notes, write_notes
 from models.llm.llamacpp.server import LlamaCppServer
 from models.llm.llamacpp.settings import ENGINE, ServerAddress
 from processors.dialogue.openai_service import OpenAiCompatibleService
@@ -180,7 +180,7 @@ def without_oldest(messages: list[LLMContextMessage], share: float) -> list[LLMC
 def _from(messages: list[LLMContextMessage], start: int) -> list[LLMContextMessage]:
     """Return a dialogue from the user's message at ``start`` on, with its system messages and its notes."""
     head = _head(messages)
-    notes, _ = split_notes(_text(messages[head]))
+    notes, _ = parse_notes(_text(messages[head]))
     summary = notes.summary.removesuffix(LEFT_OUT).rstrip()
     front = write_notes(replace(notes, summary=f"{summary}\n{LEFT_OUT}", opened=False))
     return [*messages[:head], _noted(front, messages[start]), *messages[start + 1 :]]

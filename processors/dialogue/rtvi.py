@@ -22,7 +22,7 @@ from pipecat.processors.frameworks.rtvi import models as rtvi_models
 from pydantic import BaseModel
 
 from processors.pipecat_internals import ClientRequests
-from protocols.surface import TURN_END
+from protocols.client_protocol import TURN_END
 
 
 class TurnNamingObserver(RTVIObserver):

@@ -2,7 +2,7 @@
 
 Decides which service class answers and how it is set up for speech: prompt caching on, short answers, no
 retries inside the SDK. A provider's SDK obeys the ``retry-after`` of a 429, however long; the caller would
-wait in silence. So retrying is off here and ``reply_guard`` answers instead.
+wait in silence. So retrying is off here and ``llm_failover`` answers instead.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol

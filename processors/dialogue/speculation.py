@@ -63,7 +63,7 @@ from pipecat.utils.utils import obj_id
 from core.call_events import AnsweredAhead, GuessWithdrawn, QuestionDropped, TurnContinued, TurnGuessed
 from models.tts.clauses import ClauseSettings, ClauseSplitter
 from processors.dialogue.engine_llm import ReadAheadFrame
-from processors.dialogue.reply_guard import REPLY_FRAMES
+from processors.dialogue.llm_failover import REPLY_FRAMES
 from runtime.event_stream import CallEvents
 
 # Longer than any pause that ends a turn, and than most outages of a store.

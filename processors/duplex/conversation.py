@@ -1,8 +1,8 @@
 """A conversation with the current engine: its input, its speech, and when it has to listen.
 
-Inputs: the caller's audio and pictures, appended as they come (``engine_ears``); interruptions; speech of the
-voice before the engine. Output: the engine's speech (``voice``), without the part that was in progress when
-the caller interrupted (``forced_listening``). No frames pass here: ``omni`` has the pipeline.
+Inputs: the caller's audio and pictures, appended as they come (``engine_recogniser``); interruptions; speech
+of the voice before the engine. Output: the engine's speech (``voice``), without the part that was in progress
+when the caller interrupted (``forced_listening``). No frames pass here: ``omni`` has the pipeline.
 
 ``Taker`` decides what happens to the output of the voice before the engine. An engine with a large tier says
 it itself; before the first engine is ready it waits; otherwise it passes unchanged.
@@ -27,15 +27,15 @@ from pipecat.frames.frames import (
 from core.call_events import TurnEndRequested, Wait, WaitEnded
 from core.media import PCM_BYTES_PER_SAMPLE
 from models.omni import EndsTurns, HearsWords, OmniEngine, Preparation, UnitResult, Vote
-from models.omni.two_tier.ears import Told
-from processors.duplex.engine_ears import EngineEars
+from models.omni.two_tier.speech_input import Told
+from processors.duplex.engine_recogniser import EngineEars
 from processors.duplex.forced_listening import ForcedListening
 from processors.duplex.outlet import Outlet, Way
 from processors.duplex.settings import DuplexTuning
 from processors.duplex.tick import Tick, TickedCall
 from processors.duplex.ticker import Ticker
 from processors.duplex.voice import EngineVoice
-from protocols.surface import Faltered, Ready, UnitOver
+from protocols.client_protocol import Faltered, Ready, UnitOver
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 

@@ -45,7 +45,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from audio.paced_output import PacedOutput
 from core.call_events import PauseExpired
 from core.tuning import tuned
-from models.omni.two_tier.ears import Told
+from models.omni.two_tier.speech_input import Told
 from processors.duplex.conversation import EngineConversation
 from processors.duplex.outlet import Outlet, Way
 from processors.duplex.settings import DuplexSettings, DuplexTuning

@@ -8,7 +8,7 @@ from pipecat.frames.frames import Frame
 from processors.duplex.contents import Contents
 from processors.duplex.tick import Tick
 from processors.playout.playout import Playout
-from protocols.surface import UnitMouth
+from protocols.client_protocol import UnitSink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Outlet:
         contents: for an engine with a large tier in the pipeline: receives the output of the voice.
         holds_first: True when speech of the voice before the first engine is ready waits for it.
         tells_units: True when the client is notified when an engine is ready, and of each unit, after its
-            audio (``protocols.surface``); long units are then taken when they have arrived.
+            audio (``protocols.client_protocol``); long units are then taken when they have arrived.
         mouth: receives the audio of such a unit as soon as it is made.
         on_tick: takes the record of each unit; must not block.
     """
@@ -29,7 +29,7 @@ class Outlet:
     contents: Contents | None = None
     holds_first: bool = True
     tells_units: bool = False
-    mouth: UnitMouth | None = None
+    mouth: UnitSink | None = None
     on_tick: Callable[[Tick], None] = lambda _tick: None
 
 

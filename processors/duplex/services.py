@@ -2,7 +2,7 @@
 
 A row builds the service of one call and states its properties: who reports where the caller's turn begins and
 ends, how it takes the earlier conversation and the greeting, and whether its audio is one stream with silence
-in it. ``pipelines.realtime`` adds the parts that follow from these properties.
+in it. ``pipelines.voice.realtime`` adds the parts that follow from these properties.
 
 By default the providers' own turn detection is on, transcripts of both sides are on (the session is made of
 them), and the provider stores nothing.

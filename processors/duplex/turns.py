@@ -52,7 +52,7 @@ from core.call_events import (
 )
 from core.frame_facts import FrameFact
 from models.omni.two_tier.dialogue import UserTurnReady
-from models.omni.two_tier.ears import Told, TranscriptWords
+from models.omni.two_tier.speech_input import Told, TranscriptWords
 from models.stt import Transcript
 from runtime.event_stream import CallEvents
 

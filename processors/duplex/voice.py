@@ -7,7 +7,7 @@ listens. Speech that follows while the reply is still being heard is another rep
 so.
 
 A client that takes whole units gets each of them, and the messages that follow it, before the pipeline
-(``UnitMouth``). Several frames per unit on their way down the pipeline took longer than all work on its
+(``UnitSink``). Several frames per unit on their way down the pipeline took longer than all work on its
 audio. The frames follow, for the records of playout.
 
 ``drop`` forgets everything that has not left. ``flush`` is the effect of an engine's yield: the same, and
@@ -43,11 +43,11 @@ from audio.paced_output import PacedOutput
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
 from core.strict_model import StrictModel
 from models.omni import UnitResult, Vote
-from processors.duplex.saying import EngineWordTiming, WordAligner
+from processors.duplex.word_aligner import EngineWordTiming, WordAligner
 from processors.playout.playout import Playout
 from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
 from processors.turns.floor import FloorHolder
-from protocols.surface import TOLD, Happening, UnitMouth
+from protocols.client_protocol import TOLD, Happening, UnitSink
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 
@@ -130,7 +130,7 @@ class EngineVoice:
         playout: Playout | None,
         keeps_apart: Callable[[], bool],
         on_yield: Callable[[], Awaitable[None]],
-        mouth: UnitMouth | None = None,
+        mouth: UnitSink | None = None,
     ) -> None:
         self._push = push
         self._clock = LoopClock()
@@ -139,7 +139,7 @@ class EngineVoice:
         self._keeps_apart = keeps_apart
         self._on_yield = on_yield
         self._given_mouth = mouth
-        self._mouth: UnitMouth | None = None
+        self._mouth: UnitSink | None = None
         self._paced: PacedOutput | None = None
         self._wake = asyncio.Event()
         self._reply: _Reply | None = None

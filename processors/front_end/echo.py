@@ -31,7 +31,7 @@ from models.echo.control import EchoControl
 from models.front_end import EchoResult, controlled
 from processors.front_end.hosted import HostedFrontEnd
 from runtime.loop_clock import LoopClock
-from turn_taking.self_voice import SelfVoice
+from turn_taking.barge_in.self_voice import SelfVoice
 
 
 class EchoProcessor(FrameProcessor):

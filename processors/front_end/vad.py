@@ -22,7 +22,7 @@ from core.call_events import CallEvent, VoicePaused, VoiceResumed, VoiceSuspecte
 from core.errors import ConfigError, EngineError
 from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from core.strict_model import StrictModel
-from models.omni.two_tier.ears import EarSettings
+from models.omni.two_tier.speech_input import EarSettings
 from models.vad import VoiceActivityDetector
 from models.vad.meter import VoiceMeter, Window
 from processors.front_end.hosted import HostedFrontEnd

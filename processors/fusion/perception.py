@@ -14,7 +14,7 @@ A turn gets its own words. Words that no turn has taken are forgotten by age and
 for an hour without an answer). Words older than those of the turn by more than fusion's ``epsilon_us`` are
 left out (a late tag brings the statement of an earlier turn again). The model reads the words of the turn's
 record, which the caller of ``take`` supplies, with the annotations of the same words
-(``processors.fusion.said``).
+(``processors.fusion.tag_alignment``).
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from core.timeline import (
 from models.stt import Transcript
 from processors.dialogue.engine_llm import text_of
 from processors.fusion.perceived_events import PerceivedEvents
-from processors.fusion.said import as_said
+from processors.fusion.tag_alignment import align_tags
 from processors.perception.engine_stt import BEGAN_S
 from runtime.event_stream import CallEvents
 from sequencer.calibration import LearntLatencies
@@ -242,7 +242,7 @@ class Perception(FrameProcessor):
         tokens = self._turn()
         self._write()
         rendering = self._settings.rendering
-        shown = as_said(said, tokens)
+        shown = align_tags(said, tokens)
         adds = len({token.speaker_id for token in shown}) > 1 or any(tags(t, rendering) for t in shown)
         return Perceived(render(shown, rendering) if adds else "", [_as_json(token) for token in tokens])
 

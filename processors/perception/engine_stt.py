@@ -2,7 +2,7 @@
 
 Decides which audio makes an utterance: the audio from ``pre_speech_ms`` before the voice until voice activity
 reports its end. Turns are decided elsewhere. An utterance without recognised words pushes no transcript: turn
-policies must end such a turn by time (``turn_taking.endpointing`` does).
+policies must end such a turn by time (``turn_taking.endpointing.endpointer`` does).
 
 ``process_frame`` only appends: to a short ring while the caller is silent, to the engine's stream while they
 speak. One task, owned by the service, opens the stream, waits for results and pushes them in order: a final

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import Field
 
-from core.newest import Newest
+from core.bounded_dict import BoundedDict
 from core.strict_model import StrictModel
 from core.timeline import HeardMark, HeardReply, HeardSoFar, HeardSource
-from processors.playout.estimate import WordTiming, place_words, spoken_us
+from processors.playout.word_times import WordTiming, estimate_word_times, spoken_us
 
 # A reply of which only this much was not played is whole: one packet, and voices end in silence.
 _WHOLE_US = 20_000
@@ -149,7 +149,7 @@ class HeardClock:
         # Part of the due audio that a client that flushes has not played; None: its delay.
         self._unplayed_us: int | None = None
         self._open: dict[str, _Reply] = {}
-        self._over: Newest[str, tuple[HeardReply, _Reply]] = Newest(_KEPT)
+        self._over: BoundedDict[str, tuple[HeardReply, _Reply]] = BoundedDict(_KEPT)
         # Claims of a client about replies that were not over yet: microseconds of their audio.
         self._claimed: dict[str, int] = {}
         # Replies whose first audio has left since the last ``take_started``.
@@ -222,7 +222,7 @@ class HeardClock:
         if segment is not None and reply.queued_us > segment.start_us:
             # At the usual speed, up to where the audio ends.
             end_us = max(reply.queued_us, segment.start_us + spoken_us(segment.text))
-            for placed in place_words(segment.text, segment.start_us, end_us):
+            for placed in estimate_word_times(segment.text, segment.start_us, end_us):
                 if placed.end_us <= reply.queued_us:
                     _append(reply, placed, placed.joiner)
         reply.breaks.add(len(reply.words))
@@ -288,7 +288,7 @@ class HeardClock:
             return
         start_us = reply.segment.start_us if reply.segment else _words_end_us(reply)
         reply.segment = None
-        for number, placed in enumerate(place_words(text, start_us, max(start_us, reply.queued_us))):
+        for number, placed in enumerate(estimate_word_times(text, start_us, max(start_us, reply.queued_us))):
             _append(reply, placed, joiner if number == 0 else placed.joiner)
         reply.alarm_us = 0
 
@@ -556,7 +556,7 @@ class HeardClock:
         if segment is None:
             return reply.words
         end_us = max(reply.queued_us, segment.start_us + spoken_us(segment.text))
-        placed = place_words(segment.text, segment.start_us, end_us)
+        placed = estimate_word_times(segment.text, segment.start_us, end_us)
         return [*reply.words, *(_Word(w.text, w.joiner, w.start_us, w.end_us, True) for w in placed)]
 
     def _count(self, reply: _Reply, words: list[_Word], heard_us: int) -> int:

@@ -53,6 +53,7 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 
+from core.bounded_dict import BoundedDict
 from core.call_events import (
     ClauseAnnounced,
     ClientDelayReported,
@@ -71,7 +72,6 @@ from core.call_events import (
 from core.clock import Clock
 from core.frame_facts import FrameFact
 from core.media import PCM_BYTES_PER_SAMPLE
-from core.newest import Newest
 from core.timeline import HeardMark, HeardReply
 from processors.playout.assistant import HEARD_LATER, HeardText, heard_texts
 from processors.playout.heard import HeardClock, PlayoutSettings
@@ -85,7 +85,7 @@ _NS_PER_US = 1_000
 _REPLY_ID = FrameFact[str]("reply_id")
 # On an interruption: the replies that it meets. A reply that begins after it may arrive before it has passed
 # the output.
-_MEETS = FrameFact[frozenset[str]]("meets")
+_INTERRUPTED_REPLY_IDS = FrameFact[frozenset[str]]("meets")
 # The text type of protected speech, which the voice passes on from the ``thought`` to the ``entry``.
 _PROTECTED = "protected"
 # Number of contexts of cancelled replies whose late audio is recognised. A provider is late by seconds, not
@@ -145,7 +145,7 @@ class Playout:
         rate_hz: int = 0,
     ) -> None:
         self.settings = settings or PlayoutSettings()
-        self.books = HeardClock(self.settings)
+        self.heard_clock = HeardClock(self.settings)
         self.clock: Clock = clock or LoopClock()
         self.events = events
         self.follows_packets = follows_packets
@@ -157,8 +157,8 @@ class Playout:
         self._news = asyncio.Event()
         # Set with the next packet, while ``drained`` waits for it.
         self._packet: asyncio.Event | None = None
-        events.subscribe(ClientDelayReported, lambda event: self.books.set_delay_ms(event.delay_ms))
-        events.subscribe(UnplayedReported, lambda event: self.books.set_unplayed_ms(event.unplayed_ms))
+        events.subscribe(ClientDelayReported, lambda event: self.heard_clock.set_delay_ms(event.delay_ms))
+        events.subscribe(UnplayedReported, lambda event: self.heard_clock.set_unplayed_ms(event.unplayed_ms))
 
     def taps(self, *, guards_protected: bool = False) -> tuple["ThoughtTap", "PlayoutEntry", "PlayoutExit"]:
         """Return the three processors: before the voice, before the output and after it.
@@ -171,21 +171,21 @@ class Playout:
     def played(self, pcm: bytes) -> None:
         """Record a packet of 16-bit PCM that leaves now, on the event loop: a transport's ``on_packet``."""
         duration_us = len(pcm) // PCM_BYTES_PER_SAMPLE * _US_PER_S // self.rate_hz if self.rate_hz else 0
-        if self.books.played(duration_us, self.clock.now_us()):
+        if self.heard_clock.played(duration_us, self.clock.now_us()):
             self.wake()
-        for reply_id in self.books.take_started():
+        for reply_id in self.heard_clock.take_started():
             self.events.publish(ReplyStarted(self.events.now_ms(), reply_id))
         if self._packet is not None:
             self._packet.set()
 
     def mark(self, reply_id: str) -> HeardMark | None:
         """Return how much of a reply has been heard by now; for one that is over, how much was heard."""
-        return self.books.mark(reply_id, self.clock.now_us())
+        return self.heard_clock.mark(reply_id, self.clock.now_us())
 
     def name_reply(self, frame: LLMFullResponseStartFrame) -> str:
         """Name the reply that begins with this frame; return its id, which the records use from here on."""
         reply_id = _named(frame)
-        self.books.open(reply_id)
+        self.heard_clock.open(reply_id)
         return reply_id
 
     def open_reply(self, frame: LLMFullResponseStartFrame) -> str:
@@ -200,12 +200,12 @@ class Playout:
 
     def written(self, reply_id: str, text: str) -> None:
         """Add the next piece of a reply, as its model writes it, from which the unheard rest is known."""
-        self.books.written_by_model(reply_id, text)
+        self.heard_clock.written_by_model(reply_id, text)
 
     def saying(self, reply_id: str, text: str) -> None:
         """Add the next piece of a reply whose model speaks as it writes: see ``HeardClock.goes_on``."""
-        self.books.written_by_model(reply_id, text)
-        self.books.goes_on(reply_id, text)
+        self.heard_clock.written_by_model(reply_id, text)
+        self.heard_clock.goes_on(reply_id, text)
 
     def reply_of(self, context_id: str) -> str | None:
         """Return the reply that a context of the voice belongs to; None for an unknown context."""
@@ -220,7 +220,7 @@ class Playout:
         """
         if self.mark(reply_id) is None:
             return False
-        reply = self.books.claim(reply_id, audio_ms * 1000, self.clock.now_us())
+        reply = self.heard_clock.claim(reply_id, audio_ms * 1000, self.clock.now_us())
         if reply is not None:
             self.events.publish(ReplyCorrected(self.events.now_ms(), reply))
         return True
@@ -238,7 +238,7 @@ class Playout:
         """Return when all audio that the output has taken has left, or after ``drain_ms``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_ms / 1000):
-                while not self.books.is_drained:
+                while not self.heard_clock.is_drained:
                     self._packet = asyncio.Event()
                     await self._packet.wait()
         self._packet = None
@@ -311,7 +311,7 @@ class ThoughtTap(FrameProcessor):
                     self._playout.close_text(self._reply_id)
                 self._reply_id = None
                 if isinstance(frame, InterruptionFrame):
-                    _MEETS.put(frame, self._playout.books.open_ids)
+                    _INTERRUPTED_REPLY_IDS.put(frame, self._playout.heard_clock.open_ids)
         await self.push_frame(frame, direction)
 
 
@@ -321,10 +321,10 @@ class PlayoutEntry(FrameProcessor):
     def __init__(self, playout: Playout) -> None:
         super().__init__(enable_direct_mode=True)
         self._playout = playout
-        self._books = playout.books
+        self._heard_clock = playout.heard_clock
         self._contexts = playout.contexts
         # In the order of their cancellation; a dict for its quick look-up.
-        self._cancelled: Newest[str, None] = Newest(_CANCELLED)
+        self._cancelled: BoundedDict[str, None] = BoundedDict(_CANCELLED)
         self._reply_id: str | None = None
         self._last: _Context | None = None
         self._last_pts = 0
@@ -371,7 +371,7 @@ class PlayoutEntry(FrameProcessor):
         elif isinstance(frame, BrokeOffFrame):
             context = self._contexts.get(frame.context_id)
             if context is not None:
-                self._books.broke_off(context.reply_id)
+                self._heard_clock.broke_off(context.reply_id)
         elif isinstance(frame, LLMFullResponseStartFrame):
             self._response_begins(frame)
         elif isinstance(frame, LLMFullResponseEndFrame):
@@ -379,30 +379,32 @@ class PlayoutEntry(FrameProcessor):
         elif isinstance(frame, LLMAssistantPushAggregationFrame) and self._last is not None:
             _REPLY_ID.put(frame, self._last.reply_id)
         elif isinstance(frame, InterruptionFrame):
-            met = _MEETS.of(frame)
+            met = _INTERRUPTED_REPLY_IDS.of(frame)
             if met is not None:
                 # Including replies that began to sound since.
-                _MEETS.put(frame, met | {context.reply_id for context in self._contexts.values()})
+                _INTERRUPTED_REPLY_IDS.put(
+                    frame, met | {context.reply_id for context in self._contexts.values()}
+                )
             self._cancel()
 
     def _response_begins(self, frame: LLMFullResponseStartFrame) -> None:
         if frame.skip_tts:
             return
         self._reply_id = _named(frame)
-        self._books.open(self._reply_id)
+        self._heard_clock.open(self._reply_id)
 
     def _response_ends(self, frame: LLMFullResponseEndFrame) -> None:
         reply_id, self._reply_id = self._reply_id, None
         if reply_id is not None:
             _REPLY_ID.put(frame, reply_id)
-            self._books.close(reply_id)
+            self._heard_clock.close(reply_id)
 
     def _begin(self, context_id: str | None, in_context: bool, interruptible: bool) -> _Context:
         key = context_id or uuid.uuid4().hex
         reply_id = self._reply_id if self._reply_id is not None and in_context else key
-        self._books.open(reply_id, in_context=in_context)
+        self._heard_clock.open(reply_id, in_context=in_context)
         context = _Context(
-            reply_id, self._books.part_begins(reply_id), interruptible, is_ahead=context_id is not None
+            reply_id, self._heard_clock.part_begins(reply_id), interruptible, is_ahead=context_id is not None
         )
         self._contexts[key] = self._last = context
         self._tell_coming(context, key)
@@ -420,7 +422,7 @@ class PlayoutEntry(FrameProcessor):
         events.publish(ReplyAnnounced(events.now_ms(), context.reply_id, protected))
 
     def _say(self, reply_id: str, text: str) -> None:
-        self._books.announced(reply_id, text)
+        self._heard_clock.announced(reply_id, text)
         events = self._playout.events
         events.publish(ClauseAnnounced(events.now_ms(), reply_id, text))
 
@@ -433,7 +435,7 @@ class PlayoutEntry(FrameProcessor):
         samples = len(frame.audio) // (PCM_BYTES_PER_SAMPLE * frame.num_channels)
         duration_us = samples * _US_PER_S // frame.sample_rate
         context.queued_us += duration_us
-        self._books.queued(context.reply_id, duration_us)
+        self._heard_clock.queued(context.reply_id, duration_us)
 
     def _text(self, frame: AggregatedTextFrame) -> None:
         if frame.will_be_spoken:
@@ -448,7 +450,7 @@ class PlayoutEntry(FrameProcessor):
             else:
                 self._announced.append((frame.context_id, text))
         elif frame.append_to_context and self._reply_id is not None and not HEARD_LATER.is_on(frame):
-            self._books.silent_text(self._reply_id, frame.raw_text or frame.text)
+            self._heard_clock.silent_text(self._reply_id, frame.raw_text or frame.text)
             HEARD_LATER.put(frame, True)
 
     def _words(self, frame: TTSTextFrame) -> None:
@@ -463,7 +465,7 @@ class PlayoutEntry(FrameProcessor):
         joiner = "" if frame.includes_inter_frame_spaces else " "
         at = SPOKEN_AT.of(frame)
         if at is not None:
-            self._books.word(
+            self._heard_clock.word(
                 reply_id,
                 text,
                 start_us=context.start_us + at.start_us,
@@ -474,10 +476,10 @@ class PlayoutEntry(FrameProcessor):
         elif frame.pts and frame.pts > self._last_pts and len(text.split()) == 1:
             origin_ns = self._time_words_of(context)
             start_us = context.start_us + max(0, frame.pts - origin_ns) // _NS_PER_US
-            self._books.word(reply_id, text, start_us=start_us, end_us=None, joiner=joiner)
+            self._heard_clock.word(reply_id, text, start_us=start_us, end_us=None, joiner=joiner)
         else:
             # A sentence in one piece, or text without times.
-            self._books.spoken(reply_id, text, joiner=joiner)
+            self._heard_clock.spoken(reply_id, text, joiner=joiner)
         self._last_pts = max(self._last_pts, frame.pts or 0)
         if frame.append_to_context:
             HEARD_LATER.put(frame, True)
@@ -487,7 +489,7 @@ class PlayoutEntry(FrameProcessor):
         self._last = None
         self._protected.discard(frame.context_id or "")
         if context is not None and context.reply_id != self._reply_id:
-            self._books.close(context.reply_id)
+            self._heard_clock.close(context.reply_id)
 
     def _cancel(self) -> None:
         for context_id, context in list(self._contexts.items()):
@@ -515,7 +517,7 @@ class PlayoutExit(FrameProcessor):
     def __init__(self, playout: Playout) -> None:
         super().__init__(enable_direct_mode=True)
         self._playout = playout
-        self._books = playout.books
+        self._heard_clock = playout.heard_clock
         self._current: _Context | None = None
         self._last_chunk_interruptible = True
         # In order; the first one ends a reply that is not over yet, or begins one before the last has ended.
@@ -564,21 +566,21 @@ class PlayoutExit(FrameProcessor):
         playout = self._playout
         playout.rate_hz = frame.sample_rate
         if not isinstance(frame, TTSAudioRawFrame) and self._current is not None:
-            self._books.speaks(None)
+            self._heard_clock.speaks(None)
             self._current = None
         elif self._is_cancelled(frame):
             # It was being written when the interruption came, which has counted the played part of it.
             return
         self._last_chunk_interruptible = frame.interruptible
         samples = len(frame.audio) // (PCM_BYTES_PER_SAMPLE * frame.num_channels)
-        if self._books.written(samples * _US_PER_S // frame.sample_rate, playout.clock.now_us()):
+        if self._heard_clock.written(samples * _US_PER_S // frame.sample_rate, playout.clock.now_us()):
             playout.wake()
         if not playout.follows_packets:
             playout.played(frame.audio)
 
     def _is_cancelled(self, frame: OutputAudioRawFrame) -> bool:
         current = self._current
-        return current is not None and frame.interruptible and not self._books.is_open(current.reply_id)
+        return current is not None and frame.interruptible and not self._heard_clock.is_open(current.reply_id)
 
     def _ordered(self, frame: Frame) -> None:
         if isinstance(frame, TTSStartedFrame):
@@ -586,13 +588,15 @@ class PlayoutExit(FrameProcessor):
             if context is not None:
                 context.is_ahead = False
             self._current = context
-            self._books.speaks(context.reply_id if context else None, context.start_us if context else 0)
+            self._heard_clock.speaks(
+                context.reply_id if context else None, context.start_us if context else 0
+            )
         elif isinstance(frame, TTSStoppedFrame):
             context = self._playout.contexts.pop(frame.context_id or "", None) or self._current
             self._current = None
-            self._books.speaks(None)
+            self._heard_clock.speaks(None)
             if context is not None:
-                self._books.part_over(context.reply_id)
+                self._heard_clock.part_over(context.reply_id)
                 self._settle()
         elif isinstance(frame, TTSTextFrame):
             events = self._playout.events
@@ -606,10 +610,10 @@ class PlayoutExit(FrameProcessor):
         playout = self._playout
         if isinstance(frame, InterruptionFrame):
             kept = {context.reply_id for context in playout.contexts.values() if not context.interruptible}
-            met = _MEETS.of(frame)
-            kept |= self._books.open_ids - (self._books.open_ids if met is None else met)
+            met = _INTERRUPTED_REPLY_IDS.of(frame)
+            kept |= self._heard_clock.open_ids - (self._heard_clock.open_ids if met is None else met)
             playout.tell(
-                self._books.interrupted(
+                self._heard_clock.interrupted(
                     playout.clock.now_us(), keep=kept, still_playing=not self._last_chunk_interruptible
                 )
             )
@@ -622,33 +626,33 @@ class PlayoutExit(FrameProcessor):
         elif isinstance(frame, CancelFrame):
             self._hang_up()
             heard_texts(frame, playout.texts_not_taken())
-        elif isinstance(frame, BotStoppedSpeakingFrame) and self._books.is_drained:
+        elif isinstance(frame, BotStoppedSpeakingFrame) and self._heard_clock.is_drained:
             # A stretch that follows another directly has not arrived here yet when that one stops.
             contexts = self._playout.contexts.values()
-            self._books.parts_over(but={context.reply_id for context in contexts if context.is_ahead})
+            self._heard_clock.parts_over(but={context.reply_id for context in contexts if context.is_ahead})
             self._settle()
 
     async def _end_in_good_order(self, frame: EndFrame) -> None:
         """End the call after the output has played all audio that it still holds."""
         await self._playout.drained()
-        self._books.parts_over()
+        self._heard_clock.parts_over()
         self._settle()
         self._unended = None
         await self._release()
-        self._playout.tell(self._books.interrupted(self._playout.clock.now_us()))
+        self._playout.tell(self._heard_clock.interrupted(self._playout.clock.now_us()))
         heard_texts(frame, self._playout.texts_not_taken())
 
     def _hang_up(self) -> None:
         quiet_ms = self._playout.peer_quiet_ms()
-        self._playout.tell(self._books.hung_up(self._playout.clock.now_us(), quiet_us=quiet_ms * 1000))
+        self._playout.tell(self._heard_clock.hung_up(self._playout.clock.now_us(), quiet_us=quiet_ms * 1000))
 
     def _settle(self) -> None:
-        self._playout.tell(self._books.finished(self._playout.clock.now_us()))
+        self._playout.tell(self._heard_clock.finished(self._playout.clock.now_us()))
         if self._waiting:
             self._playout.wake()
 
     def _ends_open_reply(self, frame: Frame) -> bool:
-        return self._books.is_open(_REPLY_ID.of(frame) or "") and isinstance(
+        return self._heard_clock.is_open(_REPLY_ID.of(frame) or "") and isinstance(
             frame, (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame)
         )
 
@@ -689,7 +693,7 @@ class PlayoutExit(FrameProcessor):
                     self._waiting.appendleft(frame)
                     return
                 other_ended = True
-        if other_ended and not self._books.is_open(self._unended or ""):
+        if other_ended and not self._heard_clock.is_open(self._unended or ""):
             # Its end was lost: it has been heard, and the end of another is here.
             self._unended = None
 
@@ -700,7 +704,7 @@ class PlayoutExit(FrameProcessor):
         playout = self._playout
         while True:
             await playout.news()
-            playout.tell(self._books.finished(playout.clock.now_us()))
-            for heard in self._books.progress(playout.clock.now_us()):
+            playout.tell(self._heard_clock.finished(playout.clock.now_us()))
+            for heard in self._heard_clock.progress(playout.clock.now_us()):
                 playout.events.publish(ReplyProgressed(playout.events.now_ms(), heard))
             await self._release()

@@ -60,7 +60,7 @@ AHEAD_MS = 80
 FADE_MS = 20
 
 
-class BackchannelKeeper:
+class BackchannelSpeaker:
     """Speaker of the backchannels of one call.
 
     Args:

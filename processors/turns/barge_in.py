@@ -1,4 +1,4 @@
-"""Interruptions: the Pipecat strategy around ``turn_taking.barge_in``, which starts every user turn.
+"""Interruptions: the Pipecat strategy around ``turn_taking.barge_in.barge_in``, which starts every user turn.
 
 Inputs: voice activity and transcripts, as the user aggregator passes them to a start strategy; early looks at
 the sound of a voice (``looks``); and as events the first sign of a voice and of its end, the progress of
@@ -43,8 +43,8 @@ from processors.turns.over_bot.words import WordsOverBot
 from processors.turns.stop_words import StopWords
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_table import BargeInState, Cut, Decision
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.table import BargeInState, Cut, Decision
 
 
 class BargeInStartStrategy(BaseUserTurnStartStrategy):

@@ -1,4 +1,4 @@
-"""End the user's turn: the Pipecat shell of the policies of ``turn_taking.policies``.
+"""End the user's turn: the Pipecat shell of the policies of ``turn_taking.endpointing.policies``.
 
 A turn may begin late: barge-in needs a while to decide that a voice over the bot is meant. Sound and words
 from before that belong to it, so nothing is forgotten when a turn begins; ``forget`` is called when they were
@@ -58,8 +58,8 @@ from models.stt import Transcript
 from models.turn import TurnCompleteness, TurnEstimate
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
-from turn_taking.endpointing import EndpointPolicy
-from turn_taking.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
+from turn_taking.endpointing.endpointer import EndpointPolicy
+from turn_taking.endpointing.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
 from turn_taking.speculation import Guesser
 
 # Audio before the voice was detected that the completeness model also gets: a soft onset belongs to the turn.

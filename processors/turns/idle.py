@@ -69,7 +69,7 @@ BEGINS_MS, FAREWELL_MS = 2_000, 15_000
 SILENT = {Wait.QUEUE, Wait.PERSON}
 
 
-class IdleKeeper:
+class IdleMonitor:
     """Monitor of the silences of one call.
 
     Args:

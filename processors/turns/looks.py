@@ -2,7 +2,7 @@
 
 Inputs: the caller's audio, and when a voice over a reply begins and is over or decided. Output: calls of
 ``on_look`` with the index of the look and its log odds (``models.stt.looks``). Barge-in decides what follows
-(``turn_taking.barge_in``).
+(``turn_taking.barge_in.barge_in``).
 
 The recogniser's own process answers, between two pieces of its work; nothing is computed here. A look copies
 the voice so far, at most ``BEFORE_MS`` and the last of ``LOOKS_MS``, and sends it as one request. The times

@@ -1,4 +1,4 @@
-"""Spot commands such as "stop" over the bot with a small-vocabulary engine (``models.commands``).
+"""Spot commands such as "stop" over the bot with a small-vocabulary engine (``models.keyword_spotting``).
 
 Inputs: the caller's audio, and when a voice begins and ends over a reply. Output: one call of ``on_spotted``
 for each such voice that is short enough, with the engine's result: a command or nothing, and the log odds

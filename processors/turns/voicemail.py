@@ -6,8 +6,8 @@
 The detector has a classifier judge the whole transcript, and decides when the other side has been quiet for
 ``decide_ms``. The classifier is the deployment's language model where it can judge, and ``RulesClassifier``
 otherwise and as its fallback. Until the decision nothing is said: the hold keeps the caller's turns from the
-model (they are in the session), and the gate keeps any other speech. Then ``turn_taking.voicemail`` decides
-what follows:
+model (they are in the session), and the gate keeps any other speech. Then ``turn_taking.answering_machine``
+decides what follows:
 
 * a person is greeted, or, where the bot has no greeting, answered
 * a silent line is treated in the same way, and the detector continues
@@ -64,7 +64,7 @@ from processors.pipecat_internals import ClassifierAnswers
 from processors.taps.notice import NoticeTap
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
-from turn_taking.voicemail import (
+from turn_taking.answering_machine import (
     BEEP,
     AnswerScreen,
     VoicemailEvent,

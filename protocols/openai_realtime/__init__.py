@@ -23,11 +23,11 @@ Source: the API reference and the events of the official client (openai-python, 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from protocols.openai_realtime.reading import Reader
+from protocols.client_protocol import SHUTDOWN, STOPPING, Action, Format, Happening, Message, ProtocolError
+from protocols.openai_realtime.client_events import Reader
+from protocols.openai_realtime.server_events import Teller
 from protocols.openai_realtime.shapes import Faults, error_event
 from protocols.openai_realtime.state import RealtimeState
-from protocols.openai_realtime.telling import Teller
-from protocols.surface import SHUTDOWN, STOPPING, Action, Format, Happening, Message, Refusal
 
 __all__ = ["OpenAIRealtime"]
 
@@ -77,7 +77,7 @@ class OpenAIRealtime:
         """Return the actions of an event (``Dialect.read``)."""
         return self._reader.read(text)
 
-    def refused(self, refusal: Refusal) -> Sequence[Message]:
+    def refused(self, refusal: ProtocolError) -> Sequence[Message]:
         """Return the error event for a refusal (``Dialect.refused``)."""
         return [error_event(str(refusal), refusal.code, refusal.param, event_id=self._reader.event_id)]
 

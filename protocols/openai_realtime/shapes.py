@@ -1,6 +1,6 @@
 """Fields of OpenAI's realtime events, read and written. This module has no state.
 
-A wrong field raises a ``Refusal`` that names it. A setting that has no effect here is reported with its
+A wrong field raises a ``ProtocolError`` that names it. A setting that has no effect here is reported with its
 effective value in ``session.updated``, where a client can read it.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocols.surface import ClientTool, Codec, Format, Message, Refusal, decoded, text_of
+from protocols.client_protocol import ClientTool, Codec, Format, Message, ProtocolError, decoded, text_of
 
 PCM = Format(Codec.PCM16, 24_000)
 FORMATS = {"audio/pcm": PCM, "audio/pcmu": Format(Codec.PCMU, 8_000), "audio/pcma": Format(Codec.PCMA, 8_000)}
@@ -86,9 +86,9 @@ def mapping(given: Mapping[str, Any], name: str, *, param: str = "", optional: b
     if value is None and optional:
         return {}
     if value is None:
-        raise Refusal(f"{param or name}: missing", code="missing_field", param=param or name)
+        raise ProtocolError(f"{param or name}: missing", code="missing_field", param=param or name)
     if not isinstance(value, dict):
-        raise Refusal(f"{param or name}: expected an object", code="invalid_value", param=param or name)
+        raise ProtocolError(f"{param or name}: expected an object", code="invalid_value", param=param or name)
     return value
 
 
@@ -101,7 +101,9 @@ def updated(
         Refusal: a part of it is not supported; nothing is changed.
     """
     if session.get("type", "realtime") != "realtime":
-        raise Refusal("session.type: only realtime is supported", code="invalid_value", param="session.type")
+        raise ProtocolError(
+            "session.type: only realtime is supported", code="invalid_value", param="session.type"
+        )
     audio = mapping(session, "audio", param="session.audio", optional=True)
     heard = mapping(audio, "input", param="session.audio.input", optional=True)
     said = mapping(audio, "output", param="session.audio.output", optional=True)
@@ -146,13 +148,13 @@ def detection(given: Mapping[str, Any]) -> Message:
     kind = given.get("type") or "server_vad"
     if kind not in ("server_vad", "semantic_vad"):
         param = "session.audio.input.turn_detection.type"
-        raise Refusal(
+        raise ProtocolError(
             f"{param}: expected server_vad, semantic_vad or null", code="invalid_value", param=param
         )
     for name in ("create_response", "interrupt_response"):
         if given.get(name) is False:
             param = f"session.audio.input.turn_detection.{name}"
-            raise Refusal(
+            raise ProtocolError(
                 f"{param}: cannot be false; with turn_detection null the client decides when a turn ends",
                 code="not_supported",
                 param=param,
@@ -194,12 +196,12 @@ def picture_of(url: object, *, param: str) -> bytes:
     """
     head, _, data = url.partition(",") if isinstance(url, str) else ("", "", "")
     if not head.startswith("data:image/") or not head.endswith(";base64"):
-        raise Refusal(f"{param}: expected data:image/...;base64", code="invalid_value", param=param)
+        raise ProtocolError(f"{param}: expected data:image/...;base64", code="invalid_value", param=param)
     return decoded(data, param=param, most_bytes=MOST_PICTURE_BYTES)
 
 
-def _not_supported(param: str, why: str) -> Refusal:
-    return Refusal(f"{param}: {why}", code="not_supported", param=param)
+def _not_supported(param: str, why: str) -> ProtocolError:
+    return ProtocolError(f"{param}: {why}", code="not_supported", param=param)
 
 
 def _modality(given: Message, old: str, param: str) -> str:
@@ -207,7 +209,7 @@ def _modality(given: Message, old: str, param: str) -> str:
     if wanted is None:
         return old
     if wanted not in (["audio"], ["text"]):
-        raise Refusal(f'{param}: expected ["audio"] or ["text"]', code="invalid_value", param=param)
+        raise ProtocolError(f'{param}: expected ["audio"] or ["text"]', code="invalid_value", param=param)
     return str(wanted[0])
 
 
@@ -226,10 +228,12 @@ def _format(given: object, old: Format, *, param: str) -> Format:
     kind = given.get("type") if isinstance(given, dict) else given
     found = FORMATS.get(kind) if isinstance(kind, str) else None
     if found is None:
-        raise Refusal(f"{param}: expected one of {', '.join(FORMATS)}", code="invalid_value", param=param)
+        raise ProtocolError(
+            f"{param}: expected one of {', '.join(FORMATS)}", code="invalid_value", param=param
+        )
     rate_hz = given.get("rate") if isinstance(given, dict) else None
     if rate_hz not in (None, found.rate_hz):
-        raise Refusal(
+        raise ProtocolError(
             f"{param}.rate: {kind} has a rate of {found.rate_hz}", code="invalid_value", param=f"{param}.rate"
         )
     return found
@@ -237,7 +241,7 @@ def _format(given: object, old: Format, *, param: str) -> Format:
 
 def _tools(given: object, faults: Faults) -> tuple[list[Message], tuple[ClientTool, ...]]:
     if not isinstance(given, list) or len(given) > MOST_TOOLS:
-        raise Refusal(
+        raise ProtocolError(
             f"session.tools: expected up to {MOST_TOOLS} tools", code="invalid_value", param="session.tools"
         )
     _check_size(given)
@@ -245,10 +249,10 @@ def _tools(given: object, faults: Faults) -> tuple[list[Message], tuple[ClientTo
     for index, each in enumerate(given):
         param = f"session.tools[{index}]"
         if not isinstance(each, dict) or each.get("type") != "function":
-            raise Refusal(f"{param}: only functions are supported", code="invalid_value", param=param)
+            raise ProtocolError(f"{param}: only functions are supported", code="invalid_value", param=param)
         tools.append(_tool(each, param, faults))
     if len({tool.name for tool in tools}) < len(tools):
-        raise Refusal(
+        raise ProtocolError(
             "session.tools: two tools have the same name", code="invalid_value", param="session.tools"
         )
     return list(given), tuple(tools)
@@ -267,7 +271,7 @@ def _check_size(tools: Sequence[object]) -> None:
         elif isinstance(value, list):
             waiting.extend(value)
         if values + len(waiting) > MOST_TOOL_VALUES or patterns > MOST_PATTERNS:
-            raise Refusal(
+            raise ProtocolError(
                 f"session.tools: over {MOST_TOOL_VALUES} values or {MOST_PATTERNS} patterns in total",
                 code="too_large",
                 param="session.tools",
@@ -277,21 +281,21 @@ def _check_size(tools: Sequence[object]) -> None:
 def _tool(given: Message, param: str, faults: Faults) -> ClientTool:
     name = text_of(given, "name", most_chars=64)
     if not _TOOL_NAME.fullmatch(name):
-        raise Refusal(
+        raise ProtocolError(
             f"{param}.name: expected at most 64 letters, digits, _ and -",
             code="invalid_value",
             param=f"{param}.name",
         )
     schema = given.get("parameters") or {"type": "object", "properties": {}}
     if not isinstance(schema, dict):
-        raise Refusal(f"{param}.parameters: expected an object", code="invalid_value", param=param)
+        raise ProtocolError(f"{param}.parameters: expected an object", code="invalid_value", param=param)
     if len(repr(schema)) > MOST_TOOL_CHARS:
-        raise Refusal(f"{param}.parameters: too large", code="too_large", param=f"{param}.parameters")
+        raise ProtocolError(f"{param}.parameters: too large", code="too_large", param=f"{param}.parameters")
     # Metadata of the schema language itself, which some clients include.
     schema = {key: value for key, value in schema.items() if not str(key).startswith("$")}
     found = faults(schema)
     if found:
-        raise Refusal(
+        raise ProtocolError(
             f"{param}: {'; '.join(found)}"[:1_000], code="invalid_value", param=f"{param}.parameters"
         )
     described = given.get("description")

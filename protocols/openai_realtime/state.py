@@ -1,4 +1,4 @@
-"""State of one conversation in OpenAI's realtime protocol, shared by ``reading`` and ``telling``.
+"""State of one conversation in OpenAI's realtime protocol, shared by ``client_events`` and ``server_events``.
 
 An answer may be owed: the server answers on its own after a turn of the caller, a commit, a typed message and
 the output of a tool. A client that then sends ``response.create`` has requested that answer, and receives no
@@ -9,8 +9,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
 
+from protocols.client_protocol import SAMPLE_BYTES, Message, ProtocolError
 from protocols.openai_realtime.shapes import VOICE, Settings, detection, event, new_id, shown_format
-from protocols.surface import SAMPLE_BYTES, Message, Refusal
 
 MOST_ITEMS = 512
 MOST_ITEM_CHARS = 64
@@ -89,7 +89,7 @@ class Items:
             item_id if isinstance(item_id, str) and 0 < len(item_id) <= MOST_ITEM_CHARS else new_id("item")
         )
         if chosen in self._items:
-            raise Refusal(f"there is an item {chosen!r} already", code="invalid_value", param="item.id")
+            raise ProtocolError(f"there is an item {chosen!r} already", code="invalid_value", param="item.id")
         body = {"id": chosen, "object": "realtime.item", **body}
         return Item(body, words=words, reply_id=reply_id, modality=modality)
 

@@ -6,7 +6,7 @@ accepted call, run by ``run_call`` in a task that the app owns (``serving.gatewa
 request gets a 4xx with the reason and affects no other request. The number of concurrent conversations is
 capped (``limits``). A call beyond the cap waits in the queue for a line where its protocol has messages for
 that. Any other gets 503, or 429 where one client or one session has used up its share. Each surface is a
-router of its own: ``webrtc_routes``, ``eval_socket``, ``session_api``, ``operations``, ``page``.
+router of its own: ``webrtc.routes``, ``eval_socket``, ``session_api``, ``operations``, ``page``.
 """
 
 import asyncio
@@ -29,35 +29,35 @@ from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableEr
 from core.grants import ClientIdentity
 from core.tuning import tuned
 from runtime.shutdown import Shutdown
-from serving.gateway.access import Access
-from serving.gateway.apps import AppDisabledError
-from serving.gateway.audit import AuditLog
-from serving.gateway.auth_failures import AuthFailures
-from serving.gateway.caller_api import caller_api
-from serving.gateway.caller_book import CallerBook
+from serving.gateway.admin.apps import AppDisabledError
+from serving.gateway.admin.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
+from serving.gateway.auth.admin_auth import AdminAuth
+from serving.gateway.auth.audit import AuditLog
+from serving.gateway.auth.auth_failures import AuthFailures
+from serving.gateway.auth.client_auth import Access
+from serving.gateway.auth.client_keys import ClientKeys
+from serving.gateway.auth.route_access import check_declared
+from serving.gateway.auth.usage import CallShares, UsageLimits
 from serving.gateway.calls import CallTasks, RunCall
-from serving.gateway.chat_sockets import ChatSockets
-from serving.gateway.client_keys import ClientKeys
-from serving.gateway.eval_socket import EvalSocket
-from serving.gateway.first_word import FirstWord
+from serving.gateway.http.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
+from serving.gateway.http.requests import BodyError
 from serving.gateway.limits import RETRY_S, ShareError
-from serving.gateway.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
-from serving.gateway.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
-from serving.gateway.operators import Operators
-from serving.gateway.page import health_router, serve_page, ways_in
-from serving.gateway.phone_desk import PhoneDesk
-from serving.gateway.phone_routes import PhoneRoutes
-from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.pages import health_router, serve_page, ways_in
+from serving.gateway.phone.call_code_api import caller_api
+from serving.gateway.phone.call_manager import CallManager
+from serving.gateway.phone.caller_directory import CallerDirectory
+from serving.gateway.phone.routes import PhoneRoutes
+from serving.gateway.phone.settings import PhoneRoutesSettings
 from serving.gateway.readiness import readiness_router
-from serving.gateway.requests import BodyError
-from serving.gateway.route_access import check_declared
+from serving.gateway.reference_voices.decoder import VoiceError
 from serving.gateway.session_api import IMPORT_PATH, PATH, AnswerTyped, on_store_error, session_api
 from serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
-from serving.gateway.talk_sockets import TalkSockets
-from serving.gateway.unmute_routes import unmute_router
-from serving.gateway.usage import CallShares, UsageLimits
-from serving.gateway.voice_decoder import VoiceError
-from serving.gateway.webrtc_routes import (
+from serving.gateway.sockets.chat_sockets import ChatSockets
+from serving.gateway.sockets.eval_socket import EvalSocket
+from serving.gateway.sockets.realtime_sockets import RealtimeSockets
+from serving.gateway.sockets.unmute_routes import unmute_router
+from serving.gateway.webrtc.first_media import FirstWord
+from serving.gateway.webrtc.routes import (
     OFFERING,
     TRANSPORT,
     BrowserArguments,
@@ -83,8 +83,8 @@ def create_app(
     served: Callable[[Iterable[str]], Sequence[str]] | None = None,
     operations: Operations | None = None,
     phone: PhoneRoutesSettings | None = None,
-    desk: PhoneDesk | None = None,
-    book: CallerBook | None = None,
+    desk: CallManager | None = None,
+    book: CallerDirectory | None = None,
     operator_token: str = "",
     usage: UsageLimits | None = None,
     audit: AuditLog | None = None,
@@ -126,7 +126,7 @@ def create_app(
     audit = audit or AuditLog()
     auth_failures = auth_failures or AuthFailures(clients=COUNTED_CLIENTS)
     keys = ClientKeys(settings)
-    operators = Operators(
+    operators = AdminAuth(
         settings, token=operator_token, auth_failures=auth_failures, is_client=keys.is_credential, audit=audit
     )
     access = Access(settings, operators=operators, keys=keys, auth_failures=auth_failures, audit=audit)
@@ -234,7 +234,7 @@ def create_app(
     )
     app.include_router(routes.router())
     default_mode = default_mode or next(iter(modes), "")
-    sockets = TalkSockets(
+    sockets = RealtimeSockets(
         settings,
         calls=calls,
         check_body=check_body,

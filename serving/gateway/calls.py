@@ -24,15 +24,15 @@ from pipecat.runner.types import RunnerArguments
 
 from core.errors import CapacityError
 from core.grants import ANONYMOUS, ClientIdentity
-from protocols.surface import InQueue
+from protocols.client_protocol import QueueUpdate
 from runtime.shutdown import Shutdown
-from serving.gateway.limits import ConcurrencySlot, Places, ShareError
+from serving.gateway.auth.usage import CallShares, share_of
+from serving.gateway.limits import ConcurrencyLimit, ShareError, Slot
 from serving.gateway.line_request import LineRequest, Queueing
-from serving.gateway.usage import CallShares, share_of
 from serving.scheduler.admission import Admitted
 from serving.scheduler.call_queue import CallQueue, QueuedCaller
 from serving.scheduler.eta import Eta
-from serving.scheduler.wants import Task
+from serving.scheduler.types import Task
 from session_store.faults import log_failure
 
 RunCall = Callable[[RunnerArguments], Awaitable[None]]
@@ -92,17 +92,17 @@ class CallTasks:
         self._max_calls = max_calls
         # Loop time since which every line is taken.
         self._full_since_s: float | None = None
-        self._lines = Places(max_calls, f"all {max_calls} lines are in use, try again later")
+        self._lines = ConcurrencyLimit(max_calls, f"all {max_calls} lines are in use, try again later")
         # Silent clients of any kind, and those among them that would use the recogniser.
         self._silent, self._silent_heard = (
-            Places(
+            ConcurrencyLimit(
                 max_calls,
                 "too many lines are held by clients that have not spoken, try again in a moment",
                 each_full="too many clients of this address have not spoken: speak on one of them, or end it",
             )
             for _ in range(2)
         )
-        self._heard = Places(max_calls, "")
+        self._heard = ConcurrencyLimit(max_calls, "")
         self._promised: Callable[[], int] = lambda: 0
         self.admitted: Callable[[bool], Admitted | None] = lambda _hears: None
         self.hears: Callable[[object], bool] = lambda _mode: True
@@ -236,7 +236,7 @@ class CallTasks:
         if admitted is not None and held >= admitted.calls:
             raise CapacityError(f"{admitted.why}; try again later", limit=admitted.calls)
 
-    def take_silent(self, identity: ClientIdentity, *, hears: bool = True) -> ConcurrencySlot:
+    def take_silent(self, identity: ClientIdentity, *, hears: bool = True) -> Slot:
         """Count a client that may stay silent; its place is released when it speaks or leaves.
 
         Args:
@@ -248,7 +248,7 @@ class CallTasks:
             CapacityError: silent clients hold as many lines as they may.
         """
         if identity.owner or identity.is_operator:
-            return ConcurrencySlot(lambda: None)
+            return Slot(lambda: None)
         place = self._take_silent(self._silent, identity, self.lines(hears=False))
         if not hears:
             return place
@@ -262,9 +262,9 @@ class CallTasks:
             place.give_back()
             heard.give_back()
 
-        return ConcurrencySlot(give_back)
+        return Slot(give_back)
 
-    def _take_silent(self, places: Places, identity: ClientIdentity, lines: int) -> ConcurrencySlot:
+    def _take_silent(self, places: ConcurrencyLimit, identity: ClientIdentity, lines: int) -> Slot:
         return places.take(
             identity.address,
             limit=share_of(lines, SILENT_SHARE, least=LEAST_SILENT),
@@ -284,7 +284,7 @@ class CallTasks:
         hears: bool = True,
         may_wait: bool = False,
         transport: str = "",
-        silent: ConcurrencySlot | None = None,
+        silent: Slot | None = None,
         counts_silence: bool = False,
     ) -> asyncio.Task[None]:
         """Run a conversation in its own task.
@@ -323,7 +323,7 @@ class CallTasks:
                 self._full_since_s = asyncio.get_running_loop().time()
             self._granted(call_id, request)
 
-        def locate(request: LineRequest) -> InQueue:
+        def locate(request: LineRequest) -> QueueUpdate:
             return self._place_of(request, hears=hears)
 
         line = LineRequest(
@@ -422,7 +422,7 @@ class CallTasks:
         for line in self._waiting.values():
             line.wake()
 
-    def _place_of(self, line: LineRequest, *, hears: bool) -> InQueue:
+    def _place_of(self, line: LineRequest, *, hears: bool) -> QueueUpdate:
         """Return the place of a conversation that waits.
 
         Raises:
@@ -446,7 +446,7 @@ class CallTasks:
         held_s = [now_s - held.since_s for held in self._holding.values()]
         wait_s = self._eta.wait_s(KIND, held_s, position + excess)
         wait_s = None if wait_s is None else round(wait_s, 1)
-        return InQueue(position, wait_s, ticket_id=line.ticket, length=len(self.queue))
+        return QueueUpdate(position, wait_s, ticket_id=line.ticket, length=len(self.queue))
 
     def _ended(self, call_id: str, line: LineRequest) -> None:
         del self._tasks[call_id]

@@ -1,6 +1,6 @@
 """Limits of concurrency and rate: for the server, for one client, for one session.
 
-``Places`` bounds concurrent activities (conversations, typed turns, followers), ``Rate`` beginnings
+``ConcurrencyLimit`` bounds concurrent activities (conversations, typed turns, followers), ``Rate`` beginnings
 (sessions). Each refuses before anything has happened. A server that is full raises a CapacityError. A client
 or a session that has used up its share gets a ShareError, and the others are served.
 """
@@ -38,7 +38,7 @@ class ShareError(CapacityError):
         return 403 if self.retry_s is None else 429
 
 
-class ConcurrencySlot:
+class Slot:
     """Place that is taken. Also a context manager; releasing it twice has no further effect."""
 
     def __init__(self, free: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class ConcurrencySlot:
         self.give_back()
 
 
-class Places:
+class ConcurrencyLimit:
     """Limit of concurrent activities: in all, and of one key where that is bounded too.
 
     Args:
@@ -101,7 +101,7 @@ class Places:
         if self._taken + promised >= limit:
             raise CapacityError(self._full, limit=limit)
 
-    def take(self, key: str = "", *, limit: int | None = None, each: int | None = None) -> ConcurrencySlot:
+    def take(self, key: str = "", *, limit: int | None = None, each: int | None = None) -> Slot:
         """Take a place.
 
         Args:
@@ -114,7 +114,7 @@ class Places:
         self.check(key, limit=limit, each=each)
         self._taken += 1
         self._taken_of[key] = self._taken_of.get(key, 0) + 1
-        return ConcurrencySlot(partial(self._free, key))
+        return Slot(partial(self._free, key))
 
     def _free(self, key: str) -> None:
         self._taken -= 1

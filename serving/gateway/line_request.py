@@ -2,7 +2,7 @@
 
 Decides when a waiting call tries again to take a line, and when its caller is notified of a new place.
 Inputs: calls that ended or callers who left (``wake``), and the clock, because a rising bound and the expiry
-of a telephone caller are not announced. Outputs: places in the queue (``InQueue``), then the line.
+of a telephone caller are not announced. Outputs: places in the queue (``QueueUpdate``), then the line.
 
 The order is not decided here: whichever request tries first, ``take`` counts the callers ahead of it
 (``serving.scheduler.call_queue``). The conversation of the call waits in its own task, which ``CallTasks``
@@ -17,15 +17,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from core.errors import CapacityError
-from protocols.surface import InQueue
-from serving.gateway.limits import ConcurrencySlot
+from protocols.client_protocol import QueueUpdate
+from serving.gateway.limits import Slot
 
 # Seconds until a request tries again on its own, and until an unchanged place is reported with a new estimate
 # (as often as the MiniCPM-o server does).
 LOOK_S, REPEAT_S = 1.0, 3.0
 TELL_S = 3.0
 
-Tell = Callable[[InQueue], Awaitable[None]]
+Tell = Callable[[QueueUpdate], Awaitable[None]]
 
 
 class LineRequest:
@@ -53,12 +53,12 @@ class LineRequest:
         ticket: str,
         *,
         take: Callable[["LineRequest"], None],
-        locate: Callable[["LineRequest"], InQueue],
-        silent: ConcurrencySlot | None = None,
+        locate: Callable[["LineRequest"], QueueUpdate],
+        silent: Slot | None = None,
         counts_silence: bool = False,
     ) -> None:
         self.ticket = ticket
-        self.places: list[ConcurrencySlot] = []
+        self.places: list[Slot] = []
         self.silent = silent
         self.counts_silence = counts_silence
         self.held_back_by: CapacityError | None = None
@@ -108,7 +108,7 @@ class LineRequest:
             self.held_back_s = at_s
         self.held_back_by = reason
 
-    def count_silent(self, place: ConcurrencySlot) -> None:
+    def count_silent(self, place: Slot) -> None:
         """Count the client as silent."""
         self.silent = place
 

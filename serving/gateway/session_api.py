@@ -12,7 +12,8 @@
     DELETE /api/sessions/{id}                 deletes it completely
 
 Without client keys a client with an id reads and types; with keys the session is its owner's (``access``).
-Listing and importing are reserved for the operator (``operators``), deletion for the owner or the operator.
+Listing and importing are reserved for the operator (``auth.admin_auth``), deletion for the owner or the
+operator.
 
 A typed turn answers 200 once the turn is durable. Its events are ``turn`` (the committed turn), ``delta``
 (more of the answer), ``done`` (the answer is durable) or ``error``. ``Idempotency-Key`` makes a repeated
@@ -47,16 +48,16 @@ from core.errors import (
     UnknownSessionError,
 )
 from core.grants import ClientIdentity
-from serving.gateway.access import Access
-from serving.gateway.apps import AppId
-from serving.gateway.audit import AuditLog
-from serving.gateway.event_stream import EventStream
-from serving.gateway.limits import ConcurrencySlot, Places
-from serving.gateway.operators import Operators
-from serving.gateway.read_pace import VIEW_COST_BYTES, ReadPace
-from serving.gateway.requests import check_origin, client_of, read_lines
+from serving.gateway.admin.apps import AppId
+from serving.gateway.auth.admin_auth import AdminAuth
+from serving.gateway.auth.audit import AuditLog
+from serving.gateway.auth.client_auth import Access
+from serving.gateway.auth.usage import UsageLimits
+from serving.gateway.http.event_stream import EventStream
+from serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
+from serving.gateway.http.requests import check_origin, client_of, read_lines
+from serving.gateway.limits import ConcurrencyLimit, Slot
 from serving.gateway.settings import ServerTuning
-from serving.gateway.usage import UsageLimits
 from session_store.conversation import Conversations
 from session_store.events import Event, Kind
 from session_store.faults import log_failure
@@ -89,7 +90,10 @@ class TurnEvent:
 
 
 class AnswerTyped(Protocol):
-    """Function that answers a typed turn (``pipelines.chat``); closing the generator ends the turn."""
+    """Function that answers a typed turn (``pipelines.text.typed_turns``).
+
+    Closing the generator ends the turn.
+    """
 
     def __call__(
         self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity
@@ -124,7 +128,7 @@ def session_api(
     settings: ServerTuning,
     usage: UsageLimits,
     access: Access,
-    operators: Operators,
+    operators: AdminAuth,
     audit: AuditLog,
 ) -> APIRouter:
     """Return the routes.
@@ -139,13 +143,13 @@ def session_api(
         audit: records deletions.
     """
     store = conversations.store
-    turns = Places(
+    turns = ConcurrencyLimit(
         settings.max_typed_turns,
         f"{settings.max_typed_turns} typed turns are under way, try again in a moment",
         each=1 + settings.max_waiting_turns,
         each_full=f"{settings.max_waiting_turns} turns of this session wait already, try again in a moment",
     )
-    followers = Places(
+    followers = ConcurrencyLimit(
         settings.max_followers,
         f"{settings.max_followers} readers follow sessions here, try again later",
         each=settings.max_session_followers,
@@ -338,7 +342,7 @@ def _chunk(name: str, data: dict[str, object], *, place: int | None = None) -> s
     return f"{head}event: {name}\ndata: {text}\n\n"
 
 
-async def _streamed(turn: AsyncGenerator[TurnEvent, None], place: Callable[[], ConcurrencySlot]) -> Chunks:
+async def _streamed(turn: AsyncGenerator[TurnEvent, None], place: Callable[[], Slot]) -> Chunks:
     with place():
         async with aclosing(turn):
             begun = False
@@ -361,7 +365,7 @@ def _told(error: Exception) -> str:
     return "the server failed at this turn"
 
 
-async def _exported(lines: AsyncIterator[str], place: Callable[[], ConcurrencySlot], paced: Paced) -> Chunks:
+async def _exported(lines: AsyncIterator[str], place: Callable[[], Slot], paced: Paced) -> Chunks:
     with place():
         held: list[str] = []
         size = 0
@@ -376,9 +380,7 @@ async def _exported(lines: AsyncIterator[str], place: Callable[[], ConcurrencySl
         yield "\n".join((*held, ""))
 
 
-async def _followed(
-    events: AsyncGenerator[Event, None], place: Callable[[], ConcurrencySlot], paced: Paced
-) -> Chunks:
+async def _followed(events: AsyncGenerator[Event, None], place: Callable[[], Slot], paced: Paced) -> Chunks:
     pending: asyncio.Future[Event] | None = None
     with place():
         try:

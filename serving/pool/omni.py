@@ -19,12 +19,12 @@ from models.omni import OmniEngine
 from models.omni.hosted.engine import HostedSettings, WorkerOmniEngine
 from runtime.engine_hosting.messages import EngineMessage
 from runtime.engine_thread import EngineThread
-from serving.pool.pool import NotPlaced, Placed, Pool
-from serving.scheduler.wants import QueuePlace, RefusalReason, RequestRefused, Task, Want
+from serving.pool.pool import Assignment, AssignmentRefused, Pool
+from serving.scheduler.types import QueuePlace, RefusalReason, RequestRefused, Task, WorkerRequest
 
 ENGINE = "pool"
 # Called with the place in the queue, with the reason for getting no worker, or with None when there is one.
-OnQueue = Callable[[QueuePlace | NotPlaced | None], None]
+OnQueue = Callable[[QueuePlace | AssignmentRefused | None], None]
 # An operator or the client has ended the wait: the conversation does not request another worker.
 FINAL = (RefusalReason.CANCELLED, RefusalReason.WITHDRAWN)
 # Consecutive workers that refuse a conversation, after which the pool's information is considered wrong.
@@ -108,9 +108,9 @@ class PooledConversation:
         self._sees = host.takes_frames
         self._on_queue = on_queue
         self._executors = executors
-        self._placed: Placed | None = None
+        self._placed: Assignment | None = None
         # Assignment that failed; it waits at the head of the queue under its old ticket.
-        self._failed: Placed | None = None
+        self._failed: Assignment | None = None
         self._engine: OmniEngine | None = None
         self._taken_out: RefusalReason | None = None
         self._never = asyncio.Event()
@@ -127,13 +127,13 @@ class PooledConversation:
             NotPlaced: there will be no worker.
             EngineError: none of the assigned workers accepts the conversation.
         """
-        news: NotPlaced | None = None
+        news: AssignmentRefused | None = None
         try:
             if self._taken_out is not None:
                 # It would only wait again at the end of the queue, and would have to be removed again.
-                raise NotPlaced(RequestRefused("", self._taken_out))
+                raise AssignmentRefused(RequestRefused("", self._taken_out))
             await self._place()
-        except NotPlaced as refused:
+        except AssignmentRefused as refused:
             news = refused
             if refused.reason in FINAL:
                 self._taken_out = refused.reason
@@ -149,7 +149,7 @@ class PooledConversation:
                 self._engine = await self._leased(placed)
             except AgentError as error:
                 logger.info(f"{placed.lease.worker} does not accept the conversation: {error}")
-                self._pool.not_taken(placed, busy=isinstance(error, CapacityError))
+                self._pool.lease_rejected(placed, busy=isinstance(error, CapacityError))
                 placed = await self._again(placed)
             except BaseException:
                 self._pool.release(placed, well=False)
@@ -195,19 +195,19 @@ class PooledConversation:
         if failed is not None:
             self._pool.release(failed, well=False)
 
-    async def _had(self) -> Placed:
+    async def _had(self) -> Assignment:
         failed, self._failed = self._failed, None
         if failed is not None:
             return await self._again(failed)
-        want = Want(
+        want = WorkerRequest(
             secrets.token_urlsafe(18), self._session_id, self._task, self._epoch, self._settings.kv_bytes
         )
         return await self._pool.acquire(want, on_place=self._on_queue)
 
-    async def _again(self, placed: Placed) -> Placed:
+    async def _again(self, placed: Assignment) -> Assignment:
         return await self._pool.regain(placed, on_place=self._on_queue)
 
-    async def _leased(self, placed: Placed) -> OmniEngine:
+    async def _leased(self, placed: Assignment) -> OmniEngine:
         thread = self._executors()
         try:
             if placed.server is not None:
@@ -229,7 +229,7 @@ class _There:
     Each connection gets a new first message.
     """
 
-    def __init__(self, pool: Pool, placed: Placed) -> None:
+    def __init__(self, pool: Pool, placed: Assignment) -> None:
         self._pool = pool
         self._placed = placed
 

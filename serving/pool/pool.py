@@ -1,14 +1,14 @@
 """Workers of one gateway process, and the conversations that request them.
 
 Inputs: ``acquire`` of a conversation, which returns when it has a worker, and the reports of workers.
-Outputs: a lease with which to connect to the worker (``Placed``), positions in the queue while a conversation
-waits, and notice of a lost worker. ``serving.scheduler`` decides which conversation gets which worker; this
-module owns the sockets, the processes and the clock. Workers with many streams (recognisers, voices) are not
-assigned to conversations: ``streams`` selects them, without a queue.
+Outputs: a lease with which to connect to the worker (``Assignment``), positions in the queue while a
+conversation waits, and notice of a lost worker. ``serving.scheduler`` decides which conversation gets which
+worker; this module owns the sockets, the processes and the clock. Workers with many streams (recognisers,
+voices) are not assigned to conversations: ``streams`` selects them, without a queue.
 
 A waiter that is cancelled leaves the queue at once. The loss of a worker is reported to each of its
-conversations (``Placed.lost``). Each waits at the head of the queue again, and ``regain`` returns when it has
-another worker. A conversation releases its worker with ``release`` when it does not need it any more,
+conversations (``Assignment.lost``). Each waits at the head of the queue again, and ``regain`` returns when it
+has another worker. A conversation releases its worker with ``release`` when it does not need it any more,
 whatever the reason.
 
 A worker of a MiniCPM-o server sends no reports and is polled (``health``). It has no leases: while a
@@ -45,33 +45,33 @@ from serving.pool.streams import StreamWorkers
 from serving.pool.watch import Watch
 from serving.scheduler.eta import Eta, EtaSettings
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.wants import (
+from serving.scheduler.types import (
     Effect,
-    Granted,
     Lease,
-    Lost,
-    Offer,
+    LeaseGranted,
+    LeaseLost,
     QueuePlace,
     RefusalReason,
     RequestRefused,
     Running,
-    Standing,
-    Want,
+    WorkerCapacity,
+    WorkerRequest,
+    WorkerState,
 )
 
 OnPlace = Callable[[QueuePlace], None]
 
-_STANDINGS: Mapping[str, Standing] = {
-    "loading": Standing.LOADING,
-    "idle": Standing.READY,
-    "busy": Standing.READY,
-    "duplex_active": Standing.READY,
-    "duplex_paused": Standing.READY,
-    "busy_chat": Standing.READY,
-    "busy_half_duplex": Standing.READY,
-    "draining": Standing.DRAINING,
-    "suspect": Standing.SUSPECT,
-    "error": Standing.SUSPECT,
+_STANDINGS: Mapping[str, WorkerState] = {
+    "loading": WorkerState.LOADING,
+    "idle": WorkerState.READY,
+    "busy": WorkerState.READY,
+    "duplex_active": WorkerState.READY,
+    "duplex_paused": WorkerState.READY,
+    "busy_chat": WorkerState.READY,
+    "busy_half_duplex": WorkerState.READY,
+    "draining": WorkerState.DRAINING,
+    "suspect": WorkerState.SUSPECT,
+    "error": WorkerState.SUSPECT,
 }
 REASONS: Mapping[RefusalReason, str] = {
     RefusalReason.QUEUE_FULL: "the queue is full ({limit} wait), try again later",
@@ -84,7 +84,7 @@ REASONS: Mapping[RefusalReason, str] = {
 }
 
 
-class NotPlaced(CapacityError):
+class AssignmentRefused(CapacityError):
     """The conversation gets no worker.
 
     Attributes:
@@ -97,7 +97,7 @@ class NotPlaced(CapacityError):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Assignment:
     """Assignment of a worker to a conversation.
 
     Attributes:
@@ -118,7 +118,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenWorker:
+class WorkerStatus:
     """State of a worker, by its own last report and by the information of the pool.
 
     Attributes:
@@ -138,7 +138,7 @@ class SeenWorker:
     url: str | None
     device: str | None
     facts: Mapping[str, Any]
-    standing: Standing | None
+    standing: WorkerState | None
     is_starting: bool
     is_silent: bool
     heard_s: float | None
@@ -148,7 +148,7 @@ class SeenWorker:
 
 @dataclass(slots=True)
 class _Waiter:
-    placed: asyncio.Future[Placed]
+    placed: asyncio.Future[Assignment]
     on_place: OnPlace | None
     told: tuple[int, int | None] | None = None
 
@@ -191,7 +191,7 @@ class Pool:
         self.eta = Eta(settings.eta)
         self._scheduler = Scheduler(settings.scheduler, eta=self.eta)
         self._waiters: dict[str, _Waiter] = {}
-        self._placed: dict[str, Placed] = {}
+        self._placed: dict[str, Assignment] = {}
         # Conversations that lost a worker and have not requested another one yet.
         self._again: dict[str, _Waiter] = {}
         self._kept = {spec.name: self._looked_after(spec) for spec in settings.workers}
@@ -224,7 +224,7 @@ class Pool:
 
     # Conversations.
 
-    async def acquire(self, want: Want, *, on_place: OnPlace | None = None) -> Placed:
+    async def acquire(self, want: WorkerRequest, *, on_place: OnPlace | None = None) -> Assignment:
         """Wait until the conversation has a worker. A cancelled caller leaves the queue.
 
         Args:
@@ -240,7 +240,7 @@ class Pool:
         waiter = self._wait(want.ticket_id, on_place)
         return await self._awaited(want.ticket_id, waiter, want)
 
-    async def regain(self, placed: Placed, *, on_place: OnPlace | None = None) -> Placed:
+    async def regain(self, placed: Assignment, *, on_place: OnPlace | None = None) -> Assignment:
         """Wait until a conversation that lost its worker has another.
 
         Raises:
@@ -248,32 +248,32 @@ class Pool:
         """
         waiter = self._again.pop(placed.ticket_id, None)
         if waiter is None:
-            raise NotPlaced(RequestRefused(placed.ticket_id, RefusalReason.LEFT))
+            raise AssignmentRefused(RequestRefused(placed.ticket_id, RefusalReason.LEFT))
         waiter.on_place = on_place
         # Its place may be the same as when the others were last notified.
         self._told_version = -1
         self._tell_places()
         return await self._awaited(placed.ticket_id, waiter)
 
-    def not_taken(self, placed: Placed, *, busy: bool = False) -> None:
+    def lease_rejected(self, placed: Assignment, *, busy: bool = False) -> None:
         """Report that the worker refused the conversation, which then waits at the head for ``regain``.
 
         Args:
             placed: the assignment.
             busy: true when another client holds the worker.
         """
-        self._lose(placed, partial(self._scheduler.not_taken, busy=busy))
+        self._lose(placed, partial(self._scheduler.lease_rejected, busy=busy))
 
-    def failed(self, placed: Placed) -> None:
+    def failed(self, placed: Assignment) -> None:
         """Report that the worker has failed; the conversation waits at the head for ``regain``."""
         self._lose(placed, self._scheduler.move)
 
-    def release(self, placed: Placed, *, well: bool, kept: tuple[tuple[str, int], ...] = ()) -> None:
+    def release(self, placed: Assignment, *, well: bool, kept: tuple[tuple[str, int], ...] = ()) -> None:
         """End a conversation, wherever it is (``Scheduler.release``)."""
         ticket, now_ms = placed.ticket_id, self._clock.now_ms()
         self._again.pop(ticket, None)
         if (left := self._placed.pop(ticket, None)) is not None:
-            self._doubt(left)
+            self._require_fresh_health(left)
             self._apply(self._scheduler.release(ticket, now_ms, well=well, kept=kept))
         elif self._waiters.pop(ticket, None) is not None:
             self._apply(self._scheduler.cancel(ticket, now_ms))
@@ -287,14 +287,14 @@ class Pool:
     def _first_of_stream(self, worker: str, incarnation: str, session_id: str, epoch: int) -> EngineMessage:
         return self.first(Lease(session_id, worker, incarnation, epoch))
 
-    def throw_out(self, ticket_id: str, *, reason: RefusalReason = RefusalReason.CANCELLED) -> bool:
+    def evict(self, ticket_id: str, *, reason: RefusalReason = RefusalReason.CANCELLED) -> bool:
         """Remove a conversation from the queue; return False when none with this ticket waits.
 
         Args:
             ticket_id: of the request.
             reason: sent to the conversation; that of an operator by default.
         """
-        effects = self._scheduler.throw_out(ticket_id, self._clock.now_ms(), reason=reason)
+        effects = self._scheduler.evict(ticket_id, self._clock.now_ms(), reason=reason)
         self._apply(effects)
         return bool(effects)
 
@@ -330,7 +330,7 @@ class Pool:
         """Return the last report of each worker; empty for one that is not running."""
         return {name: kept.facts for name, kept in self._kept.items()}
 
-    def seen(self) -> list[SeenWorker]:
+    def seen(self) -> list[WorkerStatus]:
         """Return the state of every worker of the settings, in their order."""
         runs: dict[str, list[Running]] = {}
         for running in self.running():
@@ -339,7 +339,7 @@ class Pool:
         for name, kept in self._kept.items():
             device = kept.spec.settings.get("device")
             seen.append(
-                SeenWorker(
+                WorkerStatus(
                     name,
                     kept.url,
                     device if isinstance(device, str) else None,
@@ -358,7 +358,7 @@ class Pool:
         """Return the process of a worker that is started here, otherwise None."""
         return self._kept[worker].process
 
-    def standing(self, worker: str) -> Standing | None:
+    def standing(self, worker: str) -> WorkerState | None:
         """Return the availability of a worker for conversations; None for one that is not running."""
         known = self._scheduler.workers.get(worker)
         return None if known is None else known[1]
@@ -382,35 +382,37 @@ class Pool:
         self._waiters[ticket_id] = waiter
         return waiter
 
-    async def _awaited(self, ticket_id: str, waiter: _Waiter, want: Want | None = None) -> Placed:
+    async def _awaited(
+        self, ticket_id: str, waiter: _Waiter, want: WorkerRequest | None = None
+    ) -> Assignment:
         try:
             if want is not None:
                 self._apply(self._scheduler.ask(want, self._clock.now_ms()))
             return await waiter.placed
-        except NotPlaced:
+        except AssignmentRefused:
             raise
         except BaseException:
             # Cancelled, and possibly granted at the same moment.
             self._waiters.pop(ticket_id, None)
             if (left := self._placed.pop(ticket_id, None)) is not None:
-                self._doubt(left)
+                self._require_fresh_health(left)
             self._apply(self._scheduler.cancel(ticket_id, self._clock.now_ms()))
             raise
 
-    def _lose(self, placed: Placed, lose: Callable[[str, int], list[Effect]]) -> None:
+    def _lose(self, placed: Assignment, lose: Callable[[str, int], list[Effect]]) -> None:
         if self._placed.get(placed.ticket_id) is not placed:
             return
         del self._placed[placed.ticket_id]
-        self._doubt(placed)
+        self._require_fresh_health(placed)
         placed.lost.set()
         self._again[placed.ticket_id] = self._wait(placed.ticket_id, None)
         self._apply(lose(placed.ticket_id, self._clock.now_ms()))
 
     def _apply(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Granted):
+            if isinstance(effect, LeaseGranted):
                 self._grant(effect)
-            elif isinstance(effect, Lost):
+            elif isinstance(effect, LeaseLost):
                 placed = self._placed.pop(effect.ticket_id, None)
                 if placed is not None:
                     placed.lost.set()
@@ -418,21 +420,21 @@ class Pool:
             else:
                 waiter = self._waiters.pop(effect.ticket_id, None)
                 if waiter is not None and not waiter.placed.done():
-                    waiter.placed.set_exception(NotPlaced(effect))
+                    waiter.placed.set_exception(AssignmentRefused(effect))
                     # Mark the exception as retrieved: a conversation that does not wait now gets it when it
                     # does.
                     waiter.placed.exception()
         self._changed.set()
         self._tell_places()
 
-    def _grant(self, granted: Granted) -> None:
+    def _grant(self, granted: LeaseGranted) -> None:
         waiter = self._waiters.pop(granted.ticket_id)
         lease = granted.lease
         kept = self._kept[lease.worker]
         kept.placed += 1
         url = kept.url
         assert url is not None
-        placed = Placed(granted.ticket_id, lease, url, self.first(lease), asyncio.Event(), kept.server)
+        placed = Assignment(granted.ticket_id, lease, url, self.first(lease), asyncio.Event(), kept.server)
         self._placed[granted.ticket_id] = placed
         if not waiter.placed.done():
             waiter.placed.set_result(placed)
@@ -456,7 +458,7 @@ class Pool:
                 except Exception as error:  # a caller's callback: the others are notified all the same
                     logger.opt(exception=error).error("could not report a place in the queue")
 
-    def _give_up(self, placed: Placed) -> None:
+    def _give_up(self, placed: Assignment) -> None:
         if placed.ticket_id in self._again and self._placed.get(placed.ticket_id) is placed:
             self.release(placed, well=False)
 
@@ -537,25 +539,25 @@ class Pool:
             return
         engine = facts.get("engine") or {}
         incarnation = str(facts.get("incarnation"))
-        if standing is Standing.READY:
+        if standing is WorkerState.READY:
             if kept.process is not None:
                 kept.process.mark_ready()
-            if self._holds_strangers(name, facts):
-                standing = Standing.SUSPECT
+            if self._is_busy_elsewhere(name, facts):
+                standing = WorkerState.SUSPECT
         known = self._scheduler.workers.get(name)
         if known is not None and known[0].incarnation == incarnation and known[1] is standing:
             return
-        offer = Offer(name, incarnation, int(engine.get("slots", 1)), kept.spec.kv_bytes)
+        offer = WorkerCapacity(name, incarnation, int(engine.get("slots", 1)), kept.spec.kv_bytes)
         ready_ms = now_ms + self.settings.load_estimate_ms
         self._apply(self._scheduler.worker_up(offer, now_ms, standing=standing, ready_ms=ready_ms))
 
-    def _doubt(self, left: Placed) -> None:
+    def _require_fresh_health(self, left: Assignment) -> None:
         """Distrust a worker without leases that a conversation leaves, until a new poll reports it free."""
         kept = self._kept[left.lease.worker]
         if isinstance(kept.watch, HealthWatch):
             kept.counts_s = asyncio.get_running_loop().time()
             now_ms = self._clock.now_ms()
-            self._apply(self._scheduler.worker_stands(kept.spec.name, Standing.SUSPECT, now_ms))
+            self._apply(self._scheduler.worker_stands(kept.spec.name, WorkerState.SUSPECT, now_ms))
             kept.watch.again()
 
     def _on_health(self, kept: _Kept, health: Health, asked_s: float) -> None:
@@ -574,13 +576,13 @@ class Pool:
         }
         self._on_state(kept, facts)
 
-    def _on_stream_state(self, kept: _Kept, standing: Standing | None) -> None:
-        if standing is Standing.READY and kept.process is not None:
+    def _on_stream_state(self, kept: _Kept, standing: WorkerState | None) -> None:
+        if standing is WorkerState.READY and kept.process is not None:
             kept.process.mark_ready()
         if not self._is_closed and kept.url is not None:
             self.streams.on_state(kept.spec.name, kept.url, kept.facts)
 
-    def _holds_strangers(self, name: str, facts: Mapping[str, Any]) -> bool:
+    def _is_busy_elsewhere(self, name: str, facts: Mapping[str, Any]) -> bool:
         ours = {placed.lease.session_id for placed in self._placed.values() if placed.lease.worker == name}
         if self._kept[name].server is not None:
             # It has no session ids of ours: its activity during one of our conversations is attributed to
@@ -592,11 +594,11 @@ class Pool:
         kept.is_silent = True
         self.streams.on_silent(kept.spec.name)
         known = self._scheduler.workers.get(kept.spec.name)
-        if known is None or known[1] is Standing.SUSPECT or self._is_closed:
+        if known is None or known[1] is WorkerState.SUSPECT or self._is_closed:
             return
         logger.warning(f"the worker {kept.spec.name} has stopped reporting")
         now_ms = self._clock.now_ms()
-        self._apply(self._scheduler.worker_stands(kept.spec.name, Standing.SUSPECT, now_ms))
+        self._apply(self._scheduler.worker_stands(kept.spec.name, WorkerState.SUSPECT, now_ms))
 
     def _patience_ms(self, kept: _Kept) -> int:
         loads = kept.facts.get("state", "loading") == "loading"

@@ -9,7 +9,7 @@ wrong estimate only costs time.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from serving.scheduler.wants import Want
+from serving.scheduler.types import WorkerRequest
 
 # The worth of an unused cache halves in this time: after a longer pause a person rarely returns to it.
 HALF_LIFE_MS = 60_000
@@ -38,7 +38,7 @@ class Kept:
         """Number of tokens in the cache."""
         return self.digests[-1][1] if self.digests else 0
 
-    def beginning_of(self, want: Want) -> int:
+    def beginning_of(self, want: WorkerRequest) -> int:
         """Return how many tokens of the conversation are in it, from its beginning on."""
         tokens = 0
         for (mine, ends_at), (theirs, _) in zip(self.digests, want.digests, strict=False):
@@ -63,7 +63,7 @@ class Candidate:
     kept: tuple[Kept, ...]
 
 
-def holds(candidate: Candidate, want: Want) -> bool:
+def holds(candidate: Candidate, want: WorkerRequest) -> bool:
     """Return whether the records of a worker contain exactly the cache that the handle names."""
     handle = want.handle
     return (
@@ -73,13 +73,13 @@ def holds(candidate: Candidate, want: Want) -> bool:
     )
 
 
-def best(candidates: Iterable[Candidate], want: Want, now_ms: int) -> str | None:
+def best(candidates: Iterable[Candidate], want: WorkerRequest, now_ms: int) -> str | None:
     """Return the name of the worker to take, or None without candidates. Ties are decided by name."""
     ranked = sorted(candidates, key=lambda candidate: _rank(candidate, want, now_ms))
     return ranked[0].worker if ranked else None
 
 
-def _rank(candidate: Candidate, want: Want, now_ms: int) -> tuple[int, float, str]:
+def _rank(candidate: Candidate, want: WorkerRequest, now_ms: int) -> tuple[int, float, str]:
     if holds(candidate, want):
         return 0, 0.0, candidate.worker
     longest = max((kept.beginning_of(want) for kept in candidate.kept), default=0)

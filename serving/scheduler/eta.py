@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from core.strict_model import StrictModel
-from serving.scheduler.wants import Task
+from serving.scheduler.types import Task
 
 
 class EtaSettings(StrictModel):

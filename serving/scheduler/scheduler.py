@@ -23,18 +23,18 @@ from pydantic import Field
 from core.strict_model import StrictModel
 from serving.scheduler.affinity import Candidate, Kept, best, holds
 from serving.scheduler.eta import Eta
-from serving.scheduler.wants import (
+from serving.scheduler.types import (
     Effect,
-    Granted,
     Lease,
-    Lost,
-    Offer,
+    LeaseGranted,
+    LeaseLost,
     QueuePlace,
     RefusalReason,
     RequestRefused,
     Running,
-    Standing,
-    Want,
+    WorkerCapacity,
+    WorkerRequest,
+    WorkerState,
 )
 
 
@@ -70,7 +70,7 @@ class SchedulerSettings(StrictModel):
 
 @dataclass(slots=True)
 class _Waiter:
-    want: Want
+    want: WorkerRequest
     number: int
     since_ms: int
     heard_ms: int
@@ -82,7 +82,7 @@ class _Waiter:
 
 @dataclass(slots=True)
 class _Runs:
-    want: Want
+    want: WorkerRequest
     number: int
     asked_ms: int
     since_ms: int
@@ -91,8 +91,8 @@ class _Runs:
 
 @dataclass(slots=True)
 class _Worker:
-    offer: Offer
-    standing: Standing
+    offer: WorkerCapacity
+    standing: WorkerState
     # Time at which a loading worker is likely to be ready.
     ready_ms: int = 0
     runs: dict[str, _Runs] = field(default_factory=dict)
@@ -101,13 +101,13 @@ class _Worker:
     failures: int = 0
     avoided_ms: int = 0
 
-    def may_hold(self, want: Want) -> bool:
+    def may_hold(self, want: WorkerRequest) -> bool:
         return self.offer.kv_bytes is None or want.kv_bytes <= self.offer.kv_bytes
 
-    def has_room(self, want: Want, now_ms: int) -> bool:
+    def has_room(self, want: WorkerRequest, now_ms: int) -> bool:
         if now_ms < self.avoided_ms:
             return False
-        if self.standing is not Standing.READY or len(self.runs) >= self.offer.slots:
+        if self.standing is not WorkerState.READY or len(self.runs) >= self.offer.slots:
             return False
         limit = self.offer.kv_bytes
         return (
@@ -147,7 +147,12 @@ class Scheduler:
     # Workers.
 
     def worker_up(
-        self, offer: Offer, now_ms: int, *, standing: Standing = Standing.READY, ready_ms: int = 0
+        self,
+        offer: WorkerCapacity,
+        now_ms: int,
+        *,
+        standing: WorkerState = WorkerState.READY,
+        ready_ms: int = 0,
     ) -> list[Effect]:
         """Register a worker; ``ready_ms`` is when a loading one is likely to be ready."""
         known = self._workers.get(offer.worker)
@@ -160,7 +165,7 @@ class Scheduler:
         self._workers[offer.worker] = _Worker(offer, standing, ready_ms)
         return [*effects, *self._changed(now_ms)]
 
-    def worker_stands(self, worker: str, standing: Standing, now_ms: int) -> list[Effect]:
+    def worker_stands(self, worker: str, standing: WorkerState, now_ms: int) -> list[Effect]:
         """Set the availability of a worker."""
         known = self._workers.get(worker)
         if known is None:
@@ -179,7 +184,7 @@ class Scheduler:
 
     # Conversations.
 
-    def ask(self, want: Want, now_ms: int) -> list[Effect]:
+    def ask(self, want: WorkerRequest, now_ms: int) -> list[Effect]:
         """Queue a request for a worker; it is granted at once where one is free.
 
         Raises:
@@ -199,7 +204,7 @@ class Scheduler:
             return [*effects, RequestRefused(ticket, RefusalReason.QUEUE_FULL, self.settings.max_waiting)]
         return effects
 
-    def heard_of(self, ticket_id: str, now_ms: int) -> None:
+    def heartbeat(self, ticket_id: str, now_ms: int) -> None:
         """Record a heartbeat for a queued request."""
         waiter = self._waiter(ticket_id)
         if waiter is not None:
@@ -213,7 +218,7 @@ class Scheduler:
             return []
         return self._changed(now_ms)
 
-    def throw_out(
+    def evict(
         self, ticket_id: str, now_ms: int, *, reason: RefusalReason = RefusalReason.CANCELLED
     ) -> list[Effect]:
         """Remove a queued request on behalf of an operator. Has no effect on a running conversation.
@@ -231,7 +236,7 @@ class Scheduler:
         """Mark the estimates as changed, so that waiting conversations are notified again."""
         self.version += 1
 
-    def not_taken(self, ticket_id: str, now_ms: int, *, busy: bool = False) -> list[Effect]:
+    def lease_rejected(self, ticket_id: str, now_ms: int, *, busy: bool = False) -> list[Effect]:
         """Report that the worker refused the lease or was not reached.
 
         The worker is suspect, and the conversation waits at the head.
@@ -245,7 +250,7 @@ class Scheduler:
         if runs is None:
             return []
         if busy:
-            self._workers[runs.lease.worker].standing = Standing.SUSPECT
+            self._workers[runs.lease.worker].standing = WorkerState.SUSPECT
         else:
             self._suspect(self._workers[runs.lease.worker], now_ms)
         return [*self._resume(runs, now_ms), *self._changed(now_ms)]
@@ -259,7 +264,7 @@ class Scheduler:
         if runs is None:
             return []
         self._suspect(self._workers[runs.lease.worker], now_ms)
-        lost = Lost(ticket_id, runs.lease)
+        lost = LeaseLost(ticket_id, runs.lease)
         return [lost, *self._resume(runs, now_ms), *self._changed(now_ms)]
 
     def release(
@@ -271,7 +276,7 @@ class Scheduler:
             ticket_id: of the request.
             now_ms: present time.
             well: true when its duration counts for the estimates.
-            kept: segments that the worker has kept of it, as ``Want.digests``.
+            kept: segments that the worker has kept of it, as ``WorkerRequest.digests``.
         """
         runs = self._end(ticket_id)
         if runs is None:
@@ -349,7 +354,7 @@ class Scheduler:
         return len(self._resumed) + len(self._waiting)
 
     @property
-    def workers(self) -> dict[str, tuple[Offer, Standing, int]]:
+    def workers(self) -> dict[str, tuple[WorkerCapacity, WorkerState, int]]:
         """Workers by name, each with its availability and its number of conversations."""
         return {
             name: (worker.offer, worker.standing, len(worker.runs)) for name, worker in self._workers.items()
@@ -387,7 +392,7 @@ class Scheduler:
 
     # Internal.
 
-    def _refusal(self, want: Want, now_ms: int) -> tuple[RefusalReason | None, int]:
+    def _refusal(self, want: WorkerRequest, now_ms: int) -> tuple[RefusalReason | None, int]:
         if self._stopping:
             return RefusalReason.STOPPING, 0
         if self._is_hopeless(now_ms):
@@ -396,7 +401,7 @@ class Scheduler:
             return RefusalReason.TOO_LARGE, self._largest()
         return None, 0
 
-    def _may_ever_run(self, want: Want) -> bool:
+    def _may_ever_run(self, want: WorkerRequest) -> bool:
         """Return whether any known worker could hold the conversation when empty."""
         return any(worker.may_hold(want) for worker in self._workers.values())
 
@@ -411,7 +416,7 @@ class Scheduler:
         self.version += 1
         self._seen_ms = max(self._seen_ms, now_ms)
         self._mark_unfit(now_ms)
-        if any(worker.standing is not Standing.DRAINING for worker in self._workers.values()):
+        if any(worker.standing is not WorkerState.DRAINING for worker in self._workers.values()):
             self._none_since_ms = None
         elif self._none_since_ms is None:
             self._none_since_ms = now_ms
@@ -448,7 +453,7 @@ class Scheduler:
 
     def _suspect(self, worker: _Worker, now_ms: int) -> None:
         chosen = self.settings
-        worker.standing = Standing.SUSPECT
+        worker.standing = WorkerState.SUSPECT
         worker.failures += 1
         wait_ms = min(chosen.suspect_ms * 2 ** min(worker.failures - 1, 20), chosen.longest_suspect_ms)
         worker.avoided_ms = now_ms + wait_ms
@@ -464,7 +469,7 @@ class Scheduler:
         is_kept = holds(own.candidate(), want) or any(
             runs.want.session_id == want.session_id for runs in own.runs.values()
         )
-        if own.standing is not Standing.READY or not is_kept or self._is_live_behind(head):
+        if own.standing is not WorkerState.READY or not is_kept or self._is_live_behind(head):
             return False
         if head.could_ms is None:
             head.could_ms = now_ms
@@ -477,16 +482,16 @@ class Scheduler:
             for waiter in waiters.values()
         )
 
-    def _grant(self, waiter: _Waiter, worker: _Worker, now_ms: int) -> Granted:
+    def _grant(self, waiter: _Waiter, worker: _Worker, now_ms: int) -> LeaseGranted:
         want, offer = waiter.want, worker.offer
         self._forget(want.ticket_id)
         lease = Lease(want.session_id, offer.worker, offer.incarnation, want.epoch)
         worker.runs[want.ticket_id] = _Runs(want, waiter.number, waiter.since_ms, now_ms, lease)
         self._on[want.ticket_id] = offer.worker
         self._use(worker, want, now_ms)
-        return Granted(want.ticket_id, lease)
+        return LeaseGranted(want.ticket_id, lease)
 
-    def _use(self, worker: _Worker, want: Want, now_ms: int) -> None:
+    def _use(self, worker: _Worker, want: WorkerRequest, now_ms: int) -> None:
         """Update the record of a worker's caches for the one that a new conversation uses or evicts."""
         if not worker.kept:
             return
@@ -512,7 +517,7 @@ class Scheduler:
         lost: list[Effect] = []
         for runs in list(worker.runs.values()):
             self._end(runs.want.ticket_id)
-            lost += [Lost(runs.want.ticket_id, runs.lease), *self._resume(runs, now_ms)]
+            lost += [LeaseLost(runs.want.ticket_id, runs.lease), *self._resume(runs, now_ms)]
         return lost
 
     def _resume(self, runs: _Runs, now_ms: int) -> list[Effect]:
@@ -532,9 +537,9 @@ class Scheduler:
 
     def _slots_ms(self, worker: _Worker, now_ms: int) -> list[int]:
         """Return the estimated time until each slot of a worker is free."""
-        if worker.standing is Standing.LOADING:
+        if worker.standing is WorkerState.LOADING:
             return [max(0, worker.ready_ms - now_ms)] * worker.offer.slots
-        if worker.standing is not Standing.READY:
+        if worker.standing is not WorkerState.READY:
             return []
         free = worker.offer.slots - len(worker.runs)
         return [0] * free + [self._left_ms(runs, now_ms) for runs in worker.runs.values()]

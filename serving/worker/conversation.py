@@ -3,8 +3,8 @@
 Input: messages of the worker link. Outputs: an answer to each request, in order and after its pieces; calls
 of the engine, one at a time, in a thread of the conversation. It ends when its socket does, when it is
 released, when its lease or its pause expires, when a newer owner of its session connects, and when a call of
-the engine is overdue. However it ends, ``run`` returns when everything is cleaned up, or raises ``Hangs``
-when that is impossible. The thread is lost then, and the process must end.
+the engine is overdue. However it ends, ``run`` returns when everything is cleaned up, or raises
+``EngineHungError`` when that is impossible. The thread is lost then, and the process must end.
 
 Slow client: the next message is read when there is room for it. Pieces wait for the client up to a bound, and
 the engine never waits with them, because a voice may be shared by all; a call that produces more fails.
@@ -27,7 +27,7 @@ from core.errors import AgentError, CapacityError, PeerError
 from runtime.engine_hosting.codec import decode, encode
 from runtime.engine_hosting.messages import EngineMessage, MessageType, failed
 from runtime.engine_thread import EngineThread
-from serving.worker.hosting import Hosted, Lessee, Talk
+from serving.worker.hosting import EngineSession, Hosted, LeaseHolder
 from serving.worker.leases import Held
 from serving.worker.lifecycle import LifecycleEvent
 from serving.worker.settings import WorkerServerSettings
@@ -36,7 +36,7 @@ LEAST_UNIT_MS = 500
 SEND_S = 5.0
 
 
-class Why(StrEnum):
+class CloseReason(StrEnum):
     """Reason for the end of a conversation."""
 
     RELEASED = "released"
@@ -49,12 +49,12 @@ class Why(StrEnum):
     DRAINED = "drained"
 
 
-class Hangs(Exception):
+class EngineHungError(Exception):
     """A call of the engine does not return: its thread is lost, with everything that it holds."""
 
 
 class _Over(Exception):
-    def __init__(self, why: Why, number: int = 0) -> None:
+    def __init__(self, why: CloseReason, number: int = 0) -> None:
         super().__init__(why)
         self.why, self.number = why, number
 
@@ -86,7 +86,7 @@ class WorkerConversation:
         hosted: Hosted,
         held: Held,
         *,
-        lessee: Lessee,
+        lessee: LeaseHolder,
         settings: WorkerServerSettings,
         on_event: Callable[[LifecycleEvent], None],
         renew: Callable[[], bool],
@@ -101,7 +101,7 @@ class WorkerConversation:
         self._renew = renew
         self._introduce = introduce
         self._thread = EngineThread(f"conversation-{held.session_id[:8]}")
-        self._talk: Talk | None = None
+        self._talk: EngineSession | None = None
         self._running: Future[Any] | None = None
         # Deadline of the running call, and its time limit.
         self._due_s = 0.0
@@ -116,7 +116,7 @@ class WorkerConversation:
         self._questions: asyncio.Queue[EngineMessage] = asyncio.Queue(settings.waiting_messages)
         # True when it is to end at the next moment at which nothing is lost.
         self._drains = False
-        self._revoked: asyncio.Future[Why] = asyncio.get_running_loop().create_future()
+        self._revoked: asyncio.Future[CloseReason] = asyncio.get_running_loop().create_future()
         self._paused_until_s: float | None = None
         self._pause_changed = asyncio.Event()
         self._closed = asyncio.Event()
@@ -124,7 +124,7 @@ class WorkerConversation:
         self.calls = 0
         self.slowest_ms = 0.0
 
-    def revoke(self, why: Why) -> None:
+    def revoke(self, why: CloseReason) -> None:
         """End the conversation for its client."""
         if not self._revoked.done():
             self._revoked.set_result(why)
@@ -133,7 +133,7 @@ class WorkerConversation:
         """End the conversation as soon as nothing is in progress, because the worker is to end."""
         self._drains = True
         if self._is_between():
-            self.revoke(Why.DRAINED)
+            self.revoke(CloseReason.DRAINED)
 
     def _is_between(self) -> bool:
         is_asked = self._running is not None or not self._questions.empty()
@@ -153,7 +153,7 @@ class WorkerConversation:
         Raises:
             Hangs: a call of the engine does not return.
         """
-        over = _Over(Why.GONE)
+        over = _Over(CloseReason.GONE)
         try:
             over = await self._serve()
         finally:
@@ -161,7 +161,7 @@ class WorkerConversation:
             self._on_event(
                 LifecycleEvent.ENDING if self._paused_until_s is None else LifecycleEvent.PAUSE_EXPIRED
             )
-            if over.why not in (Why.RELEASED, Why.GONE):
+            if over.why not in (CloseReason.RELEASED, CloseReason.GONE):
                 await self._tell(EngineMessage(MessageType.REVOKED, facts={"message": over.why.value}))
             await self._clean_up()
             self._closed.set()
@@ -196,7 +196,7 @@ class WorkerConversation:
                 message = decode(data)
             except PeerError as error:
                 await self._tell(failed(0, error))
-                raise _Over(Why.UNREADABLE) from error
+                raise _Over(CloseReason.UNREADABLE) from error
             self._renew()
             match message.type:
                 case MessageType.STOP:
@@ -207,7 +207,7 @@ class WorkerConversation:
                     self._resume()
                 case _:
                     await self._questions.put(message)
-        raise _Over(Why.GONE)
+        raise _Over(CloseReason.GONE)
 
     async def _answer(self) -> None:
         await self._open()
@@ -215,12 +215,12 @@ class WorkerConversation:
         while True:
             question = await self._questions.get()
             if question.type is MessageType.RELEASE:
-                raise _Over(Why.RELEASED, question.number)
+                raise _Over(CloseReason.RELEASED, question.number)
             answer = await self._answered(question)
             await self._unsent.join()
             await self._send_data(answer)
             if self._drains and self._is_between():
-                raise _Over(Why.DRAINED)
+                raise _Over(CloseReason.DRAINED)
 
     def _stop(self, number: object) -> None:
         """Stop one request, where the number says which: it may be over, and another one begun."""
@@ -275,7 +275,7 @@ class WorkerConversation:
             self.is_broken = not isinstance(error, AgentError)
             facts = {"because": "not_ready", "message": "the engine does not open a conversation"}
             await self._tell(EngineMessage(MessageType.REFUSED, facts=facts))
-            raise _Over(Why.GONE) from error
+            raise _Over(CloseReason.GONE) from error
 
     async def _answered(self, question: EngineMessage) -> str | bytes:
         """Return the encoded answer to a request."""
@@ -330,7 +330,7 @@ class WorkerConversation:
             wrapped.cancel()
             self.is_overdue = True
             self._on_event(LifecycleEvent.OVERDUE)
-            raise _Over(Why.HUNG)
+            raise _Over(CloseReason.HUNG)
         self._running = None
         return wrapped.result()
 
@@ -372,7 +372,7 @@ class WorkerConversation:
         while True:
             until_s = self._paused_until_s
             if until_s is not None and loop.time() >= until_s:
-                raise _Over(Why.PAUSE_EXPIRED)
+                raise _Over(CloseReason.PAUSE_EXPIRED)
             self._pause_changed.clear()
             changed = asyncio.ensure_future(self._pause_changed.wait())
             waited_for: set[asyncio.Future[Any]] = {changed, self._revoked}
@@ -409,7 +409,7 @@ class WorkerConversation:
                 await self._returned(closing, settings.cleanup_ms + settings.grace_ms)
                 if (error := closing.exception()) is not None:
                     # The state of the engine is unknown.
-                    raise Hangs from error
+                    raise EngineHungError from error
         finally:
             self._thread.shutdown(wait=False)
 
@@ -420,7 +420,7 @@ class WorkerConversation:
         while not running.done():
             if loop.time() >= due_s:
                 self._on_event(LifecycleEvent.OVERDUE)
-                raise Hangs
+                raise EngineHungError
             await asyncio.sleep(0.01)
 
     async def _send(self, message: EngineMessage) -> None:
@@ -443,7 +443,7 @@ def _ended_by(group: BaseExceptionGroup[BaseException]) -> _Over:
         if defects is not None:
             raise defects
     if overs is None:
-        return _Over(Why.GONE)
+        return _Over(CloseReason.GONE)
     error: BaseException = overs
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

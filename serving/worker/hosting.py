@@ -22,7 +22,7 @@ Emit = Callable[[dict[str, Any], bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Lessee:
+class LeaseHolder:
     """Identity of a conversation and of the process that serves it.
 
     Attributes:
@@ -36,7 +36,7 @@ class Lessee:
     incarnation: str
 
 
-class Talk(Protocol):
+class EngineSession(Protocol):
     """Conversation with a hosted engine.
 
     Attributes:
@@ -82,7 +82,7 @@ class Hosted(Protocol):
         """Return the facts that a client needs about it."""
         ...
 
-    def open(self, lessee: Lessee) -> Talk:
+    def open(self, lessee: LeaseHolder) -> EngineSession:
         """Open a conversation; blocks."""
         ...
 
@@ -134,7 +134,7 @@ class HostedOmni:
         """Return the facts about the engine (``Hosted``)."""
         return self._offers
 
-    def open(self, lessee: Lessee) -> Talk:
+    def open(self, lessee: LeaseHolder) -> EngineSession:
         """Open a conversation (``Hosted``)."""
         return _OmniTalk(self._host.open_engine())
 

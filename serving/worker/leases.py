@@ -12,8 +12,8 @@ its place is taken.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from core.bounded_dict import BoundedDict
 from core.errors import AgentError
-from core.newest import Newest
 
 # Sessions whose newest epoch is kept: more than a worker has in the time that an old owner may survive.
 REMEMBERED = 1_024
@@ -82,7 +82,7 @@ class Leases:
         self.lease_ms = lease_ms
         self._held: dict[str, Held] = {}
         # Newest epoch of each recent session: a superseded owner stays superseded.
-        self._newest: Newest[str, int] = Newest(REMEMBERED)
+        self._newest: BoundedDict[str, int] = BoundedDict(REMEMBERED)
 
     def resize(self, slots: int) -> None:
         """Set the number of places to that of a loaded engine."""

@@ -33,8 +33,8 @@ from runtime.engine_hosting.codec import MOST_MESSAGE_BYTES, decode, encode
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.engine_thread import EngineThread
 from runtime.loop_clock import LoopClock
-from serving.worker.conversation import SEND_S, Hangs, Why, WorkerConversation
-from serving.worker.hosting import Hosted, Lessee, Load
+from serving.worker.conversation import SEND_S, CloseReason, EngineHungError, WorkerConversation
+from serving.worker.hosting import Hosted, LeaseHolder, Load
 from serving.worker.leases import LeaseRefused, Leases, RefusedBecause
 from serving.worker.lifecycle import LifecycleEvent, LifecycleState, follow
 from serving.worker.settings import WorkerServerSettings
@@ -138,7 +138,7 @@ class WorkerServer:
     def end(self) -> None:
         """End at once; clients are notified."""
         for each in self._conversations.values():
-            each.revoke(Why.DRAINED)
+            each.revoke(CloseReason.DRAINED)
         self._end(EXIT_DRAINED)
 
     async def _drain(self) -> None:
@@ -150,7 +150,7 @@ class WorkerServer:
                 for each in conversations:
                     await each.closed()
         for each in conversations:
-            each.revoke(Why.DRAINED)
+            each.revoke(CloseReason.DRAINED)
         for each in conversations:
             await each.closed()
         self._end(EXIT_DRAINED)
@@ -209,7 +209,7 @@ class WorkerServer:
                 async with asyncio.timeout(left_s):
                     await self._leases_changed.wait()
             for held in self._leases.expired(self._clock.now_ms()):
-                self._conversations[held.session_id].revoke(Why.EXPIRED)
+                self._conversations[held.session_id].revoke(CloseReason.EXPIRED)
 
     # Sockets.
 
@@ -294,7 +294,7 @@ class WorkerServer:
         try:
             self._on(LifecycleEvent.DUPLEX_LEASED if hosted.is_duplex else LifecycleEvent.TURN_LEASED)
             tell_released = await conversation.run()
-        except Hangs:
+        except EngineHungError:
             logger.error(f"{self.settings.name}: a call of the engine does not return; the process ends")
             self._end(EXIT_HUNG)
         finally:
@@ -336,7 +336,7 @@ class WorkerServer:
             socket,
             hosted,
             held,
-            lessee=Lessee(claim.session_id, self.settings.name, self.incarnation),
+            lessee=LeaseHolder(claim.session_id, self.settings.name, self.incarnation),
             settings=self.settings,
             on_event=self._on_if_it_may,
             renew=lambda: self._leases.renew(claim.session_id, claim.epoch, self._clock.now_ms()),
@@ -361,7 +361,7 @@ class WorkerServer:
         if self._leases.supersede(claim.session_id, claim.epoch) is None:
             return
         older = self._conversations[claim.session_id]
-        older.revoke(Why.SUPERSEDED)
+        older.revoke(CloseReason.SUPERSEDED)
         with suppress(TimeoutError):
             async with asyncio.timeout((self.settings.cleanup_ms + self.settings.grace_ms) / 1000):
                 await older.closed()

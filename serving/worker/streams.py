@@ -21,7 +21,7 @@ from models.tts import SpeechPiece, TextToSpeech
 from protocols.facts import to_facts
 from runtime.engine_host import begin
 from runtime.engine_hosting.messages import MessageType
-from serving.worker.hosting import Answer, Emit, Hosted, Lessee, Talk
+from serving.worker.hosting import Answer, Emit, EngineSession, Hosted, LeaseHolder
 
 if TYPE_CHECKING:
     from models.llm.kv.causal import CausalLm
@@ -73,7 +73,7 @@ class HostedRecogniser(_Streams):
         super().__init__(name, streams, rate_hz=engine.rate_hz)
         self._engine = engine
 
-    def open(self, lessee: Lessee) -> Talk:
+    def open(self, lessee: LeaseHolder) -> EngineSession:
         """Open a stream (``Hosted``)."""
         return _Listening(self._engine.open_stream())
 
@@ -93,7 +93,7 @@ class HostedVoice(_Streams):
         super().__init__(name, streams, rate_hz=engine.rate_hz)
         self._engine = engine
 
-    def open(self, lessee: Lessee) -> Talk:
+    def open(self, lessee: LeaseHolder) -> EngineSession:
         """Open a stream (``Hosted``)."""
         return _Speaking(self._engine)
 
@@ -113,7 +113,7 @@ class HostedDialogues(_Streams):
         super().__init__(name, streams, context_tokens=engine.settings.context_tokens)
         self._engine = engine
 
-    def open(self, lessee: Lessee) -> Talk:
+    def open(self, lessee: LeaseHolder) -> EngineSession:
         """Open a stream (``Hosted``)."""
         return _Dialogue(self._engine, lessee)
 
@@ -178,7 +178,7 @@ class _Dialogue:
     # The context is found again here or, with more time, rebuilt anywhere.
     is_between = True
 
-    def __init__(self, engine: "CausalLm", lessee: Lessee) -> None:
+    def __init__(self, engine: "CausalLm", lessee: LeaseHolder) -> None:
         self._engine = engine
         self._lessee = lessee
         # Derived from the session in the lease's token: no other context has this root.

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from serving.gateway.admin.operations import Operations
 from serving.gateway.app import create_app
-from serving.gateway.audit import AuditLog
-from serving.gateway.operations import Operations
+from serving.gateway.auth.audit import AuditLog
 from serving.gateway.settings import ServerTuning
 from transports.webrtc.signaling import Signaling
 

@@ -19,8 +19,8 @@ from pipecat.runner.types import RunnerArguments
 
 from core.grants import ANONYMOUS, ClientIdentity
 from serving.gateway.app import create_app
-from serving.gateway.audit import AuditLog
-from serving.gateway.http_server import http_server
+from serving.gateway.auth.audit import AuditLog
+from serving.gateway.http.server import http_server
 from serving.gateway.session_api import AnswerTyped, TurnEvent
 from serving.gateway.settings import ServerTuning
 from session_store.compaction import Compactor

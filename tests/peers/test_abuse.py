@@ -47,7 +47,7 @@ async def test_a_control_call_does_not_hear_the_attacks(tmp_path: Path):
 
 
 @pytest.mark.skipif(
-    find_spec("serving.gateway.operator_token") is None, reason="the page is of servers that make a token"
+    find_spec("serving.gateway.auth.admin_token") is None, reason="the page is of servers that make a token"
 )
 async def test_every_route_lets_in_whom_the_page_says():
     found = await generated(PROXIES, ASKED)

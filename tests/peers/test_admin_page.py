@@ -14,13 +14,13 @@ from fastapi import FastAPI
 from playwright.async_api import BrowserContext, Page, async_playwright, expect
 
 from models.omni import Preparation
-from serving.gateway.apps import AppDisabledError
-from serving.gateway.http_server import http_server
-from serving.gateway.operations import Operations, OperationsSettings
+from serving.gateway.admin.apps import AppDisabledError
+from serving.gateway.admin.operations import Operations, OperationsSettings
+from serving.gateway.http.server import http_server
 from serving.gateway.settings import ServerTuning
-from serving.pool.pool import NotPlaced, Pool
+from serving.pool.pool import AssignmentRefused, Pool
 from serving.pool.settings import PoolTuning
-from serving.scheduler.wants import RefusalReason, Task, Want
+from serving.scheduler.types import RefusalReason, Task, WorkerRequest
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, worker
 from tests.peers.operations_gateway import TOKEN, TOKEN_ENV, gateway
@@ -101,18 +101,18 @@ async def operator(path: str, site: Site, *, logs_in: bool = True, **looks: obje
 
 @asynccontextmanager
 async def one_in_a_call_one_waiting(pool: Pool) -> AsyncIterator["asyncio.Task[object]"]:
-    placed = await pool.acquire(Want("ticket of a call", IN_CALL, Task.OMNI_DUPLEX))
+    placed = await pool.acquire(WorkerRequest("ticket of a call", IN_CALL, Task.OMNI_DUPLEX))
     engine = await asyncio.to_thread(at_worker, placed)
     await asyncio.to_thread(engine.prepare, Preparation())
     waits: asyncio.Task[object] = asyncio.create_task(
-        pool.acquire(Want("ticket that waits", WAITS, Task.AUDIO_DUPLEX))
+        pool.acquire(WorkerRequest("ticket that waits", WAITS, Task.AUDIO_DUPLEX))
     )
     await until(lambda: pool.waiting)
     try:
         yield waits
     finally:
         waits.cancel()
-        with suppress(asyncio.CancelledError, NotPlaced):
+        with suppress(asyncio.CancelledError, AssignmentRefused):
             await waits
         await asyncio.to_thread(engine.cleanup)
         pool.release(placed, well=True)
@@ -174,7 +174,7 @@ async def test_an_operator_sees_who_is_served_and_takes_somebody_out_by_keyboard
             await row.get_by_role("button").press("Enter")
             await person.page.keyboard.press("Tab")
             await person.page.keyboard.press("Enter")
-            with pytest.raises(NotPlaced) as refused:
+            with pytest.raises(AssignmentRefused) as refused:
                 await asyncio.wait_for(waits, 3)
             assert refused.value.reason is RefusalReason.CANCELLED
             await expect(person.part("no-queue")).to_be_visible(timeout=1_000)
@@ -348,9 +348,10 @@ async def test_the_page_fits_its_window(chromium: str, tmp_path: Path, scheme: s
         assert here.operations.voices is not None
         await here.operations.voices.add("Anna", sound("wav", 2.0))
         first, second = [
-            await here.pool.acquire(Want(f"call {number}", IN_CALL, Task.OMNI_DUPLEX)) for number in range(2)
+            await here.pool.acquire(WorkerRequest(f"call {number}", IN_CALL, Task.OMNI_DUPLEX))
+            for number in range(2)
         ]
-        waits = asyncio.create_task(here.pool.acquire(Want("waits", WAITS, Task.AUDIO_DUPLEX)))
+        waits = asyncio.create_task(here.pool.acquire(WorkerRequest("waits", WAITS, Task.AUDIO_DUPLEX)))
         async with operator(chromium, here, **looks) as person:
             await person.state("live", within_s=5)
             await expect(person.part("queue")).to_contain_text("bbbbbbbb", timeout=2 * LOOK_MS)

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from evals.phone.speech import PACKET, packets, quiet, samples_of
 from protocols.twilio_media import PACKET_BYTES, RATE_HZ
-from serving.gateway.carriers import CARRIERS
+from serving.gateway.phone.carriers import CARRIERS
 from tests.carriers import NETWORKS, PUBLIC, Network, environment
 from tests.peers.operations_gateway import BEARER
 from tests.peers.phone_caller import likeness

@@ -216,13 +216,13 @@ async def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, monk
 
 def test_the_operators_address_is_shown_where_the_token_was_made():
     import bot
-    from serving.gateway.operator_token import OperatorToken
+    from serving.gateway.auth.admin_token import AdminToken
 
     names = {"stt": "moonshine", "turn": "-", "llm": "-", "tts": "-", "deployment": "test"}
-    made = OperatorToken("t" * 43, generated=True, path=Path("/data/operator_token"))
+    made = AdminToken("t" * 43, generated=True, path=Path("/data/operator_token"))
     shown = bot.banner(dict(names), "http://localhost:7860", made)
     assert f"operator: http://localhost:7860/admin#token={'t' * 43} (kept in /data/operator_token)" in shown
-    assert "t" * 32 not in bot.banner(dict(names), "http://localhost:7860", OperatorToken("t" * 32))
+    assert "t" * 32 not in bot.banner(dict(names), "http://localhost:7860", AdminToken("t" * 32))
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ async def test_a_file_of_questions(tmp_path: Path):
 
 
 async def test_a_farewell_ends_the_conversation_in_the_terminal(tmp_path: Path):
-    from pipelines.text import talk_in_terminal
+    from pipelines.text.terminal import talk_in_terminal
 
     (tmp_path / "own.yaml").write_text("name: own\n")
     (tmp_path / "questions.txt").write_text(
@@ -364,7 +364,7 @@ PATIENT = "{first_token_ms: 9000, token_gap_ms: 9000, silence_budget_ms: 9000, s
 async def test_a_question_without_an_answer_is_said_and_the_next_one_is_answered(
     tmp_path: Path, guarded: bool
 ):
-    from pipelines.text import talk_in_terminal
+    from pipelines.text.terminal import talk_in_terminal
 
     # The imports of a process's first turn would use up the deadline, which is meant for the model here.
     importlib.import_module("processors.dialogue.openai_service")

@@ -35,9 +35,9 @@ from models.llm.kv.dialogue import GenerationRequest, Prefilled
 from models.llm.kv.dialogue import GenerationResult as ModelAnswered
 from models.llm.kv.replies import CausalReplies
 from models.llm.kv.segments import CacheHandle
-from pipelines.answering import Answering, plan_answering
-from pipelines.chat import AnswerCommitted, AnswerPiece, ask
+from pipelines.engines.llm_runtime import LlmRuntime, plan_answering
 from pipelines.sessions import open_conversations
+from pipelines.text.typed_turns import AnswerCommitted, AnswerPiece, ask
 from runtime.engine_hosting.messages import MessageType
 from runtime.engine_thread import EngineThread
 from tests.fakes.worker import SECRET, SECRET_ENV, told_secret
@@ -412,7 +412,7 @@ def own(folder: Path, url: str, fallback: str = "") -> Path:
 async def typing(config: Path) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
     """Return a function that sends typed turns to a session of a deployment."""
     deployment = load_deployment(config)
-    answering = await Answering.load(deployment, plan_answering(deployment))
+    answering = await LlmRuntime.load(deployment, plan_answering(deployment))
 
     async def typed(text: str) -> str:
         async with asyncio.timeout(30):
@@ -455,7 +455,7 @@ async def test_a_typed_answer_whose_worker_ends_in_the_middle_is_not_left_open(
     process, url = talkative.worker()
     config = own(tmp_path, url, "  fallback: {name: documents}\n")
     deployment = load_deployment(config)
-    answering = await Answering.load(deployment, plan_answering(deployment))
+    answering = await LlmRuntime.load(deployment, plan_answering(deployment))
     try:
         async with open_conversations(deployment, answering) as opened, opened.open() as held:
             async with asyncio.timeout(30):

@@ -26,10 +26,10 @@ from configs.deployment import Deployment
 from core.errors import ConfigError, EngineError, ModelFileError
 from models.llm.llamacpp.server import LlamaCppServer
 from models.llm.llamacpp.settings import LlamaCppSettings, has_chat_template
-from pipelines.answering import Answering, plan_answering
+from pipelines.engines.llm_runtime import LlmRuntime, plan_answering
 from pipelines.sessions import open_conversations
-from processors.dialogue.reply_guard import ReplyGuard
-from processors.dialogue.reply_watch import GuardTuning
+from processors.dialogue.llm_failover import LlmFailover
+from processors.dialogue.llm_timeouts import GuardTuning
 from processors.dialogue.services import LlamaCpp, LlamaCppRowSettings
 from processors.service_rows import Shared
 from session_store.events import Kind
@@ -217,7 +217,7 @@ async def test_the_oldest_turns_go_when_the_context_is_full(models: Path):
         first, second = usages(bench)
         assert (second.cache_read_input_tokens or 0) > 0.8 * first.prompt_tokens
         # A dialogue that cannot be shortened goes to the fallback; a question never loses its beginning.
-        guard = ReplyGuard(service(server, file), ScriptedLanguageModel(FALLBACK), PATIENT)
+        guard = LlmFailover(service(server, file), ScriptedLanguageModel(FALLBACK), PATIENT)
         async with ReplyBench(guard.processors) as bench:
             assert await bench.answer(dialogue("so " * 1_000)) == FALLBACK[0]
             assert len(await bench.answer("And now?")) == 24
@@ -249,7 +249,7 @@ async def test_every_answer_has_room_for_its_longest_length(models: Path):
 async def test_an_answer_that_the_context_ends_is_closed_by_the_fallback(models: Path):
     file = models / "tiny.gguf"
     async with serving(file, context_tokens=512) as server:
-        guard = ReplyGuard(service(server, file, max_tokens=2_000), ScriptedLanguageModel(FALLBACK), PATIENT)
+        guard = LlmFailover(service(server, file, max_tokens=2_000), ScriptedLanguageModel(FALLBACK), PATIENT)
         async with ReplyBench(guard.processors) as bench:
             answer = await bench.answer("Tell me everything.")
             assert len(answer) > 300
@@ -262,7 +262,7 @@ async def test_a_session_is_summarised_before_the_context_is_full(models: Path, 
     store = StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db")
     remembering = chosen.remembering.model_copy(update={"store": store})
     chosen = chosen.model_copy(update={"remembering": remembering})
-    answering = await Answering.load(chosen, await asyncio.to_thread(plan_answering, chosen))
+    answering = await LlmRuntime.load(chosen, await asyncio.to_thread(plan_answering, chosen))
     try:
         assert answering.dialogue_tokens is not None
         assert 800 < answering.dialogue_tokens < 2_048 - 400
@@ -282,7 +282,7 @@ async def test_a_child_that_dies_is_replaced_and_the_fallback_answers_meanwhile(
     file = models / "slow.gguf"
     async with serving(file) as server:
         llm = service(server, file, max_tokens=2_000)
-        guard = ReplyGuard(llm, ScriptedLanguageModel(FALLBACK), PATIENT)
+        guard = LlmFailover(llm, ScriptedLanguageModel(FALLBACK), PATIENT)
         async with ReplyBench(guard.processors) as bench:
             await bench.ask("When do you open?")
             async with asyncio.timeout(30):
@@ -370,7 +370,7 @@ def deployment(file: Path, knowledge: Path) -> Deployment:
 async def test_a_deployment_starts_the_server_and_ends_it(models: Path):
     for name, calls_tools in (("tiny.gguf", False), ("tools.gguf", True)):
         chosen = deployment(models / name, ROOT / "knowledge")
-        answering = await Answering.load(chosen, await asyncio.to_thread(plan_answering, chosen))
+        answering = await LlmRuntime.load(chosen, await asyncio.to_thread(plan_answering, chosen))
         try:
             assert answering.calls_tools is calls_tools
             assert answering.speaks_first

@@ -17,8 +17,8 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import FunctionCallParams, LLMService
 
-from processors.dialogue.reply_guard import Failover, ReplyGuard
-from processors.dialogue.reply_watch import FailureReason, GuardTuning
+from processors.dialogue.llm_failover import Failover, LlmFailover
+from processors.dialogue.llm_timeouts import FailureReason, GuardTuning
 from processors.dialogue.services import (
     Anthropic,
     AnthropicSettings,
@@ -103,7 +103,7 @@ async def guarded(
     async with provider.server_type(turns) as server:
         llm = provider.service(server.url, sdk_retries)
         engine = ScriptedLanguageModel(FALLBACK)
-        guard = ReplyGuard(llm, engine, limits, on_failover=failovers.append)
+        guard = LlmFailover(llm, engine, limits, on_failover=failovers.append)
         async with ReplyBench(guard.processors, metrics=True) as bench:
             yield Call(server, llm, bench, failovers)
 
@@ -175,7 +175,7 @@ async def test_a_server_that_is_not_there_is_replaced(provider: Provider):
         url = server.url
     failovers: list[Failover] = []
     llm = provider.service(url, 0)
-    guard = ReplyGuard(llm, ScriptedLanguageModel(FALLBACK), LIMITS, on_failover=failovers.append)
+    guard = LlmFailover(llm, ScriptedLanguageModel(FALLBACK), LIMITS, on_failover=failovers.append)
     async with ReplyBench(guard.processors) as bench:
         assert await bench.answer("When do you open?") == FALLBACK_TEXT
     assert failovers[0].reason is FailureReason.ERROR

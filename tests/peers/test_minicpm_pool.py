@@ -14,11 +14,11 @@ import pytest
 
 from core.errors import EngineError
 from models.omni import OmniEngine, Preparation
-from serving.gateway.operations import Operations
+from serving.gateway.admin.operations import Operations
 from serving.pool.omni import PooledConversation, PooledOmni, PoolOmniSettings
 from serving.pool.pool import Pool
 from serving.pool.settings import PoolTuning, WorkerSpec
-from serving.scheduler.wants import Standing, Task
+from serving.scheduler.types import Task, WorkerState
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, worker
 from tests.peers.minicpm_server import (
@@ -53,7 +53,7 @@ def conversation(pool: Pool, session: str = "session") -> PooledConversation:
 
 
 def ready(pool: Pool, name: str) -> bool:
-    return pool.standing(name) is Standing.READY
+    return pool.standing(name) is WorkerState.READY
 
 
 async def talks(engine: OmniEngine, units: int = 1) -> None:
@@ -178,7 +178,7 @@ async def test_an_answer_from_before_the_end_of_a_conversation_does_not_count() 
             async with placed(pool):
                 pass
             pool._on_health(kept, idle, asked_s)
-            assert pool.standing("far0") is Standing.SUSPECT
+            assert pool.standing("far0") is WorkerState.SUSPECT
             await until(lambda: ready(pool, "far0"))
 
 
@@ -191,7 +191,7 @@ async def test_one_that_somebody_else_has_is_passed_over() -> None:
             taken.doing = "busy_half_duplex"
             async with placed(pool, "a"):
                 assert len(free.prepared) == 1 and not taken.prepared
-                assert pool.standing("far0") is Standing.SUSPECT
+                assert pool.standing("far0") is WorkerState.SUSPECT
 
 
 async def test_one_that_is_taken_between_its_health_and_the_handshake_is_busy_and_no_failure() -> None:
@@ -252,7 +252,7 @@ async def test_a_stopped_one_is_never_granted_and_its_conversation_moves_at_the_
                 await asyncio.to_thread(again.prepare, Preparation())
                 await talks(again)
                 assert len(other.prepared) == 1
-                await until(lambda: pool.standing("far0") is Standing.SUSPECT)
+                await until(lambda: pool.standing("far0") is WorkerState.SUSPECT)
                 waits = asyncio.create_task(conversation(pool, "next").place())
                 await asyncio.sleep(1)
                 assert not waits.done() and pool.waiting == 1
@@ -331,7 +331,7 @@ async def test_one_that_drains_is_given_nobody_and_goes_on() -> None:
             await until(lambda: ready(pool, "far0") and ready(pool, "far1"))
             async with placed(pool) as (_, engine):
                 await pool.drain("far0")
-                await until(lambda: pool.standing("far0") is Standing.DRAINING)
+                await until(lambda: pool.standing("far0") is WorkerState.DRAINING)
                 await talks(engine)
             async with placed(pool, "next") as (_, engine):
                 assert len(other.prepared) == 1

@@ -17,11 +17,11 @@ from core.errors import CapacityError
 from models.omni import Preparation
 from models.omni.hosted.engine import HostedOmniSettings, WorkerOmniEngine
 from runtime.engine_hosting.messages import EngineMessage
-from serving.pool.pool import NotPlaced, Placed, Pool
+from serving.pool.pool import Assignment, AssignmentRefused, Pool
 from serving.pool.process import WorkerProcess
 from serving.pool.settings import PoolTuning, WorkerSpec
 from serving.scheduler.scheduler import SchedulerSettings
-from serving.scheduler.wants import QueuePlace, RefusalReason, Standing, Task, Want
+from serving.scheduler.types import QueuePlace, RefusalReason, Task, WorkerRequest, WorkerState
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
 from tests.peers.minicpm_server import minicpm_server
@@ -48,22 +48,22 @@ def settings(served: list[Served], **more: Any) -> PoolTuning:
     return PoolTuning.model_validate({"workers": workers, "secret_env": SECRET_ENV, **more})
 
 
-def want(session: str = "", **more: Any) -> Want:
+def want(session: str = "", **more: Any) -> WorkerRequest:
     number = next(NUMBERS)
-    return Want(f"ticket {number}", session or f"session {number}", Task.OMNI_DUPLEX, **more)
+    return WorkerRequest(f"ticket {number}", session or f"session {number}", Task.OMNI_DUPLEX, **more)
 
 
 class There:
     """Conversation that goes where it was placed."""
 
-    def __init__(self, placed: Placed) -> None:
+    def __init__(self, placed: Assignment) -> None:
         self._placed = placed
 
     def lease(self) -> tuple[str, EngineMessage]:
         return self._placed.url, self._placed.first
 
 
-def at_worker(placed: Placed) -> WorkerOmniEngine:
+def at_worker(placed: Assignment) -> WorkerOmniEngine:
     """Return the conversation's engine after it has taken the lease."""
     chosen = HostedOmniSettings(url=placed.url, secret_env=SECRET_ENV, open_timeout_s=1, unit_timeout_s=1)
     return WorkerOmniEngine(There(placed), chosen)
@@ -147,8 +147,8 @@ async def test_an_operator_takes_somebody_out_who_is_told(two: list[Served]) -> 
         first = await pool.acquire(want())
         waits = asyncio.create_task(pool.acquire(want()))
         await until(pool.places)
-        assert pool.throw_out(pool.places()[0].ticket_id) and not pool.throw_out("nobody's")
-        with pytest.raises(NotPlaced, match="an operator") as refused:
+        assert pool.evict(pool.places()[0].ticket_id) and not pool.evict("nobody's")
+        with pytest.raises(AssignmentRefused, match="an operator") as refused:
             await waits
         assert refused.value.reason is RefusalReason.CANCELLED
         pool.release(first, well=True)
@@ -158,7 +158,7 @@ async def test_a_full_queue_says_how_many_wait(two: list[Served]) -> None:
     async with Pool(settings(two[:1], scheduler={"max_waiting": 0})) as pool:
         await ready(pool, 1)
         first = await pool.acquire(want())
-        with pytest.raises(NotPlaced, match="the queue is full .0 wait"):
+        with pytest.raises(AssignmentRefused, match="the queue is full .0 wait"):
             await pool.acquire(want())
         pool.release(first, well=True)
 
@@ -207,7 +207,7 @@ async def test_1000_acquires_of_two_gateways_with_random_cancels_never_share_a_w
                     break
                 except CapacityError:
                     refused += 1
-                    pool.not_taken(placed, busy=True)
+                    pool.lease_rejected(placed, busy=True)
                     placed = await pool.regain(placed)
             has[placed.lease.worker] += 1
             assert has[placed.lease.worker] == 1
@@ -272,7 +272,7 @@ async def test_a_worker_that_is_stopped_is_not_granted_and_is_replaced(minicpm: 
         pid = process_of(pool, "w0").pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        await until(lambda: pool.standing("w0") is Standing.SUSPECT, 1)
+        await until(lambda: pool.standing("w0") is WorkerState.SUSPECT, 1)
         placed = await pool.acquire(want())
         assert placed.lease.worker == "w1"
         pool.release(placed, well=True)
@@ -340,7 +340,7 @@ async def test_a_pool_that_closes_tells_those_who_lost_a_worker(two: list[Served
         placed = await pool.acquire(want())
         pool.failed(placed)
         assert placed.lost.is_set()
-    with pytest.raises(NotPlaced, match="the server is stopping"):
+    with pytest.raises(AssignmentRefused, match="the server is stopping"):
         await pool.regain(placed)
 
 
@@ -349,7 +349,7 @@ async def test_a_worker_that_cannot_load_is_no_storm() -> None:
     chosen = PoolTuning(workers=(spec,), retry_ms=200, scheduler=SchedulerSettings(no_worker_ms=300))
     began_s = time.monotonic()
     async with Pool(chosen) as pool:
-        with pytest.raises(NotPlaced, match="no worker is available"):
+        with pytest.raises(AssignmentRefused, match="no worker is available"):
             await pool.acquire(want())
         assert time.monotonic() - began_s < 2
         await until(lambda: process_of(pool, "w").starts == 4)

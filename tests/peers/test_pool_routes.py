@@ -13,12 +13,12 @@ import httpx
 import pytest
 
 from models.omni import Preparation
-from serving.gateway.operations import Operations
-from serving.gateway.pool_view import PoolView
+from serving.gateway.admin.operations import Operations
+from serving.gateway.admin.pool_view import PoolView
 from serving.pool.omni import PooledOmni, PoolOmniSettings
-from serving.pool.pool import NotPlaced, Placed, Pool
+from serving.pool.pool import Assignment, AssignmentRefused, Pool
 from serving.pool.settings import PoolTuning, WorkerSpec
-from serving.scheduler.wants import QueuePlace, RefusalReason, Task, Want
+from serving.scheduler.types import QueuePlace, RefusalReason, Task, WorkerRequest
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
 from tests.peers.operations_gateway import BEARER, TOKEN_ENV, asking, gateway
@@ -71,7 +71,9 @@ async def site(chosen: PoolTuning, *, operator: bool = True) -> AsyncIterator[Si
 
 
 @asynccontextmanager
-async def one_waits(here: Site, **more: Any) -> AsyncIterator[tuple[Placed, Want, "asyncio.Task[Placed]"]]:
+async def one_waits(
+    here: Site, **more: Any
+) -> AsyncIterator[tuple[Assignment, WorkerRequest, "asyncio.Task[Assignment]"]]:
     """Run with one conversation on the only worker and another one waiting."""
     await ready(here.pool, 1)
     first = await here.pool.acquire(want())
@@ -83,7 +85,7 @@ async def one_waits(here: Site, **more: Any) -> AsyncIterator[tuple[Placed, Want
     finally:
         waits.cancel()
         for result in await asyncio.gather(waits, return_exceptions=True):
-            if isinstance(result, Placed):
+            if isinstance(result, Assignment):
                 here.pool.release(result, well=True)
         here.pool.release(first, well=True)
 
@@ -126,7 +128,7 @@ async def test_a_worker_that_was_given_away_is_not_shown_as_free(served: list[Se
         await ready(here.pool, 1)
         statuses = {}
         for task in Task:
-            placed = await here.pool.acquire(Want(f"ticket of {task}", SESSION, task))
+            placed = await here.pool.acquire(WorkerRequest(f"ticket of {task}", SESSION, task))
             statuses[task] = (await here.workers())["v"]["status"]
             here.pool.release(placed, well=True)
         assert statuses == {
@@ -275,7 +277,7 @@ async def test_who_is_taken_out_of_the_queue_is_told_by_whom(
         async with one_waits(here) as (_placed, asked, waits):
             path = f"/api/queue/{asked.ticket_id}"
             assert (await here.client.delete(path, headers=headers)).json() == {"success": True}
-            with pytest.raises(NotPlaced, match=told) as refused:
+            with pytest.raises(AssignmentRefused, match=told) as refused:
                 await asyncio.wait_for(waits, 1)
             assert refused.value.reason is reason
             assert (await here.json("/status"))["queue_length"] == 0
@@ -335,7 +337,7 @@ async def test_a_call_that_was_taken_out_does_not_queue_again(served: list[Serve
     """
     async with site(settings(served[:1])) as here:
         async with one_waits(here):
-            news: list[QueuePlace | NotPlaced | None] = []
+            news: list[QueuePlace | AssignmentRefused | None] = []
             host = PooledOmni(here.pool, PoolOmniSettings())
             call = host.of_call("another session", 0, on_queue=news.append)
             placing = asyncio.create_task(call.place())
@@ -343,9 +345,9 @@ async def test_a_call_that_was_taken_out_does_not_queue_again(served: list[Serve
             ticket = here.pool.places()[1].ticket_id
             assert (await here.client.delete(f"/api/queue/{ticket}")).json() == {"success": True}
             for _ in range(3):
-                with pytest.raises(NotPlaced, match="an operator removed you"):
+                with pytest.raises(AssignmentRefused, match="an operator removed you"):
                     await asyncio.wait_for(placing, 1)
-                assert isinstance(news[-1], NotPlaced) and len(here.pool.places()) == 1
+                assert isinstance(news[-1], AssignmentRefused) and len(here.pool.places()) == 1
                 placing = asyncio.create_task(call.place())
             placing.cancel()
 
@@ -354,9 +356,9 @@ async def test_a_call_that_found_no_room_may_ask_again(served: list[Served]) -> 
     async with site(settings(served[:1], scheduler={"max_waiting": 0})) as here:
         await ready(here.pool, 1)
         placed = await here.pool.acquire(want())
-        news: list[QueuePlace | NotPlaced | None] = []
+        news: list[QueuePlace | AssignmentRefused | None] = []
         call = PooledOmni(here.pool, PoolOmniSettings()).of_call("another", 0, on_queue=news.append)
-        with pytest.raises(NotPlaced, match="the queue is full"):
+        with pytest.raises(AssignmentRefused, match="the queue is full"):
             await call.place()
         assert [str(each) for each in news] == ["the queue is full (0 wait), try again later"]
         here.pool.release(placed, well=True)

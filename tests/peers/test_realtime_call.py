@@ -20,15 +20,15 @@ from core.client_rules import ClientRules
 from core.grants import ANONYMOUS, ClientIdentity, Grants
 from core.media import float_to_pcm16
 from models.stt import Transcript
-from pipelines.answering import Answering, AnsweringPlan
 from pipelines.call import Call, LiveCall
-from pipelines.duplex import run_duplex
-from pipelines.engine_loading import Executors, Loaded
-from pipelines.engine_plan import plan_realtime
-from pipelines.engines import Engines
-from pipelines.lifetime import EXPIRED, LIMITED, OVER_LIMIT
+from pipelines.engines.engines import Engines
+from pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
+from pipelines.engines.loading import Executors, Loaded
+from pipelines.engines.plan import plan_realtime
+from pipelines.lifecycle import EXPIRED, LIMITED, OVER_LIMIT
 from pipelines.sessions import open_conversations
-from processors.dialogue.reply_watch import GuardTuning
+from pipelines.voice.duplex import run_duplex
+from processors.dialogue.llm_timeouts import GuardTuning
 from processors.dialogue.services import Documents, DocumentsSettings
 from session_store.events import Event, Kind
 from session_store.settings import StoreTuning
@@ -93,7 +93,7 @@ async def hold(
         remembering=Remembering(store=StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db")),
         duplex=Duplex(engine=choice, tick_log=None, **(duplex or {})),
     )
-    answering = Answering(
+    answering = LlmRuntime(
         deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), ScriptedLanguageModel()
     )
     ears = InPlaceEngine[Transcript](ScriptedStt(ScriptedSttSettings()), _accept)

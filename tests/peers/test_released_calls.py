@@ -21,12 +21,12 @@ from pipecat.utils.base_object import BaseObject
 import bot
 from configs.load import load_deployment
 from pipelines.call import Call
-from pipelines.engine_loading import SPEECH_THREADS
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
+from pipelines.engines.loading import SPEECH_THREADS
 from pipelines.sessions import open_conversations
 from transports.twilio.stream import PhoneStream
 from transports.websocket.session import SurfaceSession
-from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in.barge_in import BargeIn
 
 OF_A_CALL = (
     BaseObject,

@@ -22,8 +22,8 @@ from pipecat.tests.utils import SleepFrame, run_test
 
 from configs.deployment import Choice, Deployment, Hearing, Speaking
 from core.errors import ConfigError
-from pipelines.engine_plan import plan as plan_of
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
+from pipelines.engines.plan import plan as plan_of
 from serving.pool.settings import PoolTuning, WorkerSpec
 from tests.voices import say, silence
 

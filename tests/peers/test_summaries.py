@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from configs.load import load_deployment
-from pipelines.answering import Answering, plan_answering
-from pipelines.chat import AnswerCommitted, ask
+from pipelines.engines.llm_runtime import LlmRuntime, plan_answering
 from pipelines.sessions import open_conversations
+from pipelines.text.typed_turns import AnswerCommitted, ask
 from session_store.conversation import Conversation
 from session_store.events import Event, Kind
 from tests.peers.anthropic_server import AnthropicServer
@@ -31,10 +31,10 @@ ANSWER = "That fee is four euros a month, and it is taken on the first working d
 
 
 @asynccontextmanager
-async def conversation(llm: str, tmp_path: Path) -> AsyncIterator[tuple[Conversation, Answering]]:
+async def conversation(llm: str, tmp_path: Path) -> AsyncIterator[tuple[Conversation, LlmRuntime]]:
     (tmp_path / "own.yaml").write_text(f"thinking: {{llm: {llm}}}\n{SMALL}")
     deployment = load_deployment(tmp_path / "own.yaml")
-    answering = await Answering.load(deployment, plan_answering(deployment))
+    answering = await LlmRuntime.load(deployment, plan_answering(deployment))
     try:
         async with open_conversations(deployment, answering) as opened, opened.open() as held:
             yield held, answering
@@ -42,7 +42,7 @@ async def conversation(llm: str, tmp_path: Path) -> AsyncIterator[tuple[Conversa
         await answering.close()
 
 
-async def talk(held: Conversation, answering: Answering, text: str) -> None:
+async def talk(held: Conversation, answering: LlmRuntime, text: str) -> None:
     async for event in ask(held, answering, text):
         last = event
     assert isinstance(last, AnswerCommitted)

@@ -23,7 +23,7 @@ from pipecat.services.llm_service import LLMService
 from configs.deployment import Deployment
 from configs.load import parse_settings
 from models.tools.webhook import WebhookSettings, WebhookTool
-from pipelines.answering import Answering, plan_answering
+from pipelines.engines.llm_runtime import LlmRuntime, plan_answering
 from processors.dialogue import durable_tools
 from processors.dialogue.durable_tools import DurableTools
 from processors.dialogue.services import (
@@ -554,7 +554,7 @@ async def test_a_deployment_with_a_tool_acts_once_when_its_model_fails_behind_th
         }
         knowledge = {"knowledge": str(ROOT / "knowledge")}
         deployment = parse_settings(Deployment, {"thinking": thinking, "bot": knowledge}, where="test.yaml")
-        answering = await Answering.load(deployment, plan_answering(deployment))
+        answering = await LlmRuntime.load(deployment, plan_answering(deployment))
         try:
             async with answering.tools(conversation) as tools:
                 turn = await conversation.user_turn("Order tea.", transport="text")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import EngineError
-from pipelines.chat import AnswerCommitted, ask
+from pipelines.text.typed_turns import AnswerCommitted, ask
 from session_store.events import Kind
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer

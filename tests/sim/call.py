@@ -23,15 +23,15 @@ from models.stt import Transcript
 from models.tools import Tool
 from models.tts import TextToSpeech
 from models.tts.phrase_cache import PhraseCache
-from pipelines.answering import Answering, AnsweringPlan
 from pipelines.call import Call, LiveCall
-from pipelines.cascade import run_conversation
-from pipelines.duplex import run_duplex
-from pipelines.engine_loading import Executors, Loaded
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
+from pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
+from pipelines.engines.loading import Executors, Loaded
 from pipelines.sessions import open_conversations
+from pipelines.voice.cascade import run_conversation
+from pipelines.voice.duplex import run_duplex
 from processors.dialogue.durable_tools import SharedTools
-from processors.dialogue.reply_watch import GuardTuning
+from processors.dialogue.llm_timeouts import GuardTuning
 from processors.dialogue.services import Documents, DocumentsSettings, LlmRow
 from session_store.conversation import Conversations
 from session_store.events import Event
@@ -50,12 +50,12 @@ from tests.in_place_engine import InPlaceEngine
 from tests.session_files import new_session_file
 from tests.sim.room import Room, RoomTransport
 from transports.local.file import FileCall, FileTransport
-from turn_taking.asking_back import AskBackTuning
+from turn_taking.answering_machine import VoicemailTuning
 from turn_taking.backchannel import BackchannelTuning
-from turn_taking.barge_in_settings import BargeInTuning
-from turn_taking.endpointing import EndpointTuning
+from turn_taking.barge_in.settings import BargeInTuning
+from turn_taking.clarification import AskBackTuning
+from turn_taking.endpointing.endpointer import EndpointTuning
 from turn_taking.speculation import SpeculationSettings
-from turn_taking.voicemail import VoicemailTuning
 
 RATE_HZ = 16_000
 # The model is called when the turn has ended, not before.
@@ -328,7 +328,7 @@ def simulate(
     return SimulatedCall(stereo[:whole], tuple(call.live.turns.finished), events, model, call, ends, turn)
 
 
-class _WithTools(Answering):
+class _WithTools(LlmRuntime):
     """Answering with tools that no deployment names."""
 
     def __init__(

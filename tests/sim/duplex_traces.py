@@ -43,7 +43,7 @@ from pipecat.frames.frames import (
 )
 
 from core.call_events import CallEvent, EnginesGivenUp, PauseExpired, TurnEndRequested
-from evals.ticks.reading import read_ticks
+from evals.duplex_jitter.reading import read_ticks
 from models.omni import OmniHost
 from processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from tests.fakes.duplex_call import Call, play, script

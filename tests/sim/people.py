@@ -20,7 +20,7 @@ from configs.deployment import Deployment
 from configs.load import load_deployment
 from core.media import float_to_pcm16, pcm16_to_float
 from evals.answers.scoring import Statements
-from models.commands import COMMANDS
+from models.keyword_spotting import COMMANDS
 from models.llm import LanguageModel
 from models.llm.documents import DocumentLlm, DocumentLlmSettings
 from models.stt import STT, Transcript
@@ -28,13 +28,13 @@ from models.stt.voice import RATE_HZ
 from models.tts import TTS, TextToSpeech
 from models.turn import TURN, TurnCompleteness
 from models.vad import VAD, VoiceActivityDetector
-from pipelines.answering import Answering
 from pipelines.call import Call, LiveCall
-from pipelines.cascade import run_conversation
-from pipelines.engine_loading import Executors, Loaded
-from pipelines.engine_plan import Plan, plan
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
+from pipelines.engines.llm_runtime import LlmRuntime
+from pipelines.engines.loading import Executors, Loaded
+from pipelines.engines.plan import Plan, plan
 from pipelines.sessions import open_conversations
+from pipelines.voice.cascade import run_conversation
 from session_store.events import Event, Kind
 from session_store.settings import StoreTuning
 from telemetry.turns import TurnRecord
@@ -167,7 +167,7 @@ def hold(
     )
 
     async def scenario() -> tuple[Call, list[Event]]:
-        answering = Answering(chosen, loaded.planned.answering, loaded.documents)
+        answering = LlmRuntime(chosen, loaded.planned.answering, loaded.documents)
         inline = InlineExecutor()
         parts = Loaded(
             loaded.vad,

@@ -23,7 +23,7 @@ from evals.stt.measure import word_errors
 from models.stt.pocketsphinx import PocketsphinxSettings
 from models.stt.voice import RATE_HZ
 from models.tts.espeak import EspeakSettings, EspeakTts
-from pipelines.engine_plan import plan
+from pipelines.engines.plan import plan
 from scripts.fetch_models import main as fetch_models
 from tests import spoilt_speech
 from tests.human_speech import two_cities

@@ -12,11 +12,11 @@ from pipecat.frames.frames import CancelFrame, EndFrame, LLMMessagesAppendFrame
 from core.client_rules import ClientRules
 from core.errors import EngineError
 from core.grants import ClientIdentity, Grants
-from evals.ticks.reading import read_ticks
+from evals.duplex_jitter.reading import read_ticks
 from models.omni import Vote
 from models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
 from models.tts import SpeechPiece
-from pipelines.lifetime import LIMITED, OVER_LIMIT
+from pipelines.lifecycle import LIMITED, OVER_LIMIT
 from session_store.events import Kind
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmniHost

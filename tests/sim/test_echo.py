@@ -14,8 +14,8 @@ import pytest
 from models.echo import EchoCanceller
 from models.echo.webrtc import WebRtcEcho
 from models.tts.flite import FliteSettings, FliteTts
-from pipelines import cascade, echo
-from pipelines.echo import CallFrontEnd
+from pipelines.voice import cascade, echo
+from pipelines.voice.echo import CallFrontEnd
 from tests.fakes.echo import ClosedEcho, FailingEcho
 from tests.sim.call import Beside, SimulatedCall, silence, simulate
 from tests.sim.room import Room, TelephoneLine

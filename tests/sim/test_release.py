@@ -13,7 +13,7 @@ from pipecat.utils.base_object import BaseObject
 
 from pipelines.call import Call
 from tests.sim.call import silence, simulate, voice
-from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in.barge_in import BargeIn
 
 OF_A_CALL = (BaseObject, LLMContext, Frame, BargeIn, Call)
 

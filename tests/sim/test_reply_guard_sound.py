@@ -11,7 +11,7 @@ from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
 
 from core.errors import EngineError
-from processors.dialogue.reply_guard import ReplyGuard
+from processors.dialogue.llm_failover import LlmFailover
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.scripted_llm import HANG, Script, ScriptedLanguageModel, ScriptedLlmService
 from tests.virtual_time import run
@@ -62,7 +62,7 @@ def test_wherever_the_answer_breaks_the_caller_hears_no_dead_air_and_nothing_twi
     for piece in PRIMARY[:stall_after]:
         script = [*script, piece, 0.05]
     engine = ScriptedLanguageModel([0.05, "We open at ten. ", "On Sundays we stay closed."])
-    guard = ReplyGuard(ScriptedLlmService([*script, failure]), engine)
+    guard = LlmFailover(ScriptedLlmService([*script, failure]), engine)
     tts = ToneTts()
     context = LLMContext([{"role": "user", "content": "When do you open?"}])
     assistant = LLMContextAggregatorPair(context).assistant()
@@ -83,7 +83,7 @@ def test_wherever_the_answer_breaks_the_caller_hears_no_dead_air_and_nothing_twi
 
 
 def test_with_no_fallback_left_the_caller_hears_an_apology_in_time():
-    guard = ReplyGuard(ScriptedLlmService([HANG]), ScriptedLanguageModel([EngineError("no", engine="x")]))
+    guard = LlmFailover(ScriptedLlmService([HANG]), ScriptedLanguageModel([EngineError("no", engine="x")]))
     tts = ToneTts()
 
     async def call() -> ReplyBench:

@@ -52,7 +52,7 @@ def test_the_transport_tells_playout_how_far_away_the_ear_is(tmp_path: Path):
 
     async def look(beside: Beside) -> None:
         await asyncio.sleep(1.0)
-        delays_ms.append(beside.call.live.playout.books.delay_ms)
+        delays_ms.append(beside.call.live.playout.heard_clock.delay_ms)
 
     simulate([silence(2_000)], tmp_path, beside=look)
     # A file is heard as it is played; without a report of the transport it would count as a browser.

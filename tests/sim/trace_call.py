@@ -52,11 +52,11 @@ from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
 from tests.fakes.stt import ScriptedStream, ScriptedStt
 from tests.in_place_engine import InPlaceEngine
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInTuning
-from turn_taking.barge_in_table import BargeInState
-from turn_taking.endpointing import EndpointTuning
-from turn_taking.policies import endpoint_policy
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.settings import BargeInTuning
+from turn_taking.barge_in.table import BargeInState
+from turn_taking.endpointing.endpointer import EndpointTuning
+from turn_taking.endpointing.policies import endpoint_policy
 
 CALL_S = 40.0
 PIECE_MS = 40

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import pytest
 
-from core.statements import asks, learnt
+from core.statements import asks, extract_facts
 from models.llm import Message
+from models.llm.conversation_qa import read_conversation
 from models.llm.dialogue import without_cut_off_mark
-from models.llm.remembered import read_conversation
 from models.tts.clauses import split_clauses
-from processors.playout.estimate import place_words
+from processors.playout.word_times import estimate_word_times
 from session_store.prompt import without_remarks
 
 CHARS = 8_000
@@ -43,12 +43,12 @@ MOST_S = 1.0
 @pytest.mark.parametrize(
     "read",
     [
-        lambda text: learnt(text, {}),
+        lambda text: extract_facts(text, {}),
         asks,
         without_cut_off_mark,
         without_remarks,
         split_clauses,
-        lambda text: place_words(text, 0, 1_000_000),
+        lambda text: estimate_word_times(text, 0, 1_000_000),
         lambda text: read_conversation([Message("assistant", text), Message("user", text)]),
     ],
     ids=["learnt", "asks", "cut_off_mark", "remarks", "clauses", "place_words", "conversation"],

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pipecat.serializers.base_serializer import FrameSerializer
 from pipecat.serializers.exotel import ExotelFrameSerializer
 
-from protocols.surface import Message as JsonMessage
+from protocols.client_protocol import Message as JsonMessage
 from protocols.twilio_media import PACKET_BYTES, RATE_HZ, Started, part, text
 from transports.phone_protocol import Message
 from transports.telephony.serialized import NetworkMessageKind, SerializedStream, check_format, check_payload

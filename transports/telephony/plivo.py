@@ -10,8 +10,8 @@ Source: plivo.com/docs, "Audio Streaming".
 from pipecat.serializers.base_serializer import FrameSerializer
 from pipecat.serializers.plivo import PlivoFrameSerializer
 
-from protocols.surface import Message as JsonMessage
-from protocols.surface import Refusal
+from protocols.client_protocol import Message as JsonMessage
+from protocols.client_protocol import ProtocolError
 from protocols.twilio_media import ENCODING, RATE_HZ, Started, part, text
 from transports.telephony.serialized import NetworkMessageKind, SerializedStream, check_format, check_payload
 
@@ -32,7 +32,9 @@ class PlivoStream(SerializedStream):
         facts = part(message, "start")
         check_format(part(facts, "mediaFormat"), "sampleRate", encoding=(ENCODING,))
         if facts.get("tracks", ["inbound"]) != ["inbound"]:
-            raise Refusal("tracks: expected only the caller's", code="not_supported", param="start.tracks")
+            raise ProtocolError(
+                "tracks: expected only the caller's", code="not_supported", param="start.tracks"
+            )
         stream_id = text(facts, "streamId")
         serializer = PlivoFrameSerializer(
             stream_id,
@@ -47,7 +49,7 @@ class PlivoStream(SerializedStream):
     def check_audio(self, message: JsonMessage) -> None:
         media = part(message, "media")
         if media.get("track", "inbound") != "inbound":
-            raise Refusal("media.track: expected inbound", code="invalid_payload", param="media.track")
+            raise ProtocolError("media.track: expected inbound", code="invalid_payload", param="media.track")
         check_payload(media.get("payload"))
 
     def mark_message(self, name: str) -> JsonMessage:

@@ -30,8 +30,8 @@ from pipecat.serializers.base_serializer import FrameSerializer
 
 from audio import g711
 from core.media import PCM_BYTES_PER_SAMPLE
-from protocols.surface import Message as JsonMessage
-from protocols.surface import Refusal, decoded, json_object, json_text
+from protocols.client_protocol import Message as JsonMessage
+from protocols.client_protocol import ProtocolError, decoded, json_object, json_text
 from protocols.twilio_media import (
     MOST_MESSAGE_CHARS,
     MOST_PAYLOAD_BYTES,
@@ -101,19 +101,19 @@ class SerializedStream(ABC):
         if isinstance(message, bytes):
             return await self.read_bytes(message)
         if len(message) > MOST_MESSAGE_CHARS:
-            raise Refusal(f"over {MOST_MESSAGE_CHARS} characters", code="too_large")
+            raise ProtocolError(f"over {MOST_MESSAGE_CHARS} characters", code="too_large")
         parsed = json_object(message)
         kind = self._kind_of(parsed)
         if self._is_over:
-            raise Refusal("a message after the end", code="wrong_order")
+            raise ProtocolError("a message after the end", code="wrong_order")
         if kind is NetworkMessageKind.NOTHING:
             return None
         if kind is NetworkMessageKind.STARTED:
             return await self._start(parsed)
         if self._serializer is None:
-            raise Refusal(f"{kind.value} before the start", code="wrong_order")
+            raise ProtocolError(f"{kind.value} before the start", code="wrong_order")
         if self.stream_id(parsed) != self._stream_id:
-            raise Refusal("a message for another stream", code="wrong_stream")
+            raise ProtocolError("a message for another stream", code="wrong_stream")
         if kind is NetworkMessageKind.MARK_BACK:
             return MarkBack(self.mark_name(parsed))
         if kind is NetworkMessageKind.STOPPED:
@@ -125,11 +125,11 @@ class SerializedStream(ABC):
 
     async def read_bytes(self, message: bytes) -> Event | None:
         """Read a binary message. Raises Refusal by default: most networks send none."""
-        raise Refusal("expected a text message, got bytes", code="invalid_payload")
+        raise ProtocolError("expected a text message, got bytes", code="invalid_payload")
 
     async def _start(self, parsed: JsonMessage) -> Started:
         if self._serializer is not None:
-            raise Refusal("a second start", code="wrong_order")
+            raise ProtocolError("a second start", code="wrong_order")
         started, serializer = self.started(parsed)
         # Serializers read only this field of the setup.
         setup = SimpleNamespace(audio_in_sample_rate=RATE_HZ)
@@ -143,14 +143,14 @@ class SerializedStream(ABC):
         try:
             frame = await serializer.deserialize(message)
         except (ValueError, TypeError, AttributeError) as error:
-            raise Refusal(f"{kind.value}: unreadable", code="invalid_payload") from error
+            raise ProtocolError(f"{kind.value}: unreadable", code="invalid_payload") from error
         if isinstance(frame, InputDTMFFrame):
             return Digit(frame.button.value)
         return self._audio(frame) if isinstance(frame, InputAudioRawFrame) else None
 
     def _audio(self, frame: InputAudioRawFrame) -> Audio:
         if len(frame.audio) % PCM_BYTES_PER_SAMPLE:
-            raise Refusal("audio: not a whole number of samples", code="invalid_payload")
+            raise ProtocolError("audio: not a whole number of samples", code="invalid_payload")
         pcm = np.frombuffer(frame.audio, "<i2").astype(np.int16)
         at_ms = self._heard_bytes * 1000 // RATE_HZ
         self._heard_bytes += len(pcm)
@@ -160,7 +160,7 @@ class SerializedStream(ABC):
         event = message.get("event")
         kind = self.kinds.get(event) if isinstance(event, str) else None
         if kind is None:
-            raise Refusal(
+            raise ProtocolError(
                 f"event: {str(event)[:40]!r} is not a known event", code="unknown_event", param="event"
             )
         return kind
@@ -196,10 +196,10 @@ def check_format(format_: JsonMessage, rate_field: str, **expected: Any) -> None
     """
     rate = format_.get(rate_field)
     if str(rate) != str(RATE_HZ):
-        raise Refusal(f"{rate_field}: expected {RATE_HZ}", code="not_supported", param=rate_field)
+        raise ProtocolError(f"{rate_field}: expected {RATE_HZ}", code="not_supported", param=rate_field)
     for name, values in expected.items():
         if format_.get(name) not in values:
-            raise Refusal(f"{name}: expected {' or '.join(values)}", code="not_supported", param=name)
+            raise ProtocolError(f"{name}: expected {' or '.join(values)}", code="not_supported", param=name)
 
 
 def check_payload(payload: object) -> None:

@@ -10,8 +10,8 @@ Source: developers.telnyx.com, "Stream call media over WebSocket".
 from pipecat.serializers.base_serializer import FrameSerializer
 from pipecat.serializers.telnyx import TelnyxFrameSerializer
 
-from protocols.surface import Message as JsonMessage
-from protocols.surface import Refusal
+from protocols.client_protocol import Message as JsonMessage
+from protocols.client_protocol import ProtocolError
 from protocols.twilio_media import RATE_HZ, Started, part, text
 from transports.telephony.serialized import NetworkMessageKind, SerializedStream, check_format, check_payload
 
@@ -51,7 +51,7 @@ class TelnyxStream(SerializedStream):
     def check_audio(self, message: JsonMessage) -> None:
         media = part(message, "media")
         if media.get("track") != "inbound":
-            raise Refusal("media.track: expected inbound", code="invalid_payload", param="media.track")
+            raise ProtocolError("media.track: expected inbound", code="invalid_payload", param="media.track")
         check_payload(media.get("payload"))
 
     def mark_message(self, name: str) -> JsonMessage:

@@ -12,8 +12,8 @@ from pipecat.serializers.base_serializer import FrameSerializer
 from pipecat.serializers.vonage import VonageFrameSerializer
 
 from core.media import PCM_BYTES_PER_SAMPLE
-from protocols.surface import Message as JsonMessage
-from protocols.surface import Refusal
+from protocols.client_protocol import Message as JsonMessage
+from protocols.client_protocol import ProtocolError
 from protocols.twilio_media import MOST_PAYLOAD_BYTES, RATE_HZ, Event, Started, part, text
 from protocols.vonage import CONTENT_TYPE
 from transports.telephony.serialized import NetworkMessageKind, SerializedStream
@@ -31,7 +31,7 @@ class VonageStream(SerializedStream):
 
     def started(self, message: JsonMessage) -> tuple[Started, FrameSerializer]:
         if message.get("content-type") != CONTENT_TYPE:
-            raise Refusal(f"expected {CONTENT_TYPE}", code="not_supported", param="content-type")
+            raise ProtocolError(f"expected {CONTENT_TYPE}", code="not_supported", param="content-type")
         call_id = text(message, "call")
         serializer = VonageFrameSerializer(
             VonageFrameSerializer.InputParams(vonage_sample_rate=RATE_HZ, sample_rate=RATE_HZ)
@@ -40,14 +40,14 @@ class VonageStream(SerializedStream):
 
     async def read_bytes(self, message: bytes) -> Event | None:
         if self._serializer is None:
-            raise Refusal("audio before the start", code="wrong_order")
+            raise ProtocolError("audio before the start", code="wrong_order")
         if len(message) > MOST_PAYLOAD_BYTES * PCM_BYTES_PER_SAMPLE or len(message) % PCM_BYTES_PER_SAMPLE:
-            raise Refusal("audio: too long, or not a whole number of samples", code="invalid_payload")
+            raise ProtocolError("audio: too long, or not a whole number of samples", code="invalid_payload")
         return await self._translated(self._serializer, message, NetworkMessageKind.AUDIO)
 
     def check_audio(self, message: JsonMessage) -> None:
         """Refuse audio in a text message: it comes in binary messages only."""
-        raise Refusal("expected audio as bytes", code="invalid_payload")
+        raise ProtocolError("expected audio as bytes", code="invalid_payload")
 
     def mark_message(self, name: str) -> JsonMessage:
         return {"action": "notify", "payload": {"name": name}}

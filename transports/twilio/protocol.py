@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from protocols.surface import Refusal
+from protocols.client_protocol import ProtocolError
 from protocols.twilio_media import Event, MediaStream, Started, ToCaller
 from transports.phone_protocol import Message
 
@@ -19,7 +19,7 @@ class TwilioProtocol:
     async def read(self, message: Message) -> Event | None:
         """Return the event of a text message (``StreamProtocol``). Raises Refusal for a binary one."""
         if isinstance(message, bytes):
-            raise Refusal("expected a text message, got bytes", code="invalid_payload")
+            raise ProtocolError("expected a text message, got bytes", code="invalid_payload")
         event = self._stream.read(message)
         if isinstance(event, Started):
             self._to_caller = ToCaller(event.stream_sid)

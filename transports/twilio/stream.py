@@ -34,7 +34,7 @@ from pydantic import Field
 
 from core.strict_model import StrictModel
 from core.tuning import tuned
-from protocols.surface import Refusal
+from protocols.client_protocol import ProtocolError
 from protocols.twilio_media import (
     MOST_REFUSED,
     PACKET_BYTES,
@@ -48,7 +48,7 @@ from protocols.twilio_media import (
 )
 from runtime.loop_clock import LoopClock
 from session_store.faults import log_failure
-from telemetry.seldom import Seldom
+from telemetry.log_throttle import LogThrottle
 from transports.phone_protocol import Message, StreamProtocol
 from transports.twilio.caller import CallerLine
 from transports.twilio.marks import Back, Marks
@@ -206,7 +206,7 @@ class PhoneStream:
         self._waits: dict[str, asyncio.Future[bool]] = {}
         self._owes_probe = True
         self._came_at_s = self._silent_at_s = 0.0
-        self._refusals, self._failures = Seldom(), Seldom(10.0)
+        self._refusals, self._failures = LogThrottle(), LogThrottle(10.0)
 
     async def open(self) -> Started | None:
         """Begin to read; return the beginning of the stream, or None when it did not begin."""
@@ -439,7 +439,7 @@ class PhoneStream:
                         self._over("gone", "the socket was closed")
                         return
                     event = await self._protocol.read(message)
-                except Refusal as refusal:
+                except ProtocolError as refusal:
                     refused = self._refuse(refusal, refused)
                 except TimeoutError:
                     self._silent()
@@ -458,7 +458,7 @@ class PhoneStream:
     def _silent(self) -> None:
         self._over("silent", f"no audio came for {self.settings.silent_s:g} s")
 
-    def _refuse(self, refusal: Refusal, in_a_row: int) -> int:
+    def _refuse(self, refusal: ProtocolError, in_a_row: int) -> int:
         self.refused += 1
         why = f"a message of a telephone stream is ignored: {refusal} ({refusal.code})"
         if (line := self._refusals.line(why, self._now_s())) is not None:

@@ -23,7 +23,7 @@ from loguru import logger
 
 from core.clock import Clock
 from core.token_bucket import TokenBucket
-from protocols.surface import Refusal, json_object
+from protocols.client_protocol import ProtocolError, json_object
 from runtime.busy_time import Metered
 from runtime.loop_clock import LoopClock
 from transports.client_budget import ClientBudget, ClientShare
@@ -125,7 +125,7 @@ class ChannelGuard:
         if pp_id != WEBRTC_DCEP and not data.startswith(PING):
             try:
                 _check(data)
-            except Refusal as refusal:
+            except ProtocolError as refusal:
                 self._say(str(refusal))
                 return
         await handle_message(sctp, stream_id, pp_id, data)
@@ -146,9 +146,9 @@ class ChannelGuard:
 
 def _check(data: bytes) -> None:
     if len(data) > MOST_MESSAGE_BYTES:
-        raise Refusal(f"the message is over {MOST_MESSAGE_BYTES} bytes", code="too_large")
+        raise ProtocolError(f"the message is over {MOST_MESSAGE_BYTES} bytes", code="too_large")
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise Refusal("the message is not text", code="invalid_json") from None
+        raise ProtocolError("the message is not text", code="invalid_json") from None
     json_object(text)

@@ -44,9 +44,9 @@ from pipecat.transports.smallwebrtc.transport import (
 from pipecat.utils.shared import acquires, releases
 
 from transports.pipecat_internals import last_ping_s, receiver_of, waiting_frames
-from transports.webrtc.arrival import deliver_at_once
 from transports.webrtc.audio_track import PacedAudioTrack
 from transports.webrtc.connection_state import is_over
+from transports.webrtc.jitter_buffer import install
 
 # aiortc queues decoded frames of 20 ms without a bound.
 MAX_BACKLOG_FRAMES = 25
@@ -146,7 +146,7 @@ class PacedWebRTCClient:
             return
         self._microphone = connection.audio_input_track()
         if self._microphone is not None and not self._jitter_buffer:
-            deliver_at_once(receiver_of(self._microphone))
+            install(receiver_of(self._microphone))
         self._cameras = {
             CAM_VIDEO_SOURCE: connection.video_input_track(),
             SCREEN_VIDEO_SOURCE: connection.screen_video_input_track(),

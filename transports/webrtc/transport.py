@@ -8,7 +8,7 @@
    expires half a minute later. The watch is a task of the input transport and ends with it.
 4. The peer's reports about the line are read every ``REPORT_S``, in another task of the input transport. They
    give an estimate of the time that audio takes to the ear (``client_delay``).
-5. The caller's packets go on when they arrive: nothing is held back for a human listener (``arrival``).
+5. The caller's packets go on when they arrive: nothing is held back for a human listener (``jitter_buffer``).
 6. Of a camera some pictures a second go on, converted in a thread.
 7. A call that has ended is freed at once: the transport releases its pipeline (``ReleasesCall``), and audio
    is read without a task for each packet. The last of those would hold the receiver in a reference cycle.

@@ -12,7 +12,7 @@ from audio import g711
 from audio.resample import Resampler
 from core.errors import ShapeError
 from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
-from protocols.surface import SAMPLE_BYTES, Codec, Format
+from protocols.client_protocol import SAMPLE_BYTES, Codec, Format
 from transports.websocket.opus import OpusDecoder, OpusEncoder
 
 BLOCK_SAMPLES = 12_000

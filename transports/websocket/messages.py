@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from loguru import logger
 from pydantic import Field
 
-from protocols.surface import Message, Refusal, written
+from protocols.client_protocol import Message, ProtocolError, written
 from runtime.busy_time import Metered
 from runtime.loop_clock import LoopClock
 from transports.client_budget import ClientBudget, ClientShare
@@ -167,7 +167,7 @@ class MessageSocket(Generic[T]):
                         return
                     await self._handle(text)
                     self._refusals = 0
-                except Refusal as refusal:
+                except ProtocolError as refusal:
                     await self.refuse(refusal)
                 text = None
                 wait_us = self._budget.wait_us(self._clock.now_us())
@@ -178,7 +178,9 @@ class MessageSocket(Generic[T]):
 
     async def _handle(self, text: str) -> None:
         if not self._budget.take(len(text), self._clock.now_us()):
-            raise Refusal(f"over {self._settings.messages_per_s:g} messages per second", code="rate_limited")
+            raise ProtocolError(
+                f"over {self._settings.messages_per_s:g} messages per second", code="rate_limited"
+            )
         reading = Metered(self._read_text(text))
         try:
             self._take(await reading)
@@ -200,13 +202,13 @@ class MessageSocket(Generic[T]):
             self._stop_came = self._came
             self.stopped.set()
         elif self._inbox.qsize() >= self._settings.most_waiting:
-            raise Refusal(
+            raise ProtocolError(
                 "too many messages are waiting: send the next one when this one is answered", code="too_fast"
             )
         else:
             self._inbox.put_nowait((self._came, message))
 
-    async def refuse(self, refusal: Refusal) -> None:
+    async def refuse(self, refusal: ProtocolError) -> None:
         """Send the reason for refusing a message; give the client up after ``most_refusals`` in a row."""
         self._refusals += 1
         await self.send({"type": "error", "error": str(refusal), "code": refusal.code})

@@ -2,7 +2,7 @@
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from protocols.surface import Refusal
+from protocols.client_protocol import ProtocolError
 
 # A close frame has room for 123 bytes of UTF-8.
 REASON_BYTES = 120
@@ -35,12 +35,12 @@ class MixedPeer:
         if message["type"] != "websocket.receive":
             if message.get("code") == TOO_LARGE:
                 # The socket is closed with that code; the next call returns None.
-                raise Refusal("a message was larger than the limit", code="too_large")
+                raise ProtocolError("a message was larger than the limit", code="too_large")
             return None
         text = message.get("text")
         data: str | bytes = text if isinstance(text, str) else message.get("bytes") or b""
         if len(data) > self._most_bytes:
-            raise Refusal(f"the message is over {self._most_bytes} bytes", code="too_large")
+            raise ProtocolError(f"the message is over {self._most_bytes} bytes", code="too_large")
         return data
 
     async def receive(self) -> str | bytes | None:
@@ -76,5 +76,5 @@ class StarlettePeer(MixedPeer):
         """Return the next message (``SocketPeer``). Raises Refusal for a binary one."""
         message = await self.take()
         if isinstance(message, bytes):
-            raise Refusal("expected a text message, got bytes", code="invalid_payload")
+            raise ProtocolError("expected a text message, got bytes", code="invalid_payload")
         return message

@@ -32,34 +32,34 @@ from core.media import PCM_BYTES_PER_SAMPLE
 from core.strict_model import StrictModel
 from core.token_bucket import TokenBucket
 from core.tuning import tuned
-from protocols.surface import (
+from protocols.client_protocol import (
     Action,
     Begin,
+    ClientProtocol,
     Codec,
-    Dialect,
     EndAfter,
     EndTurn,
     Happening,
-    InQueue,
     LeaveSession,
     Message,
     MustListen,
     Pause,
     Pictures,
+    ProtocolError,
+    QueueUpdate,
     Ready,
-    Refusal,
     Resume,
     Send,
     SessionEnded,
+    SessionUpdate,
     Speech,
-    Wish,
     json_text,
 )
 from runtime.busy_time import Metered
 from runtime.loop_clock import LoopClock
 from transports.client_budget import ClientBudget, ClientShare
 from transports.websocket.codecs import Decoder
-from transports.websocket.line import SpeechLine
+from transports.websocket.paced_sender import SpeechLine
 
 OnAction = Callable[[Action], Awaitable[None]]
 Check = Callable[[Action], Action]
@@ -169,7 +169,7 @@ class SurfaceSession:
     def __init__(
         self,
         peer: SocketPeer,
-        dialect: Dialect,
+        dialect: ClientProtocol,
         *,
         settings: SocketSettings | None = None,
         rate_hz: int,
@@ -180,7 +180,7 @@ class SurfaceSession:
         self.dialect = dialect
         self.line = SpeechLine(rate_hz, ahead_ms=self.settings.ahead_ms, most_ms=self.settings.line_ms)
         self.lead_ms = self.settings.lead_ms
-        self.wish = Wish()
+        self.wish = SessionUpdate()
         self.gone = asyncio.Event()
         self.began = asyncio.Event()
         # Set when something new is in the line.
@@ -288,7 +288,7 @@ class SurfaceSession:
             self.happen(SessionEnded(reason, message))
             self._close = self._close or self.dialect.goodbye(reason)
 
-    def queued(self, place: InQueue) -> None:
+    def queued(self, place: QueueUpdate) -> None:
         """Report the client's position in the queue for a line; 0 when it has one."""
         self._is_queued = place.position > 0
         if self._is_queued or not self.dialect.wants_units:
@@ -299,7 +299,7 @@ class SurfaceSession:
 
     def placed(self) -> None:
         """Report that an engine is ready; the client has to prepare the conversation within ``prepare_s``."""
-        self.happen(InQueue(0))
+        self.happen(QueueUpdate(0))
         if not self.began.is_set() and self._expected is None:
             loop = asyncio.get_running_loop()
             self._expected = loop.call_later(self.settings.prepare_s, self._late)
@@ -322,7 +322,7 @@ class SurfaceSession:
             # Each unit is taken when it is complete, and the speech made in it leaves with it.
             self.line.set_ahead_ms(2 * happening.unit_ms)
             self.lead_ms = 4 * happening.unit_ms
-        if isinstance(happening, InQueue):
+        if isinstance(happening, QueueUpdate):
             # Its protocol has the client send nothing until an engine is ready.
             self._give_place_back()
         self._tell(happening)
@@ -348,7 +348,7 @@ class SurfaceSession:
             action = self._early.popleft()
             try:
                 await on_action(action)
-            except Refusal as refusal:
+            except ProtocolError as refusal:
                 self.refuse(refusal)
         self.on_action = on_action
 
@@ -378,7 +378,7 @@ class SurfaceSession:
                     await self._take(text)
                     self._note_words()
                     self._refusals = 0
-                except Refusal as refusal:
+                except ProtocolError as refusal:
                     self.refuse(refusal)
                 # The message is not kept during the wait for the next one.
                 text = None
@@ -393,7 +393,7 @@ class SurfaceSession:
     async def _take(self, text: str) -> None:
         # A character is one byte or a few: the bound applies to the text that is parsed.
         if not self._budget.take(len(text), self._clock.now_us()):
-            raise Refusal(
+            raise ProtocolError(
                 f"over {self.settings.messages_per_s:g} messages per second: send longer ones",
                 code="rate_limited",
             )
@@ -413,7 +413,7 @@ class SurfaceSession:
         if wait_us:
             await asyncio.sleep(wait_us / 1_000_000)
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: ProtocolError) -> None:
         """Send the reason for refusing a message; hang up after ``most_refusals`` in a row."""
         self._refusals += 1
         self._post(self.dialect.refused(refusal))
@@ -449,7 +449,7 @@ class SurfaceSession:
                 self.line.want(action)
                 self.spoke.set()
             case _:
-                if isinstance(action, Wish):
+                if isinstance(action, SessionUpdate):
                     self.wish = _merged(self.wish, action)
                 await self.act(action)
 
@@ -460,7 +460,7 @@ class SurfaceSession:
             coded = self._decoder.open(data, format_)
             self.line.check_room(coded.long_ms)
             if not self._audio_ms.take(coded.long_ms, self._clock.now_us()):
-                raise Refusal(
+                raise ProtocolError(
                     f"over {self.settings.audio_s_per_s:g} s of speech per second: send it in real time",
                     code="too_fast",
                     param="audio",
@@ -471,7 +471,7 @@ class SurfaceSession:
                 return await loop.run_in_executor(_DECODERS, self._decoder.decode, coded)
             return self._decoder.decode(coded)
         except ShapeError as error:
-            raise Refusal(str(error), code="invalid_payload", param="audio") from error
+            raise ProtocolError(str(error), code="invalid_payload", param="audio") from error
 
     def _time_out(self) -> None:
         self.over("timeout")
@@ -488,8 +488,8 @@ class SurfaceSession:
         if self.on_action is not None:
             await self.on_action(action)
         elif len(self._early) >= MOST_EARLY:
-            raise Refusal("the conversation has not begun yet: wait for it", code="not_ready")
-        elif not isinstance(action, Wish):
+            raise ProtocolError("the conversation has not begun yet: wait for it", code="not_ready")
+        elif not isinstance(action, SessionUpdate):
             self._early.append(action)
 
     # Messages to the client.
@@ -519,8 +519,8 @@ class SurfaceSession:
                     await self._peer.close(code, reason)
 
 
-def _merged(old: Wish, new: Wish) -> Wish:
-    return Wish(
+def _merged(old: SessionUpdate, new: SessionUpdate) -> SessionUpdate:
+    return SessionUpdate(
         instructions=old.instructions if new.instructions is None else new.instructions,
         notes=old.notes if new.notes is None else new.notes,
         tools=old.tools if new.tools is None else new.tools,

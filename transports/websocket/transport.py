@@ -48,7 +48,7 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 from audio.gain import RampedGain
 from core.media import PCM_BYTES_PER_SAMPLE
-from protocols.surface import (
+from protocols.client_protocol import (
     TOLD,
     TURN_END,
     Action,
@@ -56,10 +56,10 @@ from protocols.surface import (
     CallerStopped,
     CallerVoiceChanged,
     Happening,
-    InQueue,
     Pictures,
+    ProtocolError,
+    QueueUpdate,
     RecognisedWords,
-    Refusal,
     ReplyAudio,
     ReplyBegan,
     ReplyOver,
@@ -69,7 +69,7 @@ from runtime.loop_clock import LoopClock
 from transports.direct_input import DirectAudioInput
 from transports.interruptible_output import InterruptibleOutput
 from transports.pipecat_internals import declare_events, emit, queue_whole
-from transports.unit_ears import UnitEars
+from transports.unit_input import UnitInput
 from transports.websocket.codecs import PcmEncoder
 from transports.websocket.session import SurfaceSession
 
@@ -163,7 +163,7 @@ class SocketInput(DirectAudioInput):
     async def _act(self, action: Action) -> None:
         try:
             await self._socket.session.act(action)
-        except Refusal as refusal:
+        except ProtocolError as refusal:
             self._socket.session.refuse(refusal)
 
     async def _until_due(self) -> None:
@@ -182,7 +182,9 @@ class SocketInput(DirectAudioInput):
             try:
                 size, image = await asyncio.to_thread(_as_rgb, data, self._socket.pictures)
             except Exception as error:  # a decoder may raise any error
-                refusal = Refusal(f"a picture cannot be read: {error}", code="invalid_payload", param="frame")
+                refusal = ProtocolError(
+                    f"a picture cannot be read: {error}", code="invalid_payload", param="frame"
+                )
                 self._socket.session.refuse(refusal)
                 continue
             picture = UserImageRawFrame(user_id="caller", image=image, size=size, format="RGB")
@@ -285,7 +287,7 @@ class SocketOutput(InterruptibleOutput):
                 self._on_words_told(-1 if end_id is None else end_id)
                 return
             happening = _of_rtvi(message)
-            if isinstance(happening, Refusal):
+            if isinstance(happening, ProtocolError):
                 self._socket.session.refuse(happening)
             elif happening is not None:
                 self.happen(happening)
@@ -502,7 +504,7 @@ class SocketTransport(BaseTransport):
         input_rate_hz: int,
         pictures: PictureLimits | None = None,
         on_packet: Callable[[bytes], None],
-        ears: Callable[[], UnitEars | None],
+        ears: Callable[[], UnitInput | None],
         reply_of: Callable[[str], str | None],
         reply_named: Callable[[Frame], str | None],
     ) -> None:
@@ -553,7 +555,7 @@ class SocketTransport(BaseTransport):
         return self._socket_output
 
 
-def _of_rtvi(message: dict[str, Any]) -> Happening | Refusal | None:
+def _of_rtvi(message: dict[str, Any]) -> Happening | ProtocolError | None:
     """Return the event of a message for RTVI clients, where a dialect reports it too; else None."""
     data = message.get("data")
     if not isinstance(data, dict):
@@ -561,10 +563,10 @@ def _of_rtvi(message: dict[str, Any]) -> Happening | Refusal | None:
     if message.get("type") == "user-transcription":
         return RecognisedWords(str(data.get("text", "")), bool(data.get("final")))
     if message.get("type") == "error-response":
-        return Refusal(str(data.get("error", "")), code="not_supported")
+        return ProtocolError(str(data.get("error", "")), code="not_supported")
     if message.get("type") == "server-message" and data.get("kind") == "queue" and not data.get("refused"):
         wait_s = data.get("wait_s")
-        return InQueue(
+        return QueueUpdate(
             int(data.get("position", 0)),
             wait_s if isinstance(wait_s, (int, float)) else None,
             str(data.get("ticket_id", "")),

@@ -19,7 +19,7 @@ from evals.openai_realtime import Caller as SocketCaller
 from evals.phone.caller import Recording, Script, call
 from evals.phone.front import front_of
 from evals.phone.speech import samples_of
-from protocols.surface import STOPPING
+from protocols.client_protocol import STOPPING
 
 SPEAKS_S, ENDS_S = 20.0, 60.0
 LOOK_S = 0.05

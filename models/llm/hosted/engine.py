@@ -36,7 +36,7 @@ from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefille
 from models.llm.kv.segments import CacheHandle
 from runtime.engine_hosting.messages import EngineMessage, MessageType
 from runtime.engine_thread import EngineThread
-from runtime.told_pieces import Tell, told_pieces
+from runtime.thread_stream import Emit, stream_from_thread
 
 ENGINE = "worker"
 
@@ -234,14 +234,14 @@ class HostedReplies:
         if not any(message.role == "user" and message.text.strip() for message in messages):
             return
         self.answered = None
-        pieces = told_pieces(self._thread, partial(self._answer, tuple(messages)))
+        pieces = stream_from_thread(self._thread, partial(self._answer, tuple(messages)))
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece
 
     # Called on the thread.
 
-    def _answer(self, messages: tuple[Message, ...], stopped: threading.Event, tell: Tell) -> None:
+    def _answer(self, messages: tuple[Message, ...], stopped: threading.Event, tell: Emit) -> None:
         try:
             self._ask(MessageType.GENERATE, messages, stopped, tell)
         except AgentError as error:
@@ -253,7 +253,7 @@ class HostedReplies:
             tell(None)
 
     def _ask(
-        self, type_: MessageType, messages: tuple[Message, ...], stopped: threading.Event, tell: Tell
+        self, type_: MessageType, messages: tuple[Message, ...], stopped: threading.Event, tell: Emit
     ) -> Prefilled | None:
         """Send a question; return the counts of its reading, or None when it was stopped before its end.
 
@@ -351,7 +351,7 @@ class _Heard:
         anything: true after the first piece.
     """
 
-    def __init__(self, stopped: threading.Event, tell: Tell) -> None:
+    def __init__(self, stopped: threading.Event, tell: Emit) -> None:
         self.stopped = stopped
         self.anything = False
         self._tell = tell

@@ -40,7 +40,7 @@ from core.strict_model import StrictModel
 from models.library_internals import attention_of
 from models.llm import Message
 from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled
-from models.llm.kv.grown import growing
+from models.llm.kv.growable_cache import growing
 from models.llm.kv.segments import Fed, Scope, extended
 from runtime.fair_lock import FairLock
 

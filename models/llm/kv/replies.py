@@ -17,7 +17,7 @@ from models.llm import Message
 from models.llm.kv.causal import ENGINE, CausalLm
 from models.llm.kv.dialogue import GenerationResult, Prefilled, Remembered
 from runtime.engine_thread import EngineThread
-from runtime.told_pieces import Tell, told_pieces
+from runtime.thread_stream import Emit, stream_from_thread
 
 
 class CausalReplies:
@@ -113,7 +113,7 @@ class CausalReplies:
         if not any(message.role == "user" and message.text.strip() for message in messages):
             return
         self.answered = None
-        told = told_pieces(self._thread, partial(self._answer, tuple(messages)))
+        told = stream_from_thread(self._thread, partial(self._answer, tuple(messages)))
         async with aclosing(told):
             async for piece in told:
                 yield piece
@@ -122,7 +122,7 @@ class CausalReplies:
         self,
         messages: tuple[Message, ...],
         stopped: threading.Event,
-        tell: Tell,
+        tell: Emit,
     ) -> None:
         """Answer on the thread; pass pieces, then None or an error, to ``tell``."""
         asked = self._remembered.ask(messages)

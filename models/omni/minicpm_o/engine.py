@@ -24,7 +24,6 @@ from loguru import logger
 from core.errors import AgentError, CapacityError, ConfigError, EngineError, PeerError
 from models.omni import OmniEngine, Preparation, UnitResult, Vote
 from models.omni.hosted.codec import of_preparation, of_unit
-from models.omni.minicpm_o.saying import TurnAssembler, UnitOutput
 from models.omni.minicpm_o.settings import (
     INPUT_RATE_HZ,
     LOOK_AHEAD_MS,
@@ -37,6 +36,7 @@ from models.omni.minicpm_o.settings import (
     read_voice,
     with_history,
 )
+from models.omni.minicpm_o.word_aligner import TurnAssembler, UnitOutput
 from models.omni.phases import EngineCall, Phases
 from protocols.facts import from_facts
 from runtime.engine_hosting.blocking import BlockingChild

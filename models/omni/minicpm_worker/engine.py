@@ -33,7 +33,6 @@ from websockets.sync.client import ClientConnection, connect
 
 from core.errors import CapacityError, ConfigError, EngineError, PeerError
 from models.omni import Preparation, UnitResult, Vote
-from models.omni.minicpm_o.saying import TurnAssembler, UnitOutput
 from models.omni.minicpm_o.settings import (
     INPUT_RATE_HZ,
     OUTPUT_RATE_HZ,
@@ -44,6 +43,7 @@ from models.omni.minicpm_o.settings import (
     read_voice,
     with_history,
 )
+from models.omni.minicpm_o.word_aligner import TurnAssembler, UnitOutput
 from models.omni.minicpm_worker import wire
 from models.omni.minicpm_worker.settings import RemoteConversationSettings
 from models.omni.phases import EngineCall, Phases

@@ -1,10 +1,10 @@
 """Two-tier engine: a cheap policy decides every 80 ms, and a model is woken for content.
 
 Inputs: units of the caller's audio, transcripts of a separate recogniser. Outputs: a vote for each unit, and
-a unit of speech when there is some. ``Ears`` reports events to the policy, and this engine carries out the
-decisions. A guess is passed to the large tier (``dialogue``) in advance, and the end of a turn is a question
-to it. A backchannel is taken from a cache. A yield stops in the middle of a word, and after a false alarm the
-reply continues from the beginning of that word.
+a unit of speech when there is some. ``SpeechInput`` reports events to the policy, and this engine carries out
+the decisions. A guess is passed to the large tier (``dialogue``) in advance, and the end of a turn is a
+question to it. A backchannel is taken from a cache. A yield stops in the middle of a word, and after a false
+alarm the reply continues from the beginning of that word.
 
 Contents of the large tier are spoken in the order in which they come. A reply that was cut is kept, and its
 making continues, until it is known whether the caller meant to interrupt: the next turn with words drops it.
@@ -28,19 +28,19 @@ from models.omni import Preparation, UnitResult, Vote
 from models.omni.phases import EngineCall, Phases
 from models.omni.two_tier.content import Content, ContentMaker
 from models.omni.two_tier.dialogue import SpokenDialogue, TwoTierDialogue, UserTurnReady
-from models.omni.two_tier.ears import Ears, EarSettings, Told
+from models.omni.two_tier.speech_input import EarSettings, SpeechInput, Told
 from models.turn import TurnCompleteness
 from models.vad import VoiceActivityDetector
 from turn_taking.duplex_policy import (
     Act,
     Ask,
     CloseTurn,
+    ContinueReply,
+    DiscardWords,
     DuplexPolicy,
     DuplexPolicySettings,
-    Forget,
-    GoOn,
+    EmitBackchannel,
     Guess,
-    Hum,
     Open,
     Volume,
     Yield,
@@ -175,7 +175,7 @@ class TwoTierEngine:
         self._forget()
 
     def _forget(self) -> None:
-        self._ears: Ears | None = None
+        self._ears: SpeechInput | None = None
         self._policy = DuplexPolicy()
         self._settings = self._defaults
         self._arrived.clear()
@@ -202,7 +202,7 @@ class TwoTierEngine:
         self._forget()
         self._settings = settings
         self._policy = DuplexPolicy(settings.policy)
-        self._ears = Ears(
+        self._ears = SpeechInput(
             self._policy, vad=self._vad, turn=self._turn, executor=self._executor, settings=settings.ears
         )
         self._dialogue.open(preparation, self._arrived.append)
@@ -295,9 +295,9 @@ class TwoTierEngine:
         elif isinstance(act, CloseTurn):
             self._turn_over()
             self._close(act)
-        elif isinstance(act, Forget):
+        elif isinstance(act, DiscardWords):
             self._dialogue.forget()
-        elif isinstance(act, Hum):
+        elif isinstance(act, EmitBackchannel):
             self._hum = self._dialogue.hum(act.text)
         elif isinstance(act, Volume):
             self._gain_to = 10 ** (act.gain_db / 20)
@@ -307,7 +307,7 @@ class TwoTierEngine:
             self._lost, self._replies = self._replies, deque()
             self._dialogue.cut(self._lost[0].said if self._yields else "")
             self._end_hum()
-        elif isinstance(act, GoOn):
+        elif isinstance(act, ContinueReply):
             self._go_on()
 
     def _turn_over(self) -> None:

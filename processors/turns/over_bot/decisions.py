@@ -12,7 +12,7 @@ from loguru import logger
 
 from core.call_events import CallEvent, ReplyCut, ReplyDucked, ReplyRestored, ReplyResumed
 from runtime.event_stream import CallEvents
-from turn_taking.barge_in_table import Cut, Decision, Duck, Restore, ResumeReply
+from turn_taking.barge_in.table import Cut, Decision, Duck, Restore, ResumeReply
 
 
 class DecisionQueue:

@@ -25,8 +25,8 @@ from processors.turns.over_bot.turn import TurnOverBot
 from processors.turns.over_bot.voice import VoiceOverBot
 from processors.turns.over_bot.words import WordsOutcome, WordsOverBot
 from runtime.event_stream import CallEvents
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
 
 # An interruption is recorded after the output has dropped it; a reply that is not for the context has no
 # record.

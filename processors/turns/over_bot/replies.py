@@ -31,8 +31,8 @@ from core.clock import Clock
 from core.timeline import HeardReply
 from processors.turns.over_bot.decisions import DecisionQueue
 from runtime.event_stream import CallEvents
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_table import BargeInState, Cut
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.table import BargeInState, Cut
 from turn_taking.utterances import asks
 
 # An interruption has passed the output, where the heard part is known, within a few milliseconds.
@@ -67,7 +67,7 @@ class BotReplies:
         self.cut_id: str | None = None
         self._lost: list[HeardReply] = []
         self._lost_answer = False
-        self._books = asyncio.Event()
+        self._heard_clock = asyncio.Event()
         events.subscribe(WaitBegan, self._on_wait_began)
         events.subscribe(WaitEnded, self._on_wait_ended)
         events.subscribe(ToolsCalled, self._on_tools_called)
@@ -88,15 +88,15 @@ class BotReplies:
             # Otherwise the rest of the reply before was cut when nothing of it was on its way yet.
             self._lost, self._lost_answer = [], self._is_owed or bool(self._unwritten)
         self._follows_tools = False
-        self._books.clear()
+        self._heard_clock.clear()
 
     async def wait_for_books(self, reply_id: str | None) -> None:
         """Return when the heard part of a reply is known, or will not become known."""
         with suppress(TimeoutError):
             async with asyncio.timeout(BOOKS_MS / 1000):
                 while reply_id in self._open:
-                    self._books.clear()
-                    await self._books.wait()
+                    self._heard_clock.clear()
+                    await self._heard_clock.wait()
 
     def announce_rest(self) -> None:
         """Announce the rest of the reply that was cut."""
@@ -198,7 +198,7 @@ class BotReplies:
         if self.cut_id is not None:
             last_word = reply.mark.last_word if reply.reply_id == self.cut_id else -1
             self._machine.on_heard(self.cut_id, last_word, is_rest_heard=not self._is_rest_left())
-        self._books.set()
+        self._heard_clock.set()
 
     def _announce_next(self) -> None:
         """Announce another reply that the machine does not track, now that one is over."""

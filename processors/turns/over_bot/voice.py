@@ -14,9 +14,9 @@ from processors.turns.looks import VoiceLooks
 from processors.turns.over_bot.decisions import DecisionQueue
 from processors.turns.stop_words import StopWords
 from runtime.event_stream import CallEvents
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_table import BargeInState, Decision
-from turn_taking.usual_level import UsualLevel
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.speaker_level import SpeakerLevel
+from turn_taking.barge_in.table import BargeInState, Decision
 
 # A voice lasts as long as its audio does. When voice activity is late by more than a window and a frame, a
 # voice that ended long ago may seem to continue: the decision about it waits, but no longer than this.
@@ -71,7 +71,7 @@ class VoiceOverBot:
         self._clock = clock
         self._heard_ms = heard_ms
         self._level_db = level_db
-        self._usual = UsualLevel()
+        self._usual = SpeakerLevel()
         self._is_own = is_own
         self._are_own = are_own
         self._stop_words = stop_words

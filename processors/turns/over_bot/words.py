@@ -14,8 +14,8 @@ from models.stt import Transcript
 from processors.turns.over_bot.decisions import DecisionQueue
 from processors.turns.over_bot.turn import TurnOverBot
 from processors.turns.over_bot.voice import VoiceOverBot
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_table import BargeInState, Cut
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.table import BargeInState, Cut
 
 # A command that is spotted so long after the end of its voice has no effect.
 COMMAND_LATE_MS = 1_500

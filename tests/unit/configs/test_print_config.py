@@ -9,7 +9,7 @@ from bot import build_parser, check_flags, print_config
 from configs.load import known_deployments, load_deployment
 from configs.print_config import as_yaml
 from core.errors import ConfigError
-from pipelines.engine_models import effective_settings
+from pipelines.engines.settings import effective_settings
 
 
 @pytest.mark.parametrize("with_engines", [False, True])

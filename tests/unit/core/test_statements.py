@@ -1,7 +1,7 @@
 import pytest
 
 from core.spoken_digits import spoken_digits
-from core.statements import asks, find_fact, intent, learnt, statements
+from core.statements import asks, extract_facts, find_fact, intent, statements
 
 
 @pytest.mark.parametrize(
@@ -133,22 +133,22 @@ def test_what_the_person_wants_is_found(said: str, wanted: str | None) -> None:
 )
 def test_a_correction_changes_what_it_fits(said: str, changed: dict[str, str]) -> None:
     facts = {"name": "Eda", "account number": "4172"}
-    assert dict(learnt(said, facts, ("account number", "name")).facts) == changed
+    assert dict(extract_facts(said, facts, ("account number", "name")).facts) == changed
 
 
 def test_what_was_said_long_ago_is_not_corrected_by_the_way() -> None:
-    assert not learnt("no it's Ada", {"name": "Eda"}, ()).facts
+    assert not extract_facts("no it's Ada", {"name": "Eda"}, ()).facts
 
 
 def test_notes_are_kept_beside_each_other() -> None:
-    facts = dict(learnt("remember that I drink tea", {}).facts)
-    facts |= learnt("remember that I like rain", facts).facts
+    facts = dict(extract_facts("remember that I drink tea", {}).facts)
+    facts |= extract_facts("remember that I like rain", facts).facts
     assert facts == {"note": "I drink tea", "note 2": "I like rain"}
-    assert not learnt("remember that I drink tea", facts).facts
+    assert not extract_facts("remember that I drink tea", facts).facts
 
 
 def test_the_rest_is_what_was_said_besides() -> None:
-    found = learnt("my name is Ada and my card was stolen", {})
+    found = extract_facts("my name is Ada and my card was stolen", {})
     assert (dict(found.facts), found.rest, found.sure) == ({"name": "Ada"}, "and my card was stolen", True)
 
 
@@ -201,9 +201,9 @@ def test_a_fact_is_found_under_what_people_call_it(asked: str, found: str | None
 
 def test_a_long_paste_is_read_at_its_beginning_only() -> None:
     pages = "This is a page of text. " * 1_000
-    assert dict(learnt(f"My name is Ada. {pages} My age is 42.", {}).facts) == {"name": "Ada"}
+    assert dict(extract_facts(f"My name is Ada. {pages} My age is 42.", {}).facts) == {"name": "Ada"}
 
 
 @pytest.mark.parametrize("piece", ["my ", "my name is ", "not it's ", "and ", "i want to ", "no, "])
 def test_repetition_is_no_statement(piece: str) -> None:
-    assert not learnt(piece * 5_000, {"name": "Ada"}, ("name",)).facts
+    assert not extract_facts(piece * 5_000, {"name": "Ada"}, ("name",)).facts

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from evals import openai_realtime
 from evals.answers.__main__ import SETS, read_golden
-from evals.hosted.__main__ import SENTENCES
 from evals.kv_cache.trace import OPENERS
 from evals.latency.questions import LONG_ANSWERS, PAUSED, WHOLE
 from evals.turns import overlap_calls
 from evals.turns.texts import sentences
+from evals.worker_overhead.__main__ import SENTENCES
 from models.stt.language_model import CALLER_PHRASES, spoken_sentences
 
 ROOT = Path(__file__).parents[3]

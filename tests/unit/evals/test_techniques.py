@@ -6,7 +6,7 @@ import pytest
 
 from configs.load import load_deployment
 from evals.latency.techniques import TECHNIQUES, write
-from pipelines.engine_plan import plan
+from pipelines.engines.plan import plan
 
 EMBEDDED = Path("configs/embedded.yaml")
 

@@ -21,15 +21,15 @@ from core.errors import EngineError
 from core.grants import ClientIdentity, Grants
 from models.stt import Transcript
 from models.tts import TextToSpeech
-from pipelines.answering import Answering, AnsweringPlan
-from pipelines.chat_sockets import hold_chat
-from pipelines.engine_loading import Executors, Loaded
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
+from pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
+from pipelines.engines.loading import Executors, Loaded
+from pipelines.sockets.chat_sockets import hold_chat
 from processors.dialogue.services import Documents, DocumentsSettings
 from processors.perception.engine_stt import EngineSttService
 from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared
 from processors.speech.engine_tts import EngineTtsService
-from protocols.surface import Refusal, written
+from protocols.client_protocol import ProtocolError, written
 from session_store.compaction import CompactionTuning, Compactor
 from session_store.conversation import Conversations, ConversationTuning
 from session_store.events import Event, Kind
@@ -143,7 +143,7 @@ async def world(
         sockets=ChatSocketTuning(**settings),
     )
     model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
-    answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
+    answering = LlmRuntime(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
     heard = InPlaceEngine[Transcript](ScriptedStt(ears or ScriptedSttSettings()), _accept)
     stt = PipecatEars(heard) if ears_are_service else heard
     loaded = Loaded(EnergyVad(0.01), ScriptedTurn(), stt, voice or ToneTts(), answering)
@@ -444,7 +444,7 @@ async def test_a_large_message_is_read_beside_the_loop(size: int):
     def read(text: str) -> str:
         threads.append(threading.get_ident())
         if len(text) < 3:
-            raise Refusal("too short", code="invalid_payload")
+            raise ProtocolError("too short", code="invalid_payload")
         return text
 
     client = Client()

@@ -8,8 +8,8 @@ import pytest
 from core.errors import EngineError
 from models.tools import EffectUnknownError
 from pipelines.call import SocketClient
-from pipelines.client_tools import RunByClient, client_tools
-from protocols.surface import ClientTool, Wish
+from pipelines.sockets.client_tools import RunByClient, client_tools
+from protocols.client_protocol import ClientTool, SessionUpdate
 
 TOOL = ClientTool("order", "Orders.", {"type": "object", "properties": {}})
 
@@ -53,7 +53,7 @@ async def test_without_a_client_nobody_knows():
 
 
 def test_a_clients_tools_are_those_of_its_wish_and_never_run_again_by_themselves():
-    client = SocketClient(wish=lambda: Wish(tools=(TOOL,)))
+    client = SocketClient(wish=lambda: SessionUpdate(tools=(TOOL,)))
     [tool] = client_tools(client)
     assert (tool.name, tool.description, tool.idempotent) == ("order", "Orders.", False)
     assert json.dumps(tool.parameters) == json.dumps(TOOL.parameters)

@@ -14,9 +14,9 @@ from core.errors import ConfigError
 from evals.abuse.footprint import FRONT_END, engine_children
 from models.echo.control import EchoControlSettings
 from models.echo.webrtc import WebRtcEchoSettings
-from pipelines.echo import wants_echo_control
-from pipelines.engine_plan import plan
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
+from pipelines.engines.plan import plan
+from pipelines.voice.echo import wants_echo_control
 from processors.front_end.hosted import HostedFrontEnd
 from tests.voices import silence
 from transports.registry import TRANSPORTS

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from configs.deployment import Choice, Deployment, Duplex, Hearing, Speaking
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
 from runtime.engine_pool import EnginePool
 
 # The voice that loads soonest: none is heard here.

@@ -14,15 +14,15 @@ from core.client_rules import ClientRules
 from core.errors import EngineError
 from models.stt import Transcript
 from models.tts import TextToSpeech
-from pipelines.answering import Answering, AnsweringPlan
-from pipelines.engine_loading import Executors, Loaded
-from pipelines.engine_plan import INPUT_RATE_HZ
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
+from pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
+from pipelines.engines.loading import Executors, Loaded
+from pipelines.engines.plan import INPUT_RATE_HZ
 from pipelines.sessions import open_conversations
-from pipelines.surface import hold_surface, reason_of
+from pipelines.sockets.realtime_socket import reason_of, run_socket_session
 from processors.dialogue.services import Documents, DocumentsSettings
+from protocols.client_protocol import ClientProtocol, written
 from protocols.half_duplex import HalfDuplex
-from protocols.surface import Dialect, written
 from session_store.events import Event, Kind
 from session_store.settings import StoreTuning
 from tests import virtual_time
@@ -68,7 +68,7 @@ async def call(
     folder: Path,
     *scripts: Script,
     voice: TextToSpeech | None = None,
-    dialect: Dialect | None = None,
+    dialect: ClientProtocol | None = None,
     late_ms: int = 0,
 ) -> AsyncIterator[Caller]:
     """Run a call of a page whose recogniser's last words come late; assert that nothing is left after it."""
@@ -78,7 +78,7 @@ async def call(
         remembering=Remembering(store=StoreTuning(url=f"sqlite:///{folder}/sessions.db")),
     )
     model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
-    answering = Answering(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
+    answering = LlmRuntime(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
     heard = LateEngine(ScriptedStt(), _accept, late_ms)
     loaded = Loaded(EnergyVad(0.01), ScriptedTurn([0.95] * 9), heard, voice or ToneTts(), answering)
     inline = InlineExecutor()
@@ -94,10 +94,12 @@ async def call(
             session.open()
 
             async def hold() -> None:
-                # Ends as in ``pipelines.conversing.converse_by_socket``.
+                # Ends as in ``pipelines.dispatch.converse_by_socket``.
                 failure: BaseException | None = None
                 try:
-                    await hold_surface(engines, conversation, session, mode="cascade", rules=ClientRules())
+                    await run_socket_session(
+                        engines, conversation, session, mode="cascade", rules=ClientRules()
+                    )
                 except Exception as error:
                     failure = error
                 finally:

@@ -7,8 +7,8 @@ from configs.deployment import Choice, Deployment, Hearing, Speaking, Thinking
 from configs.load import load_deployment
 from models.stt.moonshine import MoonshineSettings
 from models.stt.whisper import WhisperSettings
-from pipelines.engine_plan import plan
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
+from pipelines.engines.plan import plan
 from processors.perception.engine_stt import EngineSttService
 from tests.tiny_moonshine import install_moonshine
 from tests.tiny_whisper import install_whisper

@@ -8,7 +8,7 @@ import pytest
 
 from configs.deployment import Choice, Deployment, Hearing, Speaking
 from core.errors import ConfigError
-from pipelines.engine_plan import plan
+from pipelines.engines.plan import plan
 
 
 def with_ears(name: str, models_dir: Path) -> Deployment:

@@ -6,10 +6,10 @@ import pytest
 from configs.load import load_deployment
 from models.stt import Transcript
 from models.tts import TTS
-from pipelines.answering import Answering, AnsweringPlan
-from pipelines.choices import engine_or_service
-from pipelines.engine_loading import Executors, Loaded
-from pipelines.engines import Engines
+from pipelines.engines.choices import engine_or_service
+from pipelines.engines.engines import Engines
+from pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
+from pipelines.engines.loading import Executors, Loaded
 from processors.dialogue.services import Documents, DocumentsSettings
 from processors.perception.engine_stt import transcript_from_fields
 from processors.speech.engine_tts import EngineTtsService
@@ -31,7 +31,7 @@ async def test_the_local_deployment_loads_its_voice_once_for_all_calls(tmp_path:
     choice = deployment.speaking.tts
     settings = engine_or_service(TTS, TTS_SERVICES, choice, {"models_dir": tmp_path}, where="speaking.tts")
     voice = TTS.create(choice.name, settings)
-    answering = Answering(
+    answering = LlmRuntime(
         deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), ScriptedLanguageModel(["Hi."])
     )
     inline = InlineExecutor()

@@ -16,10 +16,10 @@ from pipecat.frames.frames import (
 from core.call_events import ReplyFinished, TurnEnded, TurnStarted, WaitBegan, WaitEnded
 from core.errors import EngineError
 from core.timeline import HeardMark, HeardReply, HeardSource
-from pipelines.phone_control import HANG_UP, PRESS, TRANSFER, PhoneControl, PhoneFacts
+from pipelines.phone.control import HANG_UP, PRESS, TRANSFER, PhoneControl, PhoneFacts
 from runtime.event_stream import CallEvents
-from serving.gateway.phone_desk import MOST_OFFER_S
-from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.phone.call_manager import MOST_OFFER_S
+from serving.gateway.phone.settings import PhoneRoutesSettings
 from tests import virtual_time
 
 FACTS = PhoneFacts("CA1", "+15550100", "+15550199")

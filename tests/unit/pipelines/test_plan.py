@@ -21,13 +21,13 @@ from models.echo.webrtc import WebRtcEchoSettings
 from models.llm.documents import DocumentLlmSettings
 from models.stt.moonshine_tiny import MoonshineTinySettings
 from models.stt.pocketsphinx import PocketsphinxSettings
-from pipelines.engine_plan import plan
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
+from pipelines.engines.plan import plan
 from processors.dialogue.services import Documents, DocumentsSettings
 from serving.gateway.settings import ServerTuning
 from tests import human_speech
 from tests.tiny_whisper import install_whisper
-from turn_taking.endpointing import EndpointTuning
+from turn_taking.endpointing.endpointer import EndpointTuning
 
 
 @contextmanager

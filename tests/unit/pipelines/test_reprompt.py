@@ -5,7 +5,7 @@ from pipecat.frames.frames import Frame, TTSSpeakFrame
 
 from core.call_events import BotTurnEnded, CallEvent, FloorTaken, TurnEnded
 from pipelines.pipeline_input import PipelineInput
-from pipelines.reprompt import Reprompt
+from pipelines.voice.reprompt import Reprompt
 from processors.turns.floor import Floor
 from runtime.event_stream import CallEvents
 from tests import virtual_time

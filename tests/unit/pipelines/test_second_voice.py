@@ -16,8 +16,8 @@ from models.tts.fallback import FallbackTts
 from models.tts.flite import FliteTts
 from models.tts.hibari import HibariTts
 from models.tts.phrase_cache import PhraseCache
-from pipelines.engine_plan import plan
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
+from pipelines.engines.plan import plan
 from processors.speech.engine_tts import EngineTtsService
 
 
@@ -29,7 +29,7 @@ def speaking(**values: object) -> Deployment:
 STARTED = """
 import asyncio
 from configs.deployment import Deployment
-from pipelines.engines import Engines
+from pipelines.engines.engines import Engines
 
 async def start():
     async with await Engines.load(Deployment()) as loaded:

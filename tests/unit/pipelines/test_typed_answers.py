@@ -17,10 +17,10 @@ from core.client_rules import ClientRules
 from core.errors import EngineError, KeyReusedError, StoreUnavailableError
 from core.grants import ClientIdentity, Grants
 from models.llm import LanguageModel, Message
-from pipelines.answering import Answering, AnsweringPlan
-from pipelines.chat import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
+from pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
 from pipelines.sessions import TypedTurns
-from pipelines.text import _print_answer
+from pipelines.text.terminal import _print_answer
+from pipelines.text.typed_turns import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
 from processors.dialogue.services import Documents, DocumentsSettings
 from serving.gateway.limits import ShareError
 from serving.gateway.session_api import TurnEvent, on_store_error
@@ -43,7 +43,7 @@ class World:
 
     store: SessionStore
     conversations: Conversations
-    answering: Answering
+    answering: LlmRuntime
     model: LanguageModel
 
     def asked(self, at: int) -> list[tuple[str, str]]:
@@ -92,7 +92,7 @@ def play(
         compactor = Compactor(chosen.compaction, budget_tokens=chosen.budget_tokens)
         conversations = Conversations(store, chosen, compactor=compactor)
         plan = AnsweringPlan(Documents(DocumentsSettings()), None, guarded=False)
-        answering = Answering(Deployment(), plan, model)
+        answering = LlmRuntime(Deployment(), plan, model)
         try:
             yield World(store, conversations, answering, model)
         finally:

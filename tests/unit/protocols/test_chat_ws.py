@@ -17,7 +17,7 @@ from protocols.chat_ws import (
     given,
     streaming_message,
 )
-from protocols.surface import Refusal, written
+from protocols.client_protocol import ProtocolError, written
 
 # Requests as the page builds them.
 PAGE: dict[str, Any] = {
@@ -80,7 +80,7 @@ def test_one_message_alone_comes_behind_what_the_session_has():
 def test_what_no_engine_here_understands_is_refused_by_the_name_of_the_item(kind: str, role: str):
     item = [{"type": "text", "text": "Look:"}, {"type": kind, "data": "AAAA"}]
     messages = [{"role": role, "content": item}, {"role": "user", "content": "Well?"}]
-    with pytest.raises(Refusal, match=r"messages\[0\]\.content\[1\]") as refused:
+    with pytest.raises(ProtocolError, match=r"messages\[0\]\.content\[1\]") as refused:
         asked(messages=messages)
     assert refused.value.param == "messages[0].content[1]"
 
@@ -106,7 +106,7 @@ def test_what_no_engine_here_understands_is_refused_by_the_name_of_the_item(kind
     ],
 )
 def test_what_is_not_as_it_should_be_is_refused_by_name(changes: dict[str, Any], named: str):
-    with pytest.raises(Refusal, match=named):
+    with pytest.raises(ProtocolError, match=named):
         asked(**changes)
 
 
@@ -121,7 +121,7 @@ def test_messages_of_the_streaming_socket_are_told_apart():
     assert isinstance(streaming_message('{"type": "complete_turn"}'), CompleteTurn)
     assert isinstance(streaming_message('{"type": "stop"}'), Stop)
     assert isinstance(chat_request('{"type": "stop"}'), Stop)
-    with pytest.raises(Refusal):
+    with pytest.raises(ProtocolError):
         streaming_message('{"type": "dance"}')
 
 
@@ -160,5 +160,5 @@ def test_no_message_raises_anything_but_a_refusal(seed: int):
                 request = read(text)
                 if isinstance(request, ChatRequest):
                     assert given(request).parts[-1].role == "user"
-            except Refusal as refusal:
+            except ProtocolError as refusal:
                 assert str(refusal)

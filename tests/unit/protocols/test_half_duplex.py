@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.half_duplex import MOST_AUDIO_BYTES, HalfDuplex
-from protocols.surface import (
+from protocols.client_protocol import (
     Action,
     Began,
     Begin,
@@ -17,20 +16,21 @@ from protocols.surface import (
     CallerVoiceChanged,
     EndAfter,
     Happening,
-    InQueue,
     LeaveSession,
+    ProtocolError,
+    QueueUpdate,
     RecognisedWords,
-    Refusal,
     ReplyAudio,
     ReplyBegan,
     ReplyOver,
     ReplyWords,
     Send,
     SessionEnded,
+    SessionUpdate,
     Speech,
-    Wish,
     written,
 )
+from protocols.half_duplex import MOST_AUDIO_BYTES, HalfDuplex
 
 HALF_SECOND = np.linspace(-0.5, 0.5, 8_000, dtype="<f4").tobytes()
 # Messages as its page sends them.
@@ -79,7 +79,7 @@ def test_prepare_says_who_the_bot_is_and_is_answered_with_the_servers_session():
     dialect = HalfDuplex(longest_s=600)
     assert tell(dialect, Began("a-session")) == [{"type": "queue_done"}]
     actions = read(dialect, PREPARE)
-    assert actions[0] == Wish(instructions="Answer naturally.\n\nYou are an assistant.")
+    assert actions[0] == SessionUpdate(instructions="Answer naturally.\n\nYou are an assistant.")
     assert Begin() in actions
     assert EndAfter(180_000) in actions
     [answer] = sent(actions)
@@ -93,7 +93,7 @@ def test_prepare_says_who_the_bot_is_and_is_answered_with_the_servers_session():
 
 def test_a_client_that_prepares_while_it_waits_is_answered_when_the_session_is_there():
     dialect = HalfDuplex(longest_s=600)
-    assert tell(dialect, InQueue(2, 12.5, "q_1", 3)) == [
+    assert tell(dialect, QueueUpdate(2, 12.5, "q_1", 3)) == [
         {
             "type": "queued",
             "position": 2,
@@ -103,10 +103,10 @@ def test_a_client_that_prepares_while_it_waits_is_answered_when_the_session_is_t
         }
     ]
     assert sent(read(dialect, PREPARE)) == []
-    assert tell(dialect, InQueue(1, 4.0, "q_1", 1)) == [
+    assert tell(dialect, QueueUpdate(1, 4.0, "q_1", 1)) == [
         {"type": "queue_update", "position": 1, "estimated_wait_s": 4.0, "queue_length": 1}
     ]
-    told = tell(dialect, InQueue(0), Began("a-session"))
+    told = tell(dialect, QueueUpdate(0), Began("a-session"))
     assert [message["type"] for message in told] == ["queue_done", "prepared"]
     assert told[1]["session_id"] == "a-session"
 
@@ -126,7 +126,7 @@ def test_audio_is_heard_as_float32_of_16_khz():
 
 
 def test_audio_before_prepare_is_refused_by_name():
-    with pytest.raises(Refusal, match="prepare comes first"):
+    with pytest.raises(ProtocolError, match="prepare comes first"):
         read(HalfDuplex(longest_s=600), AUDIO)
 
 
@@ -229,19 +229,19 @@ def test_a_failure_in_the_middle_of_a_reply_ends_the_turn_and_says_why():
 def test_what_cannot_be_taken_is_refused_and_changes_nothing(message: dict[str, Any]):
     dialect = HalfDuplex(longest_s=600)
     tell(dialect, Began("a-session"))
-    with pytest.raises(Refusal):
+    with pytest.raises(ProtocolError):
         read(dialect, message)
     assert sent(read(dialect, PREPARE))
 
 
 def test_a_message_that_would_take_long_to_parse_is_not_parsed():
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ProtocolError) as refused:
         HalfDuplex(longest_s=600).read("[" + "0," * 1_400_000 + "0]", 0)
     assert refused.value.code == "too_large"
 
 
 def test_a_second_prepare_is_refused():
-    with pytest.raises(Refusal, match="already"):
+    with pytest.raises(ProtocolError, match="already"):
         read(prepared(), PREPARE)
 
 
@@ -257,7 +257,7 @@ def test_a_second_prepare_is_refused():
     ],
 )
 def test_audio_that_is_none_is_refused(audio: object):
-    with pytest.raises(Refusal):
+    with pytest.raises(ProtocolError):
         read(prepared(), {"type": "audio_chunk", "audio_base64": audio})
 
 
@@ -293,7 +293,7 @@ def test_no_message_raises_anything_but_a_refusal(seed: int):
         text = json.dumps(message) if random_.random() < 0.9 else repr(message)
         try:
             actions = dialect.read(text, 0)
-        except Refusal as refusal:
+        except ProtocolError as refusal:
             [answer] = dialect.refused(refusal)
             assert answer["type"] == "error" and answer["error"]
         else:

@@ -8,28 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.minicpm_duplex import ChunkBook, MiniCpmDuplex
-from protocols.minicpm_realtime import MiniCpmRealtime
-from protocols.surface import (
+from protocols.client_protocol import (
     Began,
     Begin,
     Faltered,
-    InQueue,
     Message,
     MustListen,
     Paused,
     Pictures,
+    ProtocolError,
+    QueueUpdate,
     Ready,
-    Refusal,
     ReplyAudio,
     ReplyOver,
     Resumed,
     Send,
     SessionEnded,
+    SessionUpdate,
     Speech,
     UnitOver,
-    Wish,
 )
+from protocols.minicpm_duplex import ChunkBook, MiniCpmDuplex
+from protocols.minicpm_realtime import MiniCpmRealtime
 
 SECOND = base64.b64encode(np.zeros(16_000, "<f4").tobytes()).decode()
 JSON = st.recursive(
@@ -67,7 +67,7 @@ def duplex(*, unit_ms: int = 1_000) -> MiniCpmDuplex:
 
 
 def code_of(dialect: MiniCpmDuplex | MiniCpmRealtime, text: str) -> str:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ProtocolError) as refusal:
         dialect.read(text, 0)
     assert dialect.refused(refusal.value)
     return refusal.value.code
@@ -139,7 +139,7 @@ def test_prepare_is_read_once_and_all_of_it():
         config={"temperature": 0.5, "chunk_ms": 1_000, "generate_audio": True},
     )
     wish, begin = dialect.read(text, 0)
-    assert isinstance(wish, Wish) and begin == Begin()
+    assert isinstance(wish, SessionUpdate) and begin == Begin()
     assert wish.instructions == "Be kind." and wish.settings == {"temperature": 0.5}
     assert wish.llm_ref_audio is not None and wish.llm_ref_audio.tolist() == [0.5] * 8
     assert code_of(dialect, text) == "invalid_state"
@@ -150,7 +150,7 @@ def test_the_queue_is_told_once_and_its_end_always():
     types = [
         told["type"]
         for place in (3, 2, 0, 0, 1, 0)
-        for told in dialect.tell(InQueue(place, 5.0, "ticket", 4), 0)
+        for told in dialect.tell(QueueUpdate(place, 5.0, "ticket", 4), 0)
     ]
     assert types == ["queued", "queue_update", "queue_done", "queued", "queue_done"]
 
@@ -176,7 +176,7 @@ def test_whatever_is_sent_only_ever_a_refusal_is_raised(type_: str, fields: Mess
     dialects: list[MiniCpmDuplex | MiniCpmRealtime] = [duplex() if prepared else MiniCpmDuplex(lambda: 1.0)]
     realtime = MiniCpmRealtime(sees=True)
     if prepared:
-        realtime.tell(InQueue(0), 0)
+        realtime.tell(QueueUpdate(0), 0)
         realtime.tell(Ready(1_000, 0, True), 0)
     dialects.append(realtime)
     names = {
@@ -187,7 +187,7 @@ def test_whatever_is_sent_only_ever_a_refusal_is_raised(type_: str, fields: Mess
     for dialect, name in zip(dialects, (type_, names.get(type_, type_)), strict=True):
         try:
             dialect.read(json.dumps({"type": name, **fields}), 0)
-        except Refusal as refusal:
+        except ProtocolError as refusal:
             assert json.dumps(dialect.refused(refusal))
 
 
@@ -201,9 +201,9 @@ def test_the_realtime_dialect_by_its_states():
     dialect = MiniCpmRealtime(sees=False)
     update = message("session.update", session={"instructions": "Be kind."})
     assert code_of(dialect, update) == "not_ready"
-    assert [told["type"] for told in dialect.tell(InQueue(0), 0)] == ["session.queue_done"]
+    assert [told["type"] for told in dialect.tell(QueueUpdate(0), 0)] == ["session.queue_done"]
     wish, _ = dialect.read(update, 0)
-    assert isinstance(wish, Wish) and wish.instructions == "Be kind."
+    assert isinstance(wish, SessionUpdate) and wish.instructions == "Be kind."
     append = message("input_audio_buffer.append", audio=SECOND)
     assert code_of(dialect, append) == "not_ready"
     assert [told["type"] for told in dialect.tell(Ready(1_000, 8, True), 0)] == ["session.created"]

@@ -13,37 +13,37 @@ from hypothesis import strategies as st
 from core.client_rules import CLIENT_HEADING
 from models.tools.arguments import schema_faults
 from pipelines.call import told_to
-from protocols.openai_realtime import OpenAIRealtime
-from protocols.surface import (
+from protocols.client_protocol import (
     Action,
     Began,
     Begin,
     CallerStarted,
     CallerStopped,
+    CancelResponse,
     Codec,
+    CreateResponse,
     EndTurn,
     Happening,
-    HeardUntil,
-    Hush,
-    InQueue,
     Message,
     Pictures,
+    PlaybackTruncated,
+    ProtocolError,
+    QueueUpdate,
     RecognisedWords,
-    Refusal,
     ReplyAudio,
     ReplyBegan,
     ReplyOver,
     ReplyWords,
-    Respond,
     Send,
     SessionEnded,
+    SessionUpdate,
     Speech,
     ToolAnswer,
     ToolAsked,
     Trimmed,
     Typed,
-    Wish,
 )
+from protocols.openai_realtime import OpenAIRealtime
 from tests.realtime_order import Order
 
 HALF_SECOND = base64.b64encode(bytes(24_000)).decode()
@@ -82,12 +82,12 @@ class Talk:
         try:
             for action in self.dialect.read(text, 0):
                 if refuse is not None and isinstance(action, refuse):
-                    raise Refusal("not here", code="not_supported")
+                    raise ProtocolError("not here", code="not_supported")
                 if isinstance(action, Send):
                     self._take([action.message])
                 elif not isinstance(action, Begin):
                     wanted.append(action)
-        except Refusal as refusal:
+        except ProtocolError as refusal:
             self._take(self.dialect.refused(refusal))
         self.done += wanted
         return wanted
@@ -123,7 +123,7 @@ happenings = st.one_of(
     st.builds(ReplyOver, st.sampled_from("abc"), st.booleans()),
     st.builds(ToolAsked, st.sampled_from(["call_1", "call_2"]), st.just("order"), st.just('{"a": 1}')),
     st.builds(Trimmed, st.sampled_from("abc"), st.integers(0, 100)),
-    st.just(InQueue(2)),
+    st.just(QueueUpdate(2)),
 )
 events = st.one_of(
     st.sampled_from(
@@ -165,7 +165,10 @@ events = st.one_of(
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(st.one_of(happenings, events), max_size=40), st.sampled_from([None, Speech, Wish, Hush]))
+@given(
+    st.lists(st.one_of(happenings, events), max_size=40),
+    st.sampled_from([None, Speech, SessionUpdate, CancelResponse]),
+)
 def test_whatever_happens_clients_are_told_in_the_order_that_they_rely_on(
     steps: list[Any], refuse: type[Action] | None
 ):
@@ -285,7 +288,7 @@ def test_an_update_of_which_one_part_is_wrong_changes_nothing():
 
 def test_an_update_that_this_deployment_cannot_follow_changes_nothing():
     talk = Talk()
-    talk.text(json.dumps({"type": "session.update", "session": {"tools": [TOOL]}}), refuse=Wish)
+    talk.text(json.dumps({"type": "session.update", "session": {"tools": [TOOL]}}), refuse=SessionUpdate)
     assert talk.error()["code"] == "not_supported"
     talk.say("session.update", session={})
     assert talk.told[-1]["session"]["tools"] == []
@@ -327,11 +330,11 @@ def test_what_cannot_be_followed_is_refused_by_name(session: dict[str, Any], par
 def test_tools_are_taken_back_while_the_client_chooses_none():
     talk = Talk()
     [wish] = talk.say("session.update", session={"tools": [TOOL]})
-    assert isinstance(wish, Wish)
+    assert isinstance(wish, SessionUpdate)
     assert [tool.name for tool in wish.tools or ()] == ["order"]
-    assert talk.say("session.update", session={"tool_choice": "none"}) == [Wish(tools=())]
+    assert talk.say("session.update", session={"tool_choice": "none"}) == [SessionUpdate(tools=())]
     [wish] = talk.say("session.update", session={"tool_choice": "auto"})
-    assert isinstance(wish, Wish)
+    assert isinstance(wish, SessionUpdate)
     assert [tool.name for tool in wish.tools or ()] == ["order"]
 
 
@@ -399,7 +402,11 @@ def test_what_is_committed_while_the_bot_speaks_ends_what_it_says():
     talk.say("session.update", session=OFF)
     talk.tell(ReplyBegan("a"))
     talk.say("input_audio_buffer.append", audio=HALF_SECOND)
-    assert [type(action) for action in talk.say("input_audio_buffer.commit")] == [Hush, Speech, EndTurn]
+    assert [type(action) for action in talk.say("input_audio_buffer.commit")] == [
+        CancelResponse,
+        Speech,
+        EndTurn,
+    ]
 
 
 # Responses
@@ -412,7 +419,7 @@ def test_a_client_that_asks_for_an_answer_that_is_on_its_way_gets_one_and_not_tw
     talk.say("input_audio_buffer.commit")
     assert talk.say("response.create") == []
     talk.tell(RecognisedWords("tea", True), CallerStopped(), ReplyBegan("a"), ReplyOver("a"))
-    assert talk.say("response.create") == [Respond()]
+    assert talk.say("response.create") == [CreateResponse()]
 
 
 def test_an_answer_that_begins_before_it_was_asked_for_is_the_one_that_was_asked_for():
@@ -448,11 +455,11 @@ def test_a_note_stands_beside_the_instructions_and_not_in_their_place():
     talk = Talk()
     first = talk.say("conversation.item.create", item=message("Their name is Ada.", "system"))
     second = talk.say("conversation.item.create", item=message("They are in a hurry.", "system"))
-    told = [action.notes for action in (*first, *second) if isinstance(action, Wish)]
+    told = [action.notes for action in (*first, *second) if isinstance(action, SessionUpdate)]
     assert told == ["Their name is Ada.", "Their name is Ada.\n\nThey are in a hurry."]
-    wish = Wish(notes=told[-1])
+    wish = SessionUpdate(notes=told[-1])
     assert told_to(wish, "Be a bank.") == f"Be a bank.\n\n{CLIENT_HEADING}\n\n{told[-1]}"
-    assert told_to(Wish(instructions=""), "Be a bank.") == "Be a bank."
+    assert told_to(SessionUpdate(instructions=""), "Be a bank.") == "Be a bank."
 
 
 def test_instructions_that_are_not_followed_are_not_shown_as_if_they_were():
@@ -468,8 +475,8 @@ def test_what_nobody_has_answered_can_be_deleted_and_what_was_said_cannot():
     talk.say("conversation.item.create", item=message("Be kind.", "system", id="note"))
     talk.say("conversation.item.delete", item_id="one")
     assert talk.told[-1]["type"] == "conversation.item.deleted"
-    assert talk.say("conversation.item.delete", item_id="note") == [Wish(notes="")]
-    assert talk.say("response.create") == [Respond()]
+    assert talk.say("conversation.item.delete", item_id="note") == [SessionUpdate(notes="")]
+    assert talk.say("response.create") == [CreateResponse()]
     talk.tell(ReplyBegan("a"), ReplyOver("a"))
     [item_id] = [m["item"]["id"] for m in talk.told if m["type"] == "response.output_item.added"]
     talk.say("conversation.item.delete", item_id=item_id)
@@ -480,7 +487,7 @@ def test_cancelling_before_the_first_sound_ends_what_was_asked_for():
     talk = Talk()
     talk.say("conversation.item.create", item=message("One."))
     talk.say("response.create")
-    assert talk.say("response.cancel") == [Hush()]
+    assert talk.say("response.cancel") == [CancelResponse()]
     assert talk.told[-1]["response"]["status_details"]["reason"] == "client_cancelled"
     talk.say("response.cancel")
     assert talk.error()["code"] == "response_cancel_not_active"
@@ -491,7 +498,7 @@ def test_why_a_response_was_cut_off(cancels: bool, reason: str):
     talk = Talk()
     talk.tell(ReplyBegan("a"), ReplyWords("yes"))
     if cancels:
-        assert talk.say("response.cancel") == [Hush()]
+        assert talk.say("response.cancel") == [CancelResponse()]
     done = talk.tell(ReplyOver("a", was_cut=True))[-1]["response"]
     assert (done["status"], done["status_details"]["reason"]) == ("cancelled", reason)
     assert done["output"][0]["status"] == "incomplete"
@@ -523,7 +530,8 @@ def test_who_reads_gets_a_reply_as_it_was_begun():
 
 
 @pytest.mark.parametrize(
-    ("audio_ms", "wanted"), [(0, [HeardUntil("a", 0)]), (100, [HeardUntil("a", 100)]), (121, [])]
+    ("audio_ms", "wanted"),
+    [(0, [PlaybackTruncated("a", 0)]), (100, [PlaybackTruncated("a", 100)]), (121, [])],
 )
 def test_nobody_has_heard_more_than_was_sent(audio_ms: int, wanted: list[Action]):
     talk = Talk()

@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
 
-from protocols.openai_realtime.reading import Reader
+from protocols.openai_realtime.client_events import Reader
 from protocols.openai_realtime.state import RealtimeState
 
 ROOT = Path(__file__).resolve().parents[3]

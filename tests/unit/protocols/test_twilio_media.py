@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.surface import Refusal
+from protocols.client_protocol import ProtocolError
 from protocols.twilio_media import (
     Audio,
     Digit,
@@ -57,7 +57,7 @@ def running() -> MediaStream:
 
 
 def refused(stream: MediaStream, message: object) -> str:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ProtocolError) as refusal:
         stream.read(message if isinstance(message, str) else json.dumps(message))
     return refusal.value.code
 
@@ -151,7 +151,7 @@ def test_whatever_comes_is_read_or_refused(value: Any, event: str) -> None:
         for message in (value, {"event": event, "sequenceNumber": "2", "streamSid": SID, event: value}):
             try:
                 stream.read(json.dumps(message))
-            except Refusal as refusal:
+            except ProtocolError as refusal:
                 assert refusal.code and str(refusal)
 
 

@@ -12,10 +12,10 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from core.errors import CapacityError
 from core.grants import ClientIdentity
 from serving.gateway.app import create_app
+from serving.gateway.auth.usage import CallShares
 from serving.gateway.calls import CallTasks
 from serving.gateway.limits import ShareError
 from serving.gateway.settings import ServerTuning
-from serving.gateway.usage import CallShares
 from serving.scheduler.admission import Admitted
 from transports.webrtc.signaling import Signaling
 

@@ -17,10 +17,10 @@ from core.errors import ConfigError
 from core.grants import ClientIdentity
 from serving.gateway.app import add_error_answers
 from serving.gateway.calls import CallTasks
-from serving.gateway.carriers import CARRIERS
-from serving.gateway.phone_desk import PhoneDesk
-from serving.gateway.phone_routes import PhoneArguments, PhoneRoutes
-from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.phone.call_manager import CallManager
+from serving.gateway.phone.carriers import CARRIERS
+from serving.gateway.phone.routes import PhoneArguments, PhoneRoutes
+from serving.gateway.phone.settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerSettings
 from serving.scheduler.call_queue import CallQueue, CallQueueSettings
 from tests.carriers import (
@@ -37,7 +37,7 @@ from tests.carriers import (
     environment,
     text64,
 )
-from tests.unit.serving.test_phone_desk import Posts
+from tests.unit.serving.test_call_manager import Posts
 from transports.registry import TRANSPORTS
 
 each = pytest.mark.parametrize("kind", NETWORKS, ids=lambda kind: kind.name)
@@ -47,7 +47,7 @@ OTHERS = tuple(name for name in CARRIERS if name != "twilio")
 class Gateway:
     """Routes of telephone calls whose conversations last until their caller has left."""
 
-    def __init__(self, *, most_calls: int = 2, desk: PhoneDesk | None = None, **settings: Any) -> None:
+    def __init__(self, *, most_calls: int = 2, desk: CallManager | None = None, **settings: Any) -> None:
         self.now_s = 100.0
         self.calls: list[PhoneArguments] = []
         given: dict[str, Any] = {"public_url": PUBLIC, "carriers": OTHERS, **settings}
@@ -124,7 +124,7 @@ def test_a_signed_webhook_opens_one_call_of_the_caller_it_names(kind: type[Netwo
 
 @each
 def test_an_account_of_twilio_does_nothing_with_the_calls_of_others(kind: type[Network]):
-    gateway = Gateway(desk=PhoneDesk(Posts()))
+    gateway = Gateway(desk=CallManager(Posts()))
     with gateway.client.websocket_connect(gateway.path_of(kind())):
         pass
     assert not gateway.calls[0].desk.can_call

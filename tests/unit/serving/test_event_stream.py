@@ -5,7 +5,7 @@ import pytest
 from starlette.types import Message
 
 from core.errors import PeerError
-from serving.gateway.event_stream import EventStream
+from serving.gateway.http.event_stream import EventStream
 from tests.virtual_time import run
 
 SCOPE = {"type": "http"}

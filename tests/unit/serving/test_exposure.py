@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError
-from serving.gateway.exposure import check_exposure, describe_exposure
+from serving.gateway.auth.exposure import check_exposure, describe_exposure
 from serving.gateway.settings import ServerTuning
 
 EXPOSED: tuple[tuple[dict[str, Any], str | None, str], ...] = (

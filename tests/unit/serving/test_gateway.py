@@ -12,7 +12,7 @@ import httpx
 import pytest
 from pipecat.runner.types import RunnerArguments
 
-from protocols.surface import InQueue
+from protocols.client_protocol import QueueUpdate
 from serving.gateway.app import create_app
 from serving.gateway.settings import ServerTuning
 from serving.scheduler.admission import Admitted
@@ -301,7 +301,7 @@ async def test_calls_without_media_hold_a_quarter_of_the_lines_and_keep_nobody_w
         # Its media have come: another one may be silent.
         calls.arguments[0].on_first_word()
 
-        async def tell(_place: InQueue) -> None: ...
+        async def tell(_place: QueueUpdate) -> None: ...
 
         async with asyncio.timeout(5):
             await calls.arguments[2].line.granted(tell)

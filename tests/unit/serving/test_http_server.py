@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from serving.gateway.app import create_app
-from serving.gateway.http_server import http_server
+from serving.gateway.http.server import http_server
 from serving.gateway.settings import ServerTuning
 from tests.peers.webrtc_caller import Caller
 from transports.webrtc.signaling import Signaling

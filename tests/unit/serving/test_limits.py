@@ -3,12 +3,12 @@ import asyncio
 import pytest
 
 from core.errors import CapacityError
-from serving.gateway.limits import Places, Rate, ShareError
+from serving.gateway.limits import ConcurrencyLimit, Rate, ShareError
 from tests.virtual_time import run
 
 
 def test_a_place_is_free_again_when_it_is_given_back():
-    places = Places(1, "full")
+    places = ConcurrencyLimit(1, "full")
     place = places.take()
     with pytest.raises(CapacityError, match="full") as refused:
         places.take()
@@ -20,7 +20,7 @@ def test_a_place_is_free_again_when_it_is_given_back():
 
 
 def test_a_place_that_is_given_back_twice_is_one():
-    places = Places(2, "full")
+    places = ConcurrencyLimit(2, "full")
     place = places.take()
     places.take()
     place.give_back()
@@ -29,7 +29,7 @@ def test_a_place_that_is_given_back_twice_is_one():
 
 
 def test_a_place_is_given_back_when_its_block_fails():
-    places = Places(1, "full")
+    places = ConcurrencyLimit(1, "full")
     with pytest.raises(ZeroDivisionError), places.take("a"):
         1 / 0  # noqa: B018
     with places.take("a"):
@@ -38,7 +38,7 @@ def test_a_place_is_given_back_when_its_block_fails():
 
 
 def test_one_key_has_a_share_and_leaves_room_for_others():
-    places = Places(3, "full", each=2, each_full="your share")
+    places = ConcurrencyLimit(3, "full", each=2, each_full="your share")
     mine = [places.take("mine") for _ in range(2)]
     with pytest.raises(ShareError, match="your share"):
         places.check("mine")

@@ -2,7 +2,7 @@
 
 import itertools
 
-from serving.gateway.phone_queue import PhoneQueue, PhoneQueueSettings
+from serving.gateway.phone.queue import PhoneQueue, PhoneQueueSettings
 from serving.scheduler.call_queue import CallQueue, CallQueueSettings
 
 

@@ -21,13 +21,13 @@ from core.grants import ClientIdentity
 from protocols.twilio_signature import Algorithm, signature
 from serving.gateway.app import add_error_answers
 from serving.gateway.calls import CallTasks
-from serving.gateway.phone_desk import PhoneDesk
-from serving.gateway.phone_routes import TOKEN_S, PhoneArguments, PhoneRoutes
-from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.phone.call_manager import CallManager
+from serving.gateway.phone.routes import TOKEN_S, PhoneArguments, PhoneRoutes
+from serving.gateway.phone.settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerTuning
 from serving.scheduler.admission import Admitted
 from serving.scheduler.call_queue import CallQueue, CallQueueSettings
-from tests.unit.serving.test_phone_desk import Posts
+from tests.unit.serving.test_call_manager import Posts
 
 TOKEN = "12345678901234567890123456789012"
 PUBLIC = "https://talk.example.org"
@@ -40,7 +40,7 @@ class Line:
         self,
         *,
         most_calls: int = 2,
-        desk: PhoneDesk | None = None,
+        desk: CallManager | None = None,
         bounds: Any = None,
         token_s: float = TOKEN_S,
         **settings: Any,
@@ -337,7 +337,7 @@ def test_two_sockets_with_one_token_are_one_call():
 def calling(most_calls: int = 1) -> tuple[Line, Posts]:
     """Return routes with an account."""
     posts = Posts()
-    return Line(most_calls=most_calls, desk=PhoneDesk(posts, ring_s=20), number="+15550199"), posts
+    return Line(most_calls=most_calls, desk=CallManager(posts, ring_s=20), number="+15550199"), posts
 
 
 def stream_of(answer: str) -> tuple[str, dict[str, str], str]:
@@ -435,7 +435,7 @@ def test_a_call_that_twilio_refuses_or_that_cannot_be_begun_promises_no_line():
 def test_only_numbers_of_the_allowed_prefixes_are_called(to: str, allowed: bool):
     posts = Posts()
     line = Line(
-        desk=PhoneDesk(posts, ring_s=20),
+        desk=CallManager(posts, ring_s=20),
         number="+15550199",
         call_prefixes=("+1555", "+4930", "sip:desk@pbx.example.org"),
     )
@@ -447,17 +447,17 @@ def test_only_numbers_of_the_allowed_prefixes_are_called(to: str, allowed: bool)
 
 def test_no_number_is_called_where_no_prefix_is_allowed():
     posts = Posts()
-    line = Line(desk=PhoneDesk(posts, ring_s=20), number="+15550199", call_prefixes=())
+    line = Line(desk=CallManager(posts, ring_s=20), number="+15550199", call_prefixes=())
     assert line.begin().status_code == 403 and not posts.begun
 
 
 def test_calls_that_are_begun_have_a_rate():
     posts = Posts()
-    line = Line(most_calls=10, desk=PhoneDesk(posts, ring_s=20), number="+15550199", calls_per_minute=2)
+    line = Line(most_calls=10, desk=CallManager(posts, ring_s=20), number="+15550199", calls_per_minute=2)
     with line.client:
         assert [line.begin().status_code for _ in range(3)] == [201, 201, 429]
     assert len(posts.begun) == 2
-    line = Line(most_calls=10, desk=PhoneDesk(posts, ring_s=20), number="+15550199", calls_per_hour=1)
+    line = Line(most_calls=10, desk=CallManager(posts, ring_s=20), number="+15550199", calls_per_hour=1)
     with line.client:
         refused = [line.begin(), line.begin()][1]
     assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 60

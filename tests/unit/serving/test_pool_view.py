@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.pool_view import status_of
-from serving.pool.pool import SeenWorker
-from serving.scheduler.wants import Lease, Running, Standing, Task
+from serving.gateway.admin.pool_view import status_of
+from serving.pool.pool import WorkerStatus
+from serving.scheduler.types import Lease, Running, Task, WorkerState
 from serving.worker.lifecycle import LifecycleState
 
 
-def seen(state: str | None, task: Task | None = None, **more: Any) -> SeenWorker:
+def seen(state: str | None, task: Task | None = None, **more: Any) -> WorkerStatus:
     runs = () if task is None else (Running("t", Lease("s", "w", "i", 0), task, 0, 0),)
     facts = {} if state is None else {"state": state}
     known = {"is_starting": False, "is_silent": False, "heard_s": 0.0, "placed": 0, **more}
-    return SeenWorker("w", "ws://127.0.0.1:1", None, facts, Standing.READY, runs=runs, **known)
+    return WorkerStatus("w", "ws://127.0.0.1:1", None, facts, WorkerState.READY, runs=runs, **known)
 
 
 @pytest.mark.parametrize(

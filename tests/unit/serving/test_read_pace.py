@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from serving.gateway.http.read_pace import ReadPace
 from serving.gateway.limits import ShareError
-from serving.gateway.read_pace import ReadPace
 from serving.gateway.settings import ServerTuning
 from tests.virtual_time import run
 

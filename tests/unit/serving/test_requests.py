@@ -8,7 +8,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Message
 
 from core.errors import PeerError
-from serving.gateway.requests import BodyError, client_of, read_lines
+from serving.gateway.http.requests import BodyError, client_of, read_lines
 from serving.gateway.settings import ServerTuning
 from tests.virtual_time import run
 

@@ -9,15 +9,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from serving.gateway.admin.operations import Operations, OperationsSettings
 from serving.gateway.app import create_app
-from serving.gateway.auth_failures import AuthFailures
-from serving.gateway.caller_book import CallerBook
-from serving.gateway.caller_settings import CallCodeSettings
-from serving.gateway.carriers import CARRIERS
-from serving.gateway.operations import Operations, OperationsSettings
-from serving.gateway.phone_desk import PhoneDesk
-from serving.gateway.phone_settings import PhoneRoutesSettings
-from serving.gateway.route_access import (
+from serving.gateway.auth.auth_failures import AuthFailures
+from serving.gateway.auth.route_access import (
     CREDENTIALS,
     ROUTES,
     SOCKET,
@@ -28,6 +23,11 @@ from serving.gateway.route_access import (
     declared,
     permits,
 )
+from serving.gateway.phone.call_manager import CallManager
+from serving.gateway.phone.caller_directory import CallerDirectory
+from serving.gateway.phone.caller_settings import CallCodeSettings
+from serving.gateway.phone.carriers import CARRIERS
+from serving.gateway.phone.settings import PhoneRoutesSettings
 from serving.gateway.session_api import TurnEvent
 from serving.gateway.settings import ServerTuning
 from session_store.compaction import Compactor
@@ -79,8 +79,8 @@ async def whole(folder: Path, store: SessionStore) -> FastAPI:
         modes=("cascade", "duplex"),
         operations=Operations.open(OperationsSettings(data_dir=folder), pool=None),
         phone=phone,
-        desk=PhoneDesk(None),
-        book=CallerBook(store, None, phone.call_codes, number=phone.number),
+        desk=CallManager(None),
+        book=CallerDirectory(store, None, phone.call_codes, number=phone.number),
         operator_token=TOKEN,
         auth_failures=AuthFailures(clients=1, longest_s=0.0),
     )

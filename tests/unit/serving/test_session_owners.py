@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from core.grants import ClientIdentity
-from serving.gateway.access import COOKIE
+from serving.gateway.auth.client_auth import COOKIE
+from serving.gateway.auth.usage import UsageLimits
 from serving.gateway.session_api import TurnEvent
 from serving.gateway.settings import ServerTuning
-from serving.gateway.usage import UsageLimits
 from tests.peers.operations_gateway import BEARER
 from tests.peers.session_gateway import application, client_of
 

@@ -1,6 +1,6 @@
 import asyncio
 
-from serving.gateway.sessions import StartedSessions
+from serving.gateway.webrtc.started_sessions import StartedSessions
 from tests.virtual_time import run
 
 EXPIRE_S = 60.0

@@ -9,9 +9,9 @@ from pipecat.runner.types import RunnerArguments
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
+from serving.gateway.admin.apps import Apps
+from serving.gateway.admin.operations import Operations
 from serving.gateway.app import create_app
-from serving.gateway.apps import Apps
-from serving.gateway.operations import Operations
 from serving.gateway.settings import ServerTuning
 from transports.webrtc.signaling import Signaling
 

@@ -13,8 +13,8 @@ from fastapi import FastAPI, WebSocket
 from starlette.websockets import WebSocketDisconnect
 from websockets.asyncio.client import connect
 
-from serving.gateway.guarded_protocols import MOST_FRAGMENTS
-from serving.gateway.http_server import http_server
+from serving.gateway.http.guarded_protocols import MOST_FRAGMENTS
+from serving.gateway.http.server import http_server
 from serving.gateway.settings import ServerTuning
 
 # Masked with zeros.

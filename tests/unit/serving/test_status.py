@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from serving.gateway.app import create_app
-from serving.gateway.phone_settings import PhoneRoutesSettings
+from serving.gateway.phone.settings import PhoneRoutesSettings
 from serving.gateway.settings import ServerTuning
 from session_store.compaction import Compactor
 from session_store.conversation import Conversations

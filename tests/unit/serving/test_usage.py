@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from core.grants import ClientIdentity, Grants
+from serving.gateway.auth.usage import BUDGET_S, CallShares, RequestBudgets, UsageLimits
 from serving.gateway.limits import ShareError
 from serving.gateway.settings import ServerTuning
-from serving.gateway.usage import BUDGET_S, CallShares, RequestBudgets, UsageLimits
 from tests.virtual_time import run
 
 STRANGER = ClientIdentity(address="203.0.113.7")

@@ -20,11 +20,11 @@ import psutil
 import pytest
 
 from core.errors import CapacityError
-from serving.gateway.operations import Operations, OperationsSettings
-from serving.gateway.voice_child import EXIT_NOT_AUDIO, EXIT_TOO_LARGE
-from serving.gateway.voice_decoder import CHILD, RATE_HZ, VoiceDecoder, VoiceError
-from serving.gateway.voice_settings import VoiceTuning
-from serving.gateway.voices import ORPHAN_S, REGISTRY, Voices
+from serving.gateway.admin.operations import Operations, OperationsSettings
+from serving.gateway.reference_voices.decoder import CHILD, RATE_HZ, VoiceDecoder, VoiceError
+from serving.gateway.reference_voices.decoder_child import EXIT_NOT_AUDIO, EXIT_TOO_LARGE
+from serving.gateway.reference_voices.settings import VoiceTuning
+from serving.gateway.reference_voices.voices import ORPHAN_S, REGISTRY, Voices
 from tests.peers.operations_gateway import BEARER, TOKEN, TOKEN_ENV, asking, gateway
 from tests.sounds import FORMATS, encoded, sound
 

@@ -11,11 +11,11 @@ from pipecat.runner.types import RunnerArguments
 
 from core.errors import CapacityError
 from core.grants import ClientIdentity
-from protocols.surface import InQueue
+from protocols.client_protocol import QueueUpdate
+from serving.gateway.auth.usage import CallShares
 from serving.gateway.calls import CallTasks
 from serving.gateway.line_request import Queueing
 from serving.gateway.settings import ServerTuning
-from serving.gateway.usage import CallShares
 from serving.scheduler.admission import Admitted
 from serving.scheduler.call_queue import CallQueue, CallQueueSettings
 from tests import virtual_time
@@ -39,12 +39,12 @@ class Caller(Queueing, RunnerArguments):
     """
 
     leaves: asyncio.Event = field(default_factory=asyncio.Event)
-    told: list[tuple[float, InQueue]] = field(default_factory=list)
+    told: list[tuple[float, QueueUpdate]] = field(default_factory=list)
     began_s: float | None = None
     refused: str = ""
     stalls: bool = False
 
-    async def tell(self, place: InQueue) -> None:
+    async def tell(self, place: QueueUpdate) -> None:
         self.told.append((now_s(), place))
         if self.stalls:
             await asyncio.Event().wait()

@@ -11,13 +11,13 @@ from pipecat.runner.types import RunnerArguments
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
 from core.grants import ClientIdentity
-from serving.gateway.access import Access
 from serving.gateway.app import add_error_answers
+from serving.gateway.auth.client_auth import Access
+from serving.gateway.auth.client_keys import ClientKeys
+from serving.gateway.auth.usage import UsageLimits
 from serving.gateway.calls import CallTasks
-from serving.gateway.client_keys import ClientKeys
 from serving.gateway.settings import ServerTuning
-from serving.gateway.usage import UsageLimits
-from serving.gateway.webrtc_routes import WebRtcRoutes
+from serving.gateway.webrtc.routes import WebRtcRoutes
 from tests.peers.session_gateway import client_of
 from tests.peers.webrtc_caller import Caller
 from transports.webrtc.signaling import Signaling

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from core.errors import EngineError
-from core.notes import split_notes
+from core.prompt_notes import parse_notes
 from models.llm import Message
 from runtime.loop_clock import LoopClock
 from session_store.compaction import (
@@ -22,7 +22,7 @@ from session_store.compaction import (
     transcript,
 )
 from session_store.events import Draft, Kind
-from session_store.memory import SessionState, Slot, fold_state
+from session_store.memory import FactSlot, SessionState, fold_state
 from session_store.prompt import approximate_tokens, prompt_view, turns_of
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel, Step
 from tests.fakes.timeline import Timeline
@@ -201,10 +201,10 @@ def test_facts_survive_any_number_of_summaries_word_for_word() -> None:
         line.commit(due(maker, line))
     state = fold_state(line.visible())
     assert state.values == {"name": "Ada", "account number": "4172"}
-    assert state.slots["account number"] == Slot("4172", 1)
+    assert state.slots["account number"] == FactSlot("4172", 1)
     assert state.intent == "a lost card"
     view = prompt_view(line.visible(), budget_tokens=1_000)
-    notes, _ = split_notes(view.messages[0]["content"])
+    notes, _ = parse_notes(view.messages[0]["content"])
     assert dict(notes.facts) == state.values
 
 
@@ -236,7 +236,7 @@ def test_settings_are_checked() -> None:
 
 
 def request(*lines: SummaryLine, previous: str = "", max_tokens: int = 100, **slots: str) -> SummaryRequest:
-    state = SessionState(slots={name: Slot(value, 1) for name, value in slots.items()})
+    state = SessionState(slots={name: FactSlot(value, 1) for name, value in slots.items()})
     return SummaryRequest(lines, previous, state, max_tokens)
 
 

@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from loguru import logger
 
-from core.notes import split_notes
+from core.prompt_notes import parse_notes
 from models.tools.arguments import argument_faults
 from processors.dialogue.durable_tools import DurableTools, open_calls
 from session_store.compaction import Compactor, covered_until
@@ -192,7 +192,7 @@ def test_what_is_wrong_in_a_payload_is_left_out_and_the_rest_is_there() -> None:
     line.replied("Hello Ada.")
     view = prompt_view(line.events, budget_tokens=5_000)
     assert [message["role"] for message in view.messages] == ["user", "assistant", "tool", "assistant"]
-    notes, words = split_notes(view.messages[0]["content"])
+    notes, words = parse_notes(view.messages[0]["content"])
     assert words == "my name is Ada"
     assert dict(notes.facts) == {"name": "Ada", "home": "Berlin"}
     assert (notes.summary, notes.intent, notes.speaker, view.until_seq) == ("", None, None, 0)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipecat.adapters.llm.services.anthropic_adapter import AnthropicLLMAdapter
 
-from core.notes import Notes, split_notes
+from core.prompt_notes import PromptNotes, parse_notes
 from session_store.events import Event, Kind
 from session_store.prompt import approximate_tokens, prompt_view, turns_of
 from tests.fakes.timeline import Timeline
@@ -20,12 +20,12 @@ def messages(line: Timeline, budget_tokens: int = 5_000, **more: Any) -> list[di
 
 def said(line: Timeline) -> list[tuple[str, str]]:
     """Return roles and contents, without the notes."""
-    return [(m["role"], split_notes(m["content"])[1]) for m in messages(line) if "content" in m]
+    return [(m["role"], parse_notes(m["content"])[1]) for m in messages(line) if "content" in m]
 
 
-def notes(line: Timeline, budget_tokens: int = 5_000) -> Notes:
+def notes(line: Timeline, budget_tokens: int = 5_000) -> PromptNotes:
     found = [m for m in messages(line, budget_tokens) if m["role"] == "user"]
-    return split_notes(found[0]["content"])[0] if found else Notes()
+    return parse_notes(found[0]["content"])[0] if found else PromptNotes()
 
 
 def test_turns_of_every_transport_stand_in_one_row() -> None:
@@ -236,7 +236,7 @@ def test_the_newest_summary_counts() -> None:
 def test_what_is_known_stands_in_the_notes() -> None:
     line = Timeline()
     line.said("My name is Ada and I'm calling about a lost card.")
-    assert notes(line) == Notes(facts={"name": "Ada"}, intent="a lost card")
+    assert notes(line) == PromptNotes(facts={"name": "Ada"}, intent="a lost card")
     assert said(line) == [("user", "My name is Ada and I'm calling about a lost card.")]
 
 
@@ -291,7 +291,7 @@ def test_a_long_summary_gives_way_from_its_beginning() -> None:
     line.said("Now?")
     line.summary("\n".join(f"Line {number}." for number in range(500)), 1)
     view = prompt_view(line.events, budget_tokens=300)
-    kept = split_notes(view.messages[0]["content"])[0].summary
+    kept = parse_notes(view.messages[0]["content"])[0].summary
     assert view.tokens <= 300 and kept.endswith("Line 499.") and "Line 0." not in kept
 
 
@@ -422,7 +422,11 @@ def test_every_view_is_valid_and_keeps_to_its_budget(
     turns = turns_of(events)
     if view.tokens > budget_tokens:
         assert view.dropped == max(0, len(turns) - 1)
-        assert split_notes(shown[0]["content"])[0] in (Notes(), Notes(opened=True)) if shown else True
+        assert (
+            parse_notes(shown[0]["content"])[0] in (PromptNotes(), PromptNotes(opened=True))
+            if shown
+            else True
+        )
 
 
 @settings(max_examples=100, deadline=None)
@@ -447,7 +451,7 @@ def test_the_token_count_of_a_whole_is_not_more_than_that_of_its_parts(first: st
 def asked(line: Timeline, turn: Event, budget_tokens: int = 5_000) -> list[tuple[str, str]]:
     view = prompt_view(line.events, budget_tokens=budget_tokens, turn=turn.seq)
     return [
-        (m["role"], split_notes(m["content"])[1] if "content" in m else m["tool_calls"][0]["id"])
+        (m["role"], parse_notes(m["content"])[1] if "content" in m else m["tool_calls"][0]["id"])
         for m in view.messages
     ]
 
@@ -513,7 +517,7 @@ def test_a_summary_of_what_came_later_is_no_summary_for_an_old_turn() -> None:
     line.add(Kind.BOT_TURN, {"reply_id": "r", "text": "Second.", "truncated": False, "turn": turn.seq})
     line.summary("Of one and two.", 5)
     view = prompt_view(line.events, budget_tokens=999, turn=turn.seq)
-    assert split_notes(view.messages[0]["content"])[0].summary == "Of one."
+    assert parse_notes(view.messages[0]["content"])[0].summary == "Of one."
     assert asked(line, turn) == [("user", "Two?")]
 
 

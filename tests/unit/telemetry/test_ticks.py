@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import MediaError
-from evals.ticks.reading import read_ticks
+from evals.duplex_jitter.reading import read_ticks
 from telemetry.ticks import TickLog
 
 

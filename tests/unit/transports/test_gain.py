@@ -3,7 +3,7 @@
 import pytest
 from pipecat.transports.base_transport import BaseTransport
 
-from transports.gain import SetsGain
+from transports.gain import SupportsGain
 from transports.local.file import FileTransport
 from transports.local.microphone import LocalTransport
 from transports.webrtc.transport import PacedWebRTCTransport
@@ -11,4 +11,4 @@ from transports.webrtc.transport import PacedWebRTCTransport
 
 @pytest.mark.parametrize("transport", [FileTransport, LocalTransport, PacedWebRTCTransport])
 def test_the_volume_of_every_transport_can_be_set(transport: type[BaseTransport]):
-    assert issubclass(transport, SetsGain)
+    assert issubclass(transport, SupportsGain)

@@ -8,8 +8,8 @@ from pipecat.runner.types import SmallWebRTCRunnerArguments, WebSocketRunnerArgu
 
 from core.errors import ConfigError
 from scripts.write_transports import DOCUMENT, written
-from serving.gateway.eval_socket import EvalArguments
-from serving.gateway.webrtc_routes import BrowserArguments
+from serving.gateway.sockets.eval_socket import EvalArguments
+from serving.gateway.webrtc.routes import BrowserArguments
 from transports.registry import TRANSPORTS, Command, TransportRow
 
 ROOT = Path(__file__).parents[3]

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 from scripts.draw_turn_taking import DOCUMENT, drawn
 from tests.unit.turn_taking.floor import STOP_LAG_MS, Floor, check_invariants
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInTuning
-from turn_taking.barge_in_table import (
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.settings import BargeInTuning
+from turn_taking.barge_in.table import (
     IGNORED,
     TRANSITIONS,
     BargeInAct,

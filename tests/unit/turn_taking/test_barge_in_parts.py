@@ -6,10 +6,10 @@ from types import NoneType
 
 import pytest
 
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_reply import ReplyTracker
-from turn_taking.barge_in_settings import BargeInTuning
-from turn_taking.barge_in_table import (
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.replies import ReplyTracker
+from turn_taking.barge_in.settings import BargeInTuning
+from turn_taking.barge_in.table import (
     TRANSITIONS,
     BargeInAct,
     BargeInEvent,
@@ -20,7 +20,7 @@ from turn_taking.barge_in_table import (
     Restore,
     ResumeReply,
 )
-from turn_taking.barge_in_voice import (
+from turn_taking.barge_in.voice import (
     VOICE_TRANSITIONS,
     EndedVoice,
     VoiceEvent,
@@ -29,7 +29,7 @@ from turn_taking.barge_in_voice import (
     VoiceState,
     VoiceTracker,
 )
-from turn_taking.barge_in_words import SpotVerdict, WordArbiter
+from turn_taking.barge_in.words import SpotVerdict, WordArbiter
 from turn_taking.utterances import ENGLISH, Utterance, UtteranceKind
 
 CHOSEN = BargeInTuning()

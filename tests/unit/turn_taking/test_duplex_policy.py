@@ -8,11 +8,11 @@ from turn_taking.duplex_policy import (
     Act,
     Ask,
     CloseTurn,
+    ContinueReply,
+    DiscardWords,
     DuplexPolicy,
-    Forget,
-    GoOn,
+    EmitBackchannel,
     Guess,
-    Hum,
     Open,
     Volume,
     Yield,
@@ -119,7 +119,7 @@ def test_a_listener_changes_the_volume_and_nothing_else(text: str) -> None:
     talk.bot(1_000, 6_000, "We are open from nine to five on weekdays.")
     talk.voice(3_000, 350, text=text)
     talk.run(10_000)
-    acts = [act for _, act in talk.acts if not isinstance(act, Guess | Forget)]
+    acts = [act for _, act in talk.acts if not isinstance(act, Guess | DiscardWords)]
     assert acts == [Volume(-12.0), Volume(0.0)]
     assert talk.policy.may_speak
 
@@ -130,7 +130,7 @@ def test_a_cough_that_cut_has_the_rest_said() -> None:
     talk.at(2_900, lambda _now: talk.policy.on_heard(4))
     talk.voice(3_000, 900)
     talk.run(12_000)
-    assert talk.of(Yield) and talk.of(GoOn) == [GoOn(5)] and not talk.of(Ask)
+    assert talk.of(Yield) and talk.of(ContinueReply) == [ContinueReply(5)] and not talk.of(Ask)
     assert talk.policy.may_speak
 
 
@@ -139,7 +139,7 @@ def test_a_caller_who_tells_at_length_is_hummed_to() -> None:
     talk.voice(1_000, 5_000, text="so i went to the bank and the man said", completeness=0.1)
     talk.voice(6_450, 3_000, text="that it was closed", completeness=0.95)
     talk.run(14_000)
-    assert len(talk.of(Hum)) == 1 and len(talk.of(Ask)) == 1
+    assert len(talk.of(EmitBackchannel)) == 1 and len(talk.of(Ask)) == 1
 
 
 def test_a_sound_without_words_asks_nothing() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import ShapeError
-from turn_taking.evidence_pitch import final_movement_semitones, pitch_hz
+from turn_taking.endpointing.evidence_pitch import final_movement_semitones, pitch_hz
 
 RATE_HZ = 16_000
 

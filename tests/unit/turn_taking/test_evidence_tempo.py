@@ -5,9 +5,9 @@ import pytest
 
 from core.errors import ShapeError
 from tests.syllables import RATE_HZ, syllables
-from turn_taking.evidence_pitch import pitch_hz
-from turn_taking.evidence_tempo import Tempo, spectral_change, tempo_of
-from turn_taking.evidence_voice import voice_end
+from turn_taking.endpointing.evidence_pitch import pitch_hz
+from turn_taking.endpointing.evidence_tempo import Tempo, spectral_change, tempo_of
+from turn_taking.endpointing.evidence_voice import voice_end
 
 
 def tempo(sound: np.ndarray, rate_hz: int = RATE_HZ) -> Tempo:

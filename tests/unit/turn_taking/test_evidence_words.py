@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turn_taking.evidence_words import QuestionKind, WordCue, asked_for, reads_as_question, tells, word_cue
+from turn_taking.endpointing.evidence_words import (
+    QuestionKind,
+    WordCue,
+    asked_for,
+    reads_as_question,
+    tells,
+    word_cue,
+)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turn_taking.endpointing import Endpointer, EndpointPolicy, EndpointTuning
-from turn_taking.policies import LOOKS_MS, PredictivePolicy, SilenceTimer, endpoint_policy, price_of
+from turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning
+from turn_taking.endpointing.policies import (
+    LOOKS_MS,
+    PredictivePolicy,
+    SilenceTimer,
+    endpoint_policy,
+    price_of,
+)
 
 KINDS = ("timer", "adaptive", "predictive")
 

@@ -13,7 +13,7 @@ from evals.human.conditions import CLEAN, CONDITIONS
 from evals.human.generators import VOICE_GENERATORS
 from evals.human.split import Split
 from tests.human_speech import moonshine_tiny
-from turn_taking.asking_back import AskBackSettings
+from turn_taking.clarification import AskBackSettings
 
 QUESTION = Golden("bank", Kind.FACT, ("When do you close on Saturdays?",), facts=("10 until 2",))
 NOISE = Golden("bank", Kind.NOISE, ("open the account of the moon",), facts=("catch|understand|again",))

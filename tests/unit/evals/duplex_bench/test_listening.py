@@ -11,7 +11,7 @@ from evals.duplex_bench.listening import Beside
 from evals.duplex_bench.runner import PIECE_MS, Side, play
 from evals.duplex_bench.spoken import RATE_HZ
 from models.omni import Vote
-from models.omni.two_tier.ears import TranscriptWords
+from models.omni.two_tier.speech_input import TranscriptWords
 from models.stt import Transcript
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor

@@ -12,7 +12,7 @@ from models.turn import TurnEstimate
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
-from turn_taking.endpointing import EndpointTuning
+from turn_taking.endpointing.endpointer import EndpointTuning
 
 SETTINGS = EndpointTuning()
 PAUSED = Utterance(("how long does it take, um,", "until it arrives"), 500, "flite", "rms", 300)

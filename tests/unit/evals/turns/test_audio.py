@@ -17,7 +17,7 @@ from evals.turns.evidence import VoiceWeights
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
-from turn_taking.evidence_voice import USUAL_TEMPO
+from turn_taking.endpointing.evidence_voice import USUAL_TEMPO
 
 SPEC = CallSpec(callers=1, turns=2)
 

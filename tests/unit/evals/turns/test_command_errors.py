@@ -13,7 +13,7 @@ from core.errors import AgentError, ConfigError
 from evals.turns import audio, frontier, heard, looks, predictor, yielding
 from evals.turns.callers import CallSpec, ScriptedCall, generate
 from evals.turns.overlap_calls import Sound
-from turn_taking.end_predictor import EndPredictor
+from turn_taking.endpointing.end_predictor import EndPredictor
 
 SPEC = CallSpec(callers=4, turns=4, looks_ms=heard.LOOKS_MS)
 OLD = "what was there"

@@ -19,7 +19,7 @@ from evals.turns.evidence import (
     score_log_odds,
     words_log_odds,
 )
-from turn_taking.evidence_words import QuestionKind
+from turn_taking.endpointing.evidence_words import QuestionKind
 
 SETTINGS = EvidenceSettings(asked=AskedRatios(choice=2.0))
 

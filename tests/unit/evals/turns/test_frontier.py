@@ -26,10 +26,10 @@ from evals.turns.endpointing import (
 from evals.turns.evidence import EvidenceSettings, calibrated, score_log_odds, words_log_odds
 from evals.turns.simulator import run
 from evals.turns.texts import sentences
-from turn_taking.endpointing import EndpointTuning
-from turn_taking.evidence_words import FILLERS, QuestionKind, words_of
-from turn_taking.pauses import HOLD_SHARE
-from turn_taking.policies import SilenceTimer
+from turn_taking.endpointing.endpointer import EndpointTuning
+from turn_taking.endpointing.evidence_words import FILLERS, QuestionKind, words_of
+from turn_taking.endpointing.pauses import HOLD_SHARE
+from turn_taking.endpointing.policies import SilenceTimer
 
 SPEC = CallSpec(callers=12, turns=12)
 

@@ -1,11 +1,11 @@
-"""Small examples of the fit of the linear models of ``models.commands.floor`` and ``models.turn``."""
+"""Small examples of the fit of the linear models of ``models.keyword_spotting.floor`` and ``models.turn``."""
 
 import numpy as np
 import pytest
 
 from evals.turns import filler, floor, overlap_calls
 from evals.turns.floor_texts import CLAIMING, LISTENING
-from models.commands.floor import FEATURES
+from models.keyword_spotting.floor import FEATURES
 from models.turn.smart_turn import FILLER_FEATURES
 from turn_taking.utterances import ENGLISH
 

@@ -27,8 +27,8 @@ from evals.turns.overlap_ears import Ears, Event, listen
 from models.echo.webrtc import WebRtcEcho
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.vad import EnergyVad
-from turn_taking.barge_in import BargeIn
-from turn_taking.barge_in_settings import BargeInTuning
+from turn_taking.barge_in.barge_in import BargeIn
+from turn_taking.barge_in.settings import BargeInTuning
 
 
 @pytest.fixture(scope="module")

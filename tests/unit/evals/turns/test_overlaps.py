@@ -11,7 +11,7 @@ from evals.turns.overlaps import (
     generate,
     judge,
 )
-from turn_taking.barge_in import BargeIn
+from turn_taking.barge_in.barge_in import BargeIn
 
 SPEC = OverlapSpec(of_each=40)
 

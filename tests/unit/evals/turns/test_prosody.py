@@ -6,7 +6,7 @@ import pytest
 from evals.turns.contours import Contour, final_contour
 from evals.turns.prosody import Ending, marked
 from evals.turns.psola import grains, resynthesise
-from turn_taking.evidence_pitch import pitch_hz
+from turn_taking.endpointing.evidence_pitch import pitch_hz
 
 RATE_HZ = 16_000
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.turns.evidence import SignWeight, VoiceWeights, voice_log_odds
-from turn_taking.evidence_tempo import Tempo
-from turn_taking.evidence_voice import CallerVoiceAverage, VoiceEnd, VoiceSigns
+from turn_taking.endpointing.evidence_tempo import Tempo
+from turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceEnd, VoiceSigns
 
 WEIGHTS = VoiceWeights()
 

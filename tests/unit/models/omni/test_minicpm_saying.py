@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from core.errors import ConfigError, EngineError
 from models.omni import UnitResult, Vote
-from models.omni.minicpm_o.saying import TurnAssembler, UnitOutput
 from models.omni.minicpm_o.settings import (
     ContextWindowSettings,
     SamplingSettings,
@@ -17,6 +16,7 @@ from models.omni.minicpm_o.settings import (
     merged,
     with_history,
 )
+from models.omni.minicpm_o.word_aligner import TurnAssembler, UnitOutput
 
 UNIT = 24_000
 

@@ -9,8 +9,8 @@ import pytest
 
 from models.omni import Preparation, UnitResult, Vote
 from models.omni.two_tier.content import ContentMaker
-from models.omni.two_tier.ears import TranscriptWords
 from models.omni.two_tier.engine import UNIT_MS, TwoTierEngine, TwoTierHost
+from models.omni.two_tier.speech_input import TranscriptWords
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel
 from tests.fakes.vad import EnergyVad
 from tests.unit.models.omni.test_content import CountingTts, until

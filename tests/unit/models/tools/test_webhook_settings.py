@@ -11,7 +11,7 @@ from configs.deployment import Choice, Deployment
 from configs.load import parse_settings, parse_yaml
 from core.errors import ConfigError
 from models.tools.webhook import WebhookSettings
-from pipelines.answering import plan_answering
+from pipelines.engines.llm_runtime import plan_answering
 
 BASE = {"name": "book_table", "description": "Books a table.", "url": "https://example.test/book"}
 

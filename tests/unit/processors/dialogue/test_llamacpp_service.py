@@ -1,9 +1,9 @@
 """Shortening of a dialogue that is too long for its model."""
 
-from core.notes import Notes, split_notes, write_notes
+from core.prompt_notes import PromptNotes, parse_notes, write_notes
 from processors.dialogue.llamacpp_service import LEFT_OUT, without_oldest
 
-NOTES = Notes(summary="The person lost a card.", facts={"name": "Ada"}, remarks=True)
+NOTES = PromptNotes(summary="The person lost a card.", facts={"name": "Ada"}, remarks=True)
 
 
 def dialogue(front: str = "") -> list[dict[str, str]]:
@@ -20,18 +20,18 @@ def test_the_newest_turns_stay_and_the_model_is_told_that_something_is_missing()
     kept = without_oldest(dialogue(), 0.6)
     assert kept is not None
     assert kept[0]["content"] == "Be brief."
-    notes, said = split_notes(kept[1]["content"])
+    notes, said = parse_notes(kept[1]["content"])
     assert kept[1]["role"] == "user" and said.startswith("user 2 ")
-    assert notes == Notes(summary=LEFT_OUT)
+    assert notes == PromptNotes(summary=LEFT_OUT)
     assert kept[2:] == dialogue()[6:]
 
 
 def test_what_is_known_of_the_person_stays():
     kept = without_oldest(dialogue(f"{write_notes(NOTES)}\n\n"), 0.5)
     assert kept is not None
-    notes, said = split_notes(kept[1]["content"])
+    notes, said = parse_notes(kept[1]["content"])
     assert said.startswith("user 2 ")
-    assert notes == Notes(summary=f"{NOTES.summary}\n{LEFT_OUT}", facts=NOTES.facts, remarks=True)
+    assert notes == PromptNotes(summary=f"{NOTES.summary}\n{LEFT_OUT}", facts=NOTES.facts, remarks=True)
 
 
 def test_a_dialogue_that_is_cut_twice_says_once_that_something_is_missing():
@@ -40,7 +40,7 @@ def test_a_dialogue_that_is_cut_twice_says_once_that_something_is_missing():
     twice = without_oldest(once, 0.5)
     assert twice is not None
     assert len(twice) < len(once)
-    assert split_notes(twice[1]["content"])[0] == split_notes(once[1]["content"])[0]
+    assert parse_notes(twice[1]["content"])[0] == parse_notes(once[1]["content"])[0]
 
 
 def test_a_picture_keeps_its_place_behind_the_notes():
@@ -51,7 +51,7 @@ def test_a_picture_keeps_its_place_behind_the_notes():
     assert kept is not None
     (_, last) = kept
     assert last["content"][1:] == [picture]
-    assert split_notes(last["content"][0]["text"])[0].summary == LEFT_OUT
+    assert parse_notes(last["content"][0]["text"])[0].summary == LEFT_OUT
 
 
 def test_a_single_turn_is_not_cut():

@@ -16,7 +16,7 @@ from pipecat.processors.frameworks.rtvi import RTVIObserverParams
 from pipecat.tests.utils import SleepFrame, run_test
 
 from processors.dialogue.rtvi import CheckedRtvi
-from protocols.surface import TURN_END
+from protocols.client_protocol import TURN_END
 
 
 async def answered(rtvi: CheckedRtvi, text: str) -> tuple[list[dict[str, Any]], list[Frame]]:

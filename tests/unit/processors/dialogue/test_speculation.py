@@ -27,7 +27,7 @@ from core.call_events import AnsweredAhead
 from core.errors import EngineError
 from models.llm import Message
 from processors.dialogue.engine_llm import EngineLlmService, messages_of
-from processors.dialogue.reply_guard import Failover, ReplyGuard
+from processors.dialogue.llm_failover import Failover, LlmFailover
 from processors.dialogue.speculation import HOLD_S, MAX_HELD, STOP_S, GuessCancelFrame, Speculation
 from runtime.event_stream import CallEvents
 from tests.fakes.reply_bench import ReplyBench
@@ -79,7 +79,7 @@ class Case:
         fallback = ScriptedLanguageModel(("Fallback.",))
         thinking: list[FrameProcessor] = [self.llm]
         if guarded:
-            thinking = ReplyGuard(self.llm, fallback, on_failover=self.failovers.append).processors
+            thinking = LlmFailover(self.llm, fallback, on_failover=self.failovers.append).processors
         self.processors = self.speculation.around(thinking)
 
     def context(self, text: str) -> LLMContext:

@@ -109,14 +109,14 @@ async def test_text_is_spread_over_the_audio_however_they_come():
     down = await through(RealtimeReplies(playout), frames)
     [started] = [frame for frame in down if isinstance(frame, TTSStartedFrame)]
     reply_id = started.context_id or ""
-    books = playout.books
-    books.part_begins(reply_id)
-    books.queued(reply_id, 4_000_000)
-    books.close(reply_id)
-    books.speaks(reply_id)
-    books.written(4_000_000, 0)
-    books.played(2_000_000, 2_000_000)
-    assert books.texts(reply_id) == ("one two", "three four")
+    heard_clock = playout.heard_clock
+    heard_clock.part_begins(reply_id)
+    heard_clock.queued(reply_id, 4_000_000)
+    heard_clock.close(reply_id)
+    heard_clock.speaks(reply_id)
+    heard_clock.written(4_000_000, 0)
+    heard_clock.played(2_000_000, 2_000_000)
+    assert heard_clock.texts(reply_id) == ("one two", "three four")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ async def test_sentences_of_a_service_that_gives_no_spaces_are_kept_apart():
     frames = [LLMFullResponseStartFrame(), *said("Yes."), *said("It is."), *said(" So."), *said("3"), sound()]
     down = await through(RealtimeReplies(playout), frames)
     [started] = [frame for frame in down if isinstance(frame, TTSStartedFrame)]
-    assert playout.books.texts(started.context_id or "")[1] == "Yes. It is. So.3"
+    assert playout.heard_clock.texts(started.context_id or "")[1] == "Yes. It is. So.3"
 
 
 async def test_what_comes_behind_an_interruption_is_dropped_until_another_reply_begins():

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from configs.deployment import Choice, Deployment, Duplex
 from core.errors import ConfigError
-from pipelines.engine_plan import plan, plan_omni, plan_realtime
+from pipelines.engines.plan import plan, plan_omni, plan_realtime
 from pipelines.stages.service import Beginning, beginning
 from processors.duplex.services import REALTIME_SERVICES, Opening, RealtimeRow, TurnSource
 from processors.service_rows import ServiceRow

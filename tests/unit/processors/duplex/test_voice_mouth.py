@@ -17,7 +17,7 @@ from pipecat.frames.frames import (
 from core.media import float_to_pcm16
 from models.omni import UnitResult, Vote
 from processors.duplex.voice import EngineVoice, SpeechPacing
-from protocols.surface import TOLD, Faltered, Happening, UnitOver
+from protocols.client_protocol import TOLD, Faltered, Happening, UnitOver
 from runtime.event_stream import CallEvents
 from tests import virtual_time
 

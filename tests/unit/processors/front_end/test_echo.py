@@ -19,7 +19,7 @@ from processors.front_end.echo import EchoProcessor
 from tests import virtual_time
 from tests.fakes.echo import FailingEcho, HalvingEcho, PassingEcho
 from tests.speakerphone import RATE_HZ, echo, spoken
-from turn_taking.self_voice import SelfVoice
+from turn_taking.barge_in.self_voice import SelfVoice
 
 PIECE_SAMPLES = 320
 

@@ -20,7 +20,7 @@ from core.call_events import (
     Wait,
     WaitBegan,
 )
-from processors.turns.backchannel import AGAIN_MS, PIECE_MS, BackchannelKeeper
+from processors.turns.backchannel import AGAIN_MS, PIECE_MS, BackchannelSpeaker
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from tests import virtual_time
@@ -38,7 +38,7 @@ class Bench:
         self.began_ms = self.clock.now_ms()
         self.played: list[tuple[int, Frame]] = []
         self.events = CallEvents()
-        self.keeper = BackchannelKeeper(
+        self.keeper = BackchannelSpeaker(
             self.events, BackchannelPolicy(BackchannelTuning()), sound=sound, rate_hz=RATE_HZ, say=self.play
         )
 

@@ -35,9 +35,9 @@ from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.turn import ScriptedTurn
 from tests.syllables import syllables
-from turn_taking.endpointing import EndpointKind, EndpointPolicy, EndpointTuning, Grounds
-from turn_taking.evidence_voice import VoiceEnd
-from turn_taking.policies import PredictivePolicy, Price, PricedPolicy, endpoint_policy
+from turn_taking.endpointing.endpointer import EndpointKind, EndpointPolicy, EndpointTuning, Grounds
+from turn_taking.endpointing.evidence_voice import VoiceEnd
+from turn_taking.endpointing.policies import PredictivePolicy, Price, PricedPolicy, endpoint_policy
 from turn_taking.speculation import Guesser
 
 

@@ -28,7 +28,7 @@ from core.call_events import (
 )
 from core.timeline import HeardMark, HeardReply
 from processors.turns.floor import Floor
-from processors.turns.idle import AGAIN_MS, IdleKeeper
+from processors.turns.idle import AGAIN_MS, IdleMonitor
 from runtime.event_stream import CallEvents
 from runtime.loop_clock import LoopClock
 from tests import virtual_time
@@ -54,7 +54,7 @@ class Bench:
         self.quiet_since_ms = self.began_ms
         self.said: list[tuple[int, Frame]] = []
         self.events = CallEvents()
-        self.keeper = IdleKeeper(
+        self.keeper = IdleMonitor(
             self.events,
             settings,
             floor=Floor(self.events),

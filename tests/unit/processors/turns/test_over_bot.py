@@ -8,7 +8,7 @@ from core.call_events import CallEvent, ReplyCut, ReplyDucked, ReplyRestored, Re
 from processors.turns.over_bot.decisions import DecisionQueue
 from processors.turns.over_bot.turn import TurnOverBot, TurnPhase
 from runtime.event_stream import CallEvents
-from turn_taking.barge_in_table import Cut, CutReason, Decision, Duck, Restore, ResumeReply
+from turn_taking.barge_in.table import Cut, CutReason, Decision, Duck, Restore, ResumeReply
 
 
 def turn_in(phase: TurnPhase) -> TurnOverBot:

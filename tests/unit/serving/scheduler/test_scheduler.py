@@ -8,33 +8,33 @@ import pytest
 
 from serving.scheduler.eta import Eta, EtaSettings
 from serving.scheduler.scheduler import Scheduler, SchedulerSettings
-from serving.scheduler.wants import (
+from serving.scheduler.types import (
     CacheHandle,
     Effect,
-    Granted,
-    Lost,
-    Offer,
+    LeaseGranted,
+    LeaseLost,
     RefusalReason,
     RequestRefused,
-    Standing,
     Task,
-    Want,
+    WorkerCapacity,
+    WorkerRequest,
+    WorkerState,
 )
 
 
-def want(ticket: str, task: Task = Task.CHAT, **more: object) -> Want:
-    return Want(ticket, f"session of {ticket}", task, **more)  # type: ignore[arg-type]
+def want(ticket: str, task: Task = Task.CHAT, **more: object) -> WorkerRequest:
+    return WorkerRequest(ticket, f"session of {ticket}", task, **more)  # type: ignore[arg-type]
 
 
 def pool(*workers: str, slots: int = 1, kv_bytes: int | None = None, **settings: object) -> Scheduler:
     scheduler = Scheduler(SchedulerSettings.model_validate(settings))
     for worker in workers:
-        scheduler.worker_up(Offer(worker, "1", slots, kv_bytes), 0)
+        scheduler.worker_up(WorkerCapacity(worker, "1", slots, kv_bytes), 0)
     return scheduler
 
 
 def granted(effects: list[Effect]) -> list[tuple[str, str]]:
-    return [(each.ticket_id, each.lease.worker) for each in effects if isinstance(each, Granted)]
+    return [(each.ticket_id, each.lease.worker) for each in effects if isinstance(each, LeaseGranted)]
 
 
 def refused(effects: list[Effect]) -> list[tuple[str, RefusalReason]]:
@@ -43,7 +43,7 @@ def refused(effects: list[Effect]) -> list[tuple[str, RefusalReason]]:
 
 def test_a_free_worker_is_granted_at_once_and_carries_the_epoch_of_the_session() -> None:
     [effect] = pool("w").ask(want("a", epoch=7), 5)
-    assert isinstance(effect, Granted)
+    assert isinstance(effect, LeaseGranted)
     assert (effect.lease.worker, effect.lease.incarnation, effect.lease.epoch) == ("w", "1", 7)
 
 
@@ -83,8 +83,8 @@ def test_an_operator_throws_out_who_waits_and_nobody_who_runs() -> None:
     scheduler = pool("w")
     scheduler.ask(want("a"), 0)
     scheduler.ask(want("b"), 0)
-    assert scheduler.throw_out("a", 1) == []
-    assert refused(scheduler.throw_out("b", 1)) == [("b", RefusalReason.CANCELLED)]
+    assert scheduler.evict("a", 1) == []
+    assert refused(scheduler.evict("b", 1)) == [("b", RefusalReason.CANCELLED)]
     assert scheduler.waiting == 0
 
 
@@ -92,7 +92,7 @@ def test_who_waits_and_is_not_heard_of_has_left() -> None:
     scheduler = pool("w", silent_ms=1_000)
     for ticket in "abc":
         scheduler.ask(want(ticket), 0)
-    scheduler.heard_of("c", 600)
+    scheduler.heartbeat("c", 600)
     assert scheduler.next_deadline_ms() == 1_000
     assert refused(scheduler.on_deadline(1_000)) == [("b", RefusalReason.LEFT)]
     assert scheduler.next_deadline_ms() == 1_600
@@ -101,60 +101,64 @@ def test_who_waits_and_is_not_heard_of_has_left() -> None:
 # Workers that fail.
 
 
-@pytest.mark.parametrize("standing", [Standing.LOADING, Standing.DRAINING, Standing.SUSPECT])
-def test_only_a_worker_that_is_ready_is_granted(standing: Standing) -> None:
+@pytest.mark.parametrize("standing", [WorkerState.LOADING, WorkerState.DRAINING, WorkerState.SUSPECT])
+def test_only_a_worker_that_is_ready_is_granted(standing: WorkerState) -> None:
     scheduler = pool()
-    scheduler.worker_up(Offer("w", "1"), 0, standing=standing)
+    scheduler.worker_up(WorkerCapacity("w", "1"), 0, standing=standing)
     assert scheduler.ask(want("a"), 0) == []
-    assert granted(scheduler.worker_stands("w", Standing.READY, 1)) == [("a", "w")]
+    assert granted(scheduler.worker_stands("w", WorkerState.READY, 1)) == [("a", "w")]
 
 
 def test_what_a_dead_worker_had_waits_at_the_head_in_the_order_in_which_it_asked() -> None:
     scheduler = pool("v", "w")
     for ticket in "abcd":
         scheduler.ask(want(ticket), 0)
-    assert [type(each) for each in scheduler.worker_down("w", 1)] == [Lost]
-    assert [type(each) for each in scheduler.worker_down("v", 2)] == [Lost]
+    assert [type(each) for each in scheduler.worker_down("w", 1)] == [LeaseLost]
+    assert [type(each) for each in scheduler.worker_down("v", 2)] == [LeaseLost]
     assert [place.ticket_id for place in scheduler.places(3)] == ["a", "b", "c", "d"]
-    assert granted(scheduler.worker_up(Offer("x", "1", slots=3), 4)) == [("a", "x"), ("b", "x"), ("c", "x")]
+    assert granted(scheduler.worker_up(WorkerCapacity("x", "1", slots=3), 4)) == [
+        ("a", "x"),
+        ("b", "x"),
+        ("c", "x"),
+    ]
 
 
 def test_a_conversation_goes_on_at_once_where_another_worker_is_free() -> None:
     scheduler = pool("v", "w")
     scheduler.ask(want("a"), 0)
     lost, goes_on = scheduler.worker_down("v", 1)
-    assert isinstance(lost, Lost) and isinstance(goes_on, Granted)
+    assert isinstance(lost, LeaseLost) and isinstance(goes_on, LeaseGranted)
     assert goes_on.lease.worker == "w"
 
 
 def test_a_worker_that_came_again_is_another_one() -> None:
     scheduler = pool("w")
     scheduler.ask(want("a"), 0)
-    lost, goes_on = scheduler.worker_up(Offer("w", "2"), 1)
-    assert isinstance(lost, Lost) and lost.lease.incarnation == "1"
-    assert isinstance(goes_on, Granted) and goes_on.lease.incarnation == "2"
+    lost, goes_on = scheduler.worker_up(WorkerCapacity("w", "2"), 1)
+    assert isinstance(lost, LeaseLost) and lost.lease.incarnation == "1"
+    assert isinstance(goes_on, LeaseGranted) and goes_on.lease.incarnation == "2"
 
 
 def test_a_worker_that_somebody_else_has_is_suspect_until_it_says_that_it_is_ready() -> None:
     scheduler = pool("v", "w")
     scheduler.ask(want("a"), 0)
-    assert granted(scheduler.not_taken("a", 1, busy=True)) == [("a", "w")]
+    assert granted(scheduler.lease_rejected("a", 1, busy=True)) == [("a", "w")]
     assert scheduler.ask(want("b"), 2) == []
-    assert granted(scheduler.worker_stands("v", Standing.READY, 3)) == [("b", "v")]
+    assert granted(scheduler.worker_stands("v", WorkerState.READY, 3)) == [("b", "v")]
 
 
 def test_a_worker_that_fails_somebody_gets_nobody_for_a_while_whatever_it_says() -> None:
     scheduler = pool("w", suspect_ms=1_000)
     scheduler.ask(want("a"), 0)
     for failed_ms, trusted_ms in ((0, 1_000), (1_000, 3_000), (3_000, 7_000)):
-        assert scheduler.not_taken("a", failed_ms) == []
-        assert scheduler.worker_stands("w", Standing.READY, failed_ms + 1) == []
+        assert scheduler.lease_rejected("a", failed_ms) == []
+        assert scheduler.worker_stands("w", WorkerState.READY, failed_ms + 1) == []
         assert scheduler.next_deadline_ms() == trusted_ms
         assert granted(scheduler.on_deadline(trusted_ms)) == [("a", "w")]
     # A worker whose conversation ends well is trusted again.
     scheduler.release("a", 8_000, well=True)
     scheduler.ask(want("b"), 8_000)
-    scheduler.not_taken("b", 8_000)
+    scheduler.lease_rejected("b", 8_000)
     assert scheduler.next_deadline_ms() == 9_000
 
 
@@ -163,7 +167,7 @@ def test_a_conversation_is_moved_off_a_worker_that_hangs() -> None:
     scheduler.ask(want("a"), 0)
     scheduler.ask(want("b"), 0)
     [lost] = scheduler.move("a", 1)
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, LeaseLost)
     assert [place.ticket_id for place in scheduler.places(1)] == ["a", "b"]
 
 
@@ -174,7 +178,7 @@ def test_without_a_worker_nobody_waits_for_ever() -> None:
     assert scheduler.next_deadline_ms() == 1_100
     assert refused(scheduler.on_deadline(1_100)) == [("a", RefusalReason.NO_WORKER)]
     assert refused(scheduler.ask(want("b"), 1_200)) == [("b", RefusalReason.NO_WORKER)]
-    scheduler.worker_up(Offer("w", "1"), 1_300)
+    scheduler.worker_up(WorkerCapacity("w", "1"), 1_300)
     assert granted(scheduler.ask(want("c"), 1_400))
 
 
@@ -191,11 +195,14 @@ def test_strangers_change_nothing() -> None:
     scheduler = pool("w")
     version = scheduler.version
     assert (
-        scheduler.release("x", 0, well=True) == scheduler.cancel("x", 0) == scheduler.not_taken("x", 0) == []
+        scheduler.release("x", 0, well=True)
+        == scheduler.cancel("x", 0)
+        == scheduler.lease_rejected("x", 0)
+        == []
     )
-    assert scheduler.throw_out("x", 0) == scheduler.move("x", 0) == scheduler.worker_down("x", 0) == []
-    assert scheduler.worker_stands("x", Standing.READY, 0) == []
-    scheduler.heard_of("x", 0)
+    assert scheduler.evict("x", 0) == scheduler.move("x", 0) == scheduler.worker_down("x", 0) == []
+    assert scheduler.worker_stands("x", WorkerState.READY, 0) == []
+    scheduler.heartbeat("x", 0)
     assert scheduler.version == version
 
 
@@ -219,7 +226,7 @@ def test_what_no_worker_can_ever_hold_is_refused_with_what_there_is() -> None:
 
 def test_who_fits_nowhere_any_more_holds_nobody_up_and_is_told() -> None:
     scheduler = pool("small", kv_bytes=100, no_worker_ms=5_000)
-    scheduler.worker_up(Offer("large", "1", kv_bytes=150), 0)
+    scheduler.worker_up(WorkerCapacity("large", "1", kv_bytes=150), 0)
     assert granted(scheduler.ask(want("a", kv_bytes=120), 0)) == [("a", "large")]
     assert scheduler.ask(want("b", kv_bytes=120), 0) == []
     scheduler.worker_down("large", 1_000)
@@ -237,7 +244,7 @@ def test_a_scheduler_that_stops_takes_nobody_back_in() -> None:
     scheduler.ask(want("a"), 0)
     scheduler.stop()
     lost, told = scheduler.worker_down("w", 1)
-    assert isinstance(lost, Lost) and told == RequestRefused("a", RefusalReason.STOPPING)
+    assert isinstance(lost, LeaseLost) and told == RequestRefused("a", RefusalReason.STOPPING)
 
 
 # Caches.
@@ -257,7 +264,9 @@ def warm(*workers: str, **settings: object) -> Scheduler:
     return scheduler
 
 
-def resumes(ticket: str, worker: str, digest: str = "s u b", incarnation: str = "1", **more: object) -> Want:
+def resumes(
+    ticket: str, worker: str, digest: str = "s u b", incarnation: str = "1", **more: object
+) -> WorkerRequest:
     return want(ticket, digests=CHAIN, handle=CacheHandle(worker, incarnation, digest, 35), **more)
 
 
@@ -272,7 +281,7 @@ def test_then_the_one_with_the_longest_beginning() -> None:
 
 def test_then_an_empty_one() -> None:
     scheduler = warm("u", "v", "w")
-    scheduler.worker_up(Offer("x", "1"), 1)
+    scheduler.worker_up(WorkerCapacity("x", "1"), 1)
     assert granted(scheduler.ask(want("a"), 1)) == [("a", "x")]
 
 
@@ -306,7 +315,7 @@ def test_the_head_waits_for_its_cache_no_longer_than_it_may() -> None:
     own = resumes("x", "w")
     assert granted(scheduler.ask(own, 100)) == [("x", "w")]
     # Its last turn is still in the cache there.
-    again = Want("a", own.session_id, Task.CHAT, digests=CHAIN, handle=own.handle)
+    again = WorkerRequest("a", own.session_id, Task.CHAT, digests=CHAIN, handle=own.handle)
     assert scheduler.ask(again, 1_000) == []
     assert scheduler.next_deadline_ms() == 1_200
     assert scheduler.on_deadline(1_199) == []
@@ -317,7 +326,7 @@ def test_the_head_has_its_own_worker_as_soon_as_that_is_free() -> None:
     scheduler = warm("u", "w")
     own = resumes("x", "w")
     scheduler.ask(own, 100)
-    scheduler.ask(Want("a", own.session_id, Task.CHAT, digests=CHAIN, handle=own.handle), 1_000)
+    scheduler.ask(WorkerRequest("a", own.session_id, Task.CHAT, digests=CHAIN, handle=own.handle), 1_000)
     assert granted(scheduler.release("x", 1_050, well=True, kept=CHAIN)) == [("a", "w")]
 
 
@@ -325,7 +334,7 @@ def test_who_is_in_a_call_does_not_wait_for_somebody_elses_cache() -> None:
     scheduler = warm("u", "w")
     own = resumes("x", "w")
     scheduler.ask(own, 100)
-    scheduler.ask(Want("a", own.session_id, Task.CHAT, digests=CHAIN, handle=own.handle), 1_000)
+    scheduler.ask(WorkerRequest("a", own.session_id, Task.CHAT, digests=CHAIN, handle=own.handle), 1_000)
     assert granted(scheduler.ask(want("b", Task.OMNI_DUPLEX), 1_001)) == [("a", "u")]
 
 
@@ -346,14 +355,14 @@ def test_each_waits_for_the_worker_that_is_free_first() -> None:
 
 def test_a_worker_that_loads_counts_from_when_it_is_ready() -> None:
     scheduler = pool()
-    scheduler.worker_up(Offer("w", "1"), 0, standing=Standing.LOADING, ready_ms=20_000)
+    scheduler.worker_up(WorkerCapacity("w", "1"), 0, standing=WorkerState.LOADING, ready_ms=20_000)
     scheduler.ask(want("a"), 5_000)
     assert scheduler.places(5_000)[0].wait_ms == 15_000
 
 
 def test_estimates_learn_from_conversations_that_went_well_alone() -> None:
     scheduler = Scheduler(eta=Eta(EtaSettings(least_samples=2)))
-    scheduler.worker_up(Offer("w", "1"), 0)
+    scheduler.worker_up(WorkerCapacity("w", "1"), 0)
     for number, well in enumerate((True, False, True)):
         scheduler.ask(want(f"{number}", Task.OMNI_DUPLEX), 0)
         scheduler.release(f"{number}", 40_000 if well else 100, well=well)
@@ -377,9 +386,9 @@ class Model:
         self.runs: dict[str, str] = {}
         # Tickets that lost a worker, and may come before older ones.
         self.resumed: set[str] = set()
-        self.offers: dict[str, Offer] = {}
+        self.offers: dict[str, WorkerCapacity] = {}
         self.ready: set[str] = set()
-        self.wants: dict[str, Want] = {}
+        self.wants: dict[str, WorkerRequest] = {}
         self.seen: Counter[str] = Counter()
 
     def step(self) -> None:
@@ -393,9 +402,9 @@ class Model:
     def take(self, effects: list[Effect]) -> None:
         for effect in effects:
             ticket = effect.ticket_id
-            if isinstance(effect, Granted):
+            if isinstance(effect, LeaseGranted):
                 self.granted(effect)
-            elif isinstance(effect, Lost):
+            elif isinstance(effect, LeaseLost):
                 # Only an existing lease can be lost.
                 assert self.runs.pop(ticket) == effect.lease.worker
                 self.wait_again(ticket)
@@ -404,7 +413,7 @@ class Model:
                 self.waiting.remove(ticket)
                 self.resumed.discard(ticket)
 
-    def granted(self, effect: Granted) -> None:
+    def granted(self, effect: LeaseGranted) -> None:
         ticket, lease = effect.ticket_id, effect.lease
         assert ticket not in self.runs
         # No request overtakes an earlier one, except those that no present worker could hold.
@@ -458,7 +467,7 @@ class Model:
         incarnation = self.offers[worker].incarnation if worker in self.offers else "none"
         chain = (("s", 10), (f"s {self.draw.randrange(4)}", 20))
         handle = CacheHandle(worker, incarnation, chain[-1][0], 20) if self.draw.random() < 0.5 else None
-        self.wants[ticket] = Want(
+        self.wants[ticket] = WorkerRequest(
             ticket,
             f"session {self.draw.randrange(20)}",
             self.draw.choice(list(Task)),
@@ -469,10 +478,10 @@ class Model:
         self.waiting.append(ticket)
         return self.scheduler.ask(self.wants[ticket], self.now_ms)
 
-    def heard_of(self) -> list[Effect]:
+    def heartbeat(self) -> list[Effect]:
         for ticket in self.waiting:
             if self.draw.random() < 0.9:
-                self.scheduler.heard_of(ticket, self.now_ms)
+                self.scheduler.heartbeat(ticket, self.now_ms)
         return []
 
     def release(self) -> list[Effect]:
@@ -494,16 +503,16 @@ class Model:
         self.runs.pop(ticket, None)
         return self.scheduler.cancel(ticket, self.now_ms)
 
-    def throw_out(self) -> list[Effect]:
-        return self.scheduler.throw_out(self.draw.choice(self.waiting), self.now_ms) if self.waiting else []
+    def evict(self) -> list[Effect]:
+        return self.scheduler.evict(self.draw.choice(self.waiting), self.now_ms) if self.waiting else []
 
-    def not_taken(self) -> list[Effect]:
+    def lease_rejected(self) -> list[Effect]:
         if not self.runs:
             return []
         ticket = self.draw.choice(list(self.runs))
         self.ready.discard(self.runs.pop(ticket))
         self.wait_again(ticket)
-        return self.scheduler.not_taken(ticket, self.now_ms)
+        return self.scheduler.lease_rejected(ticket, self.now_ms)
 
     def move(self) -> list[Effect]:
         if not self.runs:
@@ -520,7 +529,7 @@ class Model:
         offer = (
             known
             if same and known
-            else Offer(
+            else WorkerCapacity(
                 name,
                 f"i{next(self.incarnations)}",
                 slots=self.draw.choice((1, 1, 2, 4)),
@@ -534,8 +543,8 @@ class Model:
     def worker_stands(self) -> list[Effect]:
         if not self.offers:
             return []
-        name, standing = self.draw.choice(list(self.offers)), self.draw.choice(list(Standing))
-        (self.ready.add if standing is Standing.READY else self.ready.discard)(name)
+        name, standing = self.draw.choice(list(self.offers)), self.draw.choice(list(WorkerState))
+        (self.ready.add if standing is WorkerState.READY else self.ready.discard)(name)
         return self.scheduler.worker_stands(name, standing, self.now_ms)
 
     def worker_down(self) -> list[Effect]:
@@ -556,8 +565,17 @@ class Model:
 OPERATIONS = (
     *("ask",) * 4,
     *("release",) * 3,
-    *("heard_of",) * 2,
-    *("cancel", "throw_out", "not_taken", "move", "worker_up", "worker_stands", "worker_down", "on_deadline"),
+    *("heartbeat",) * 2,
+    *(
+        "cancel",
+        "evict",
+        "lease_rejected",
+        "move",
+        "worker_up",
+        "worker_stands",
+        "worker_down",
+        "on_deadline",
+    ),
 )
 
 
@@ -572,7 +590,7 @@ def test_nothing_is_granted_twice_lost_or_out_of_order_in_100_000_random_operati
     for ticket in [*model.waiting, *model.runs]:
         scheduler.cancel(ticket, now_ms)
     for name in list(scheduler.workers):
-        scheduler.worker_stands(name, Standing.READY, now_ms)
+        scheduler.worker_stands(name, WorkerState.READY, now_ms)
     slots = sum(offer.slots for offer, _, _ in scheduler.workers.values())
     free = [granted(scheduler.ask(want(f"last {number}"), now_ms)) for number in range(slots)]
     assert all(free)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from protocols.surface import Refusal
+from protocols.client_protocol import ProtocolError
 from protocols.twilio_media import Audio, Digit, Event, MarkBack, Started, Stopped
 from tests.carriers import NETWORKS, Exotel, Network, Plivo, Taken, Telnyx, Vonage, pcm_of, text64
 from transports.phone_protocol import Message, StreamProtocol
@@ -29,7 +29,7 @@ async def begun(network: Network) -> StreamProtocol:
 
 
 async def refused(stream: StreamProtocol, message: Message) -> str:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ProtocolError) as refusal:
         await stream.read(message)
     return str(refusal.value)
 

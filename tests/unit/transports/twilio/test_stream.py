@@ -82,28 +82,28 @@ def test_what_was_heard_at_a_barge_in_is_what_was_played_when_the_clear_got_ther
     async def scenario() -> None:
         side = TwilioSide(*ways_s, returns_marks=marks)
         async with call(side) as stream:
-            books = HeardClock(PlayoutSettings(flushes=True))
-            books.set_unplayed_ms(0)
+            heard_clock = HeardClock(PlayoutSettings(flushes=True))
+            heard_clock.set_unplayed_ms(0)
 
             def note(mu_law: bytes) -> None:
-                books.played(len(mu_law) * 125, round(now_s() * 1_000_000))
+                heard_clock.played(len(mu_law) * 125, round(now_s() * 1_000_000))
 
             ears = Ears(note)
             stream.listen(ears)
             for name in ("r1", "r2"):
                 await asyncio.sleep(1.0)
-                books.open(name)
-                books.part_begins(name)
-                books.queued(name, 5_000_000)
-                books.speaks(name)
-                speaking = asyncio.create_task(say(stream, books))
+                heard_clock.open(name)
+                heard_clock.part_begins(name)
+                heard_clock.queued(name, 5_000_000)
+                heard_clock.speaks(name)
+                speaking = asyncio.create_task(say(stream, heard_clock))
                 await asyncio.sleep(2.337)
                 for delay_ms, unplayed_ms in ears.delays[-1:]:
-                    books.set_delay_ms(delay_ms)
-                    books.set_unplayed_ms(unplayed_ms)
+                    heard_clock.set_delay_ms(delay_ms)
+                    heard_clock.set_unplayed_ms(unplayed_ms)
                 at_s, before_ms = now_s(), side.heard_ms(now_s() - 2.5 - ways_s[0])
                 stream.clear()
-                [reply] = books.interrupted(round(at_s * 1_000_000))
+                [reply] = heard_clock.interrupted(round(at_s * 1_000_000))
                 speaking.cancel()
                 await asyncio.sleep(1.0)
                 really_ms = side.heard_ms(side.cleared_at_s[-1]) - before_ms
@@ -112,9 +112,9 @@ def test_what_was_heard_at_a_barge_in_is_what_was_played_when_the_clear_got_ther
                 # The delay itself is the whole path: its time is correct, its amount is not.
                 assert abs(stream.marks.delay_ms - 1000 * sum(ways_s)) <= 25
 
-    async def say(stream: PhoneStream, books: HeardClock) -> None:
+    async def say(stream: PhoneStream, heard_clock: HeardClock) -> None:
         for _ in range(10):
-            books.written(500_000, round(now_s() * 1_000_000))
+            heard_clock.written(500_000, round(now_s() * 1_000_000))
             await stream.say(SPEECH * 25)
             stream.mark()
 

@@ -8,7 +8,7 @@ import pytest
 
 from audio.ogg import OggWriter
 from core.errors import ShapeError
-from protocols.surface import Codec, Format
+from protocols.client_protocol import Codec, Format
 from transports.websocket.codecs import Decoder, PcmEncoder
 from transports.websocket.opus import packet_samples
 

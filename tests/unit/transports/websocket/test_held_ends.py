@@ -11,8 +11,8 @@ from pipecat.frames.frames import (
 from pipecat.tests.utils import SleepFrame, run_test
 from pipecat.transports.base_transport import TransportParams
 
+from protocols.client_protocol import TURN_END
 from protocols.openai_realtime import OpenAIRealtime
-from protocols.surface import TURN_END
 from tests import virtual_time
 from tests.unit.pipelines.test_chat_sockets import Client
 from transports.websocket.session import SurfaceSession

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from protocols.openai_realtime import OpenAIRealtime
-from protocols.surface import (
+from protocols.client_protocol import (
     Action,
     Began,
     Codec,
     Format,
-    InQueue,
     Pictures,
-    Refusal,
+    ProtocolError,
+    QueueUpdate,
     ReplyBegan,
+    SessionUpdate,
     Speech,
     Typed,
-    Wish,
 )
+from protocols.openai_realtime import OpenAIRealtime
 from protocols.unmute import Unmute
 from tests.virtual_time import run
 from transports.websocket.codecs import Coded, Decoder, PcmEncoder
@@ -39,7 +39,7 @@ class ScriptedPeer:
         reads: set while it reads.
     """
 
-    def __init__(self, said: list[tuple[float, str | Refusal]], *, stays_s: float = 60) -> None:
+    def __init__(self, said: list[tuple[float, str | ProtocolError]], *, stays_s: float = 60) -> None:
         self._said = said
         self._stays_s = stays_s
         self.sent: list[dict[str, Any]] = []
@@ -53,7 +53,7 @@ class ScriptedPeer:
             return None
         wait_s, text = self._said.pop(0)
         await asyncio.sleep(wait_s)
-        if isinstance(text, Refusal):
+        if isinstance(text, ProtocolError):
             raise text
         return text
 
@@ -118,7 +118,7 @@ def test_a_client_is_greeted_and_closed_in_good_order():
 
 
 def test_what_is_wrong_is_answered_and_the_next_is_taken():
-    peer = ScriptedPeer([(0.1, "{"), (0.1, Refusal("bytes", code="invalid_payload")), *typed("Tea.")])
+    peer = ScriptedPeer([(0.1, "{"), (0.1, ProtocolError("bytes", code="invalid_payload")), *typed("Tea.")])
     done: list[Action] = []
 
     async def during(session: SurfaceSession) -> None:
@@ -220,7 +220,7 @@ def test_what_comes_before_anybody_acts_is_done_in_order_and_one_that_fails_hold
         async def act(action: Action) -> None:
             assert isinstance(action, Typed)
             if action.text == "Two.":
-                raise Refusal("not that", code="not_supported")
+                raise ProtocolError("not that", code="not_supported")
             done.append(action.text)
 
         await session.attend(act)
@@ -233,12 +233,12 @@ def test_what_comes_before_anybody_acts_is_done_in_order_and_one_that_fails_hold
 
 def test_what_a_deployment_cannot_do_is_refused_before_any_of_it_is_done():
     def check(action: Action) -> None:
-        if isinstance(action, Wish | Pictures):
-            raise Refusal("not here", code="not_supported", param="session.tools")
+        if isinstance(action, SessionUpdate | Pictures):
+            raise ProtocolError("not here", code="not_supported", param="session.tools")
 
     peer = ScriptedPeer([(0.1, event("session.update", session={"instructions": "Be kind."}))])
     session = held(peer, second, check=check)
-    assert session.wish == Wish()
+    assert session.wish == SessionUpdate()
     assert [message["type"] for message in peer.sent] == ["session.created", "error"]
 
 
@@ -375,10 +375,10 @@ def test_a_client_in_the_queue_for_a_line_has_its_time_from_the_moment_that_it_h
 
     async def during(session: SurfaceSession) -> None:
         for position in (2, 1):
-            session.queued(InQueue(position))
+            session.queued(QueueUpdate(position))
             await asyncio.sleep(100)
         assert not session.gone.is_set()
-        session.queued(InQueue(0))
+        session.queued(QueueUpdate(0))
         began_ms = session.now_ms
         await until_gone(session)
         gone_s.append((session.now_ms - began_ms) / 1000)

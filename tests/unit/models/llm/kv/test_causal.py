@@ -23,7 +23,7 @@ from evals.tiny_qwen3 import install_tiny_qwen3
 from models.llm import Message
 from models.llm.kv.causal import CausalLm, CausalSettings, Prefilled
 from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Remembered
-from models.llm.kv.grown import ROOM_TOKENS
+from models.llm.kv.growable_cache import ROOM_TOKENS
 
 SYSTEM = Message("system", "Be kind.")
 # In bytes, with one for each special token.

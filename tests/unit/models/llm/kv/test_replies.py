@@ -20,7 +20,7 @@ from evals.tiny_qwen3 import install_tiny_qwen3
 from models.llm import Message
 from models.llm.kv.causal import CausalLm, CausalSettings
 from models.llm.kv.replies import CausalReplies
-from pipelines.answering import Answering, plan_answering
+from pipelines.engines.llm_runtime import LlmRuntime, plan_answering
 from processors.dialogue.engine_llm import EngineLlmService
 from runtime.engine_thread import EngineThread
 
@@ -109,7 +109,7 @@ def deployment(**lm: Any) -> Deployment:
 
 async def test_a_deployment_answers_with_it(folder: Path) -> None:
     chosen = deployment(model=str(folder), device="cpu", threads=1, answer_tokens=8)
-    answering = await Answering.load(chosen, plan_answering(chosen))
+    answering = await LlmRuntime.load(chosen, plan_answering(chosen))
     try:
         [one], [other] = await answering.build(), await answering.build()
         assert isinstance(one, EngineLlmService) and isinstance(other, EngineLlmService)

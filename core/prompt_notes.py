@@ -1,0 +1,112 @@
+"""Notes that precede a conversation in a model's input: a summary of earlier turns, and known facts.
+
+Decides their form, so that the code that writes them (``session_store.prompt``) and an engine that parses
+them (``models.llm.conversation_qa``) agree. Notes are text at the front of a message, between two lines in
+brackets. A model without any knowledge of the format can read them too. Pure.
+
+    [Notes for the assistant; the person did not say this]
+    Earlier in this conversation:
+    - The person asked when branches open; the assistant answered.
+    Reason for the conversation: a lost card
+    Known about the person:
+    - name: Ada
+    [End of notes]
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_FIRST = "[Notes for the assistant; the person did not say this]"
+_LAST = "[End of notes]"
+_EARLIER = "Earlier in this conversation:"
+_SPEAKER = "Speaking: "
+_INTENT = "Reason for the conversation: "
+_FACTS = "Known about the person:"
+_REMARKS = (
+    "Remarks in square brackets are not spoken. They tell where the person stopped hearing a reply, or what "
+    "was perceived. Do not write such remarks."
+)
+_OPENED = "The assistant spoke first."
+_BLOCK = re.compile(rf"\A\s*{re.escape(_FIRST)}\n(?P<body>.*?)^{re.escape(_LAST)}\s*", re.S | re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptNotes:
+    """Facts about a conversation that its messages do not hold.
+
+    Attributes:
+        summary: of the turns before the first message; empty when there are none.
+        facts: name -> value, the oldest first.
+        intent: purpose of the caller.
+        speaker: identity of the speaker, where it is known other than by a name among the facts.
+        remarks: true when messages hold remarks in brackets; the notes then explain them.
+        opened: true when a message of the assistant comes first.
+    """
+
+    summary: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    intent: str | None = None
+    speaker: str | None = None
+    remarks: bool = False
+    opened: bool = False
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to note."""
+        return bool(self.summary or self.facts or self.intent or self.speaker or self.remarks or self.opened)
+
+
+def write_notes(notes: PromptNotes) -> str:
+    """Return the notes as text; empty when there are none."""
+    if not notes:
+        return ""
+    lines = [_FIRST]
+    if notes.summary:
+        lines += [_EARLIER, *(f"- {_line(line)}" for line in notes.summary.splitlines() if line.strip())]
+    if notes.speaker:
+        lines.append(f"{_SPEAKER}{_line(notes.speaker)}")
+    if notes.intent:
+        lines.append(f"{_INTENT}{_line(notes.intent)}")
+    if notes.facts:
+        lines += [
+            _FACTS,
+            *(f"- {_line(name.replace(':', ' '))}: {_line(value)}" for name, value in notes.facts.items()),
+        ]
+    if notes.opened:
+        lines.append(_OPENED)
+    if notes.remarks:
+        lines.append(_REMARKS)
+    return "\n".join([*lines, _LAST])
+
+
+def parse_notes(text: str) -> tuple[PromptNotes, str]:
+    """Return the notes at the front of ``text``, empty when there are none, and the rest of the text."""
+    match = _BLOCK.match(text)
+    if match is None:
+        return PromptNotes(), text
+    summary: list[str] = []
+    facts: dict[str, str] = {}
+    intent = speaker = None
+    part = ""
+    opened = remarks = False
+    for line in match["body"].splitlines():
+        if line in (_EARLIER, _FACTS):
+            part = line
+        elif line.startswith(_SPEAKER):
+            speaker, part = line.removeprefix(_SPEAKER), ""
+        elif line.startswith(_INTENT):
+            intent, part = line.removeprefix(_INTENT), ""
+        elif line == _OPENED:
+            opened, part = True, ""
+        elif line == _REMARKS:
+            remarks, part = True, ""
+        elif part == _FACTS and line.startswith("- ") and ": " in line:
+            name, _, value = line[2:].partition(": ")
+            facts[name] = value
+        elif part == _EARLIER:
+            summary.append(line.removeprefix("- "))
+    return PromptNotes("\n".join(summary), facts, intent, speaker, remarks, opened), text[match.end() :]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,259 @@
+"""Dispatch of one conversation: from the arguments that the gateway accepted to its end.
+
+Input: the arguments of a conversation, from the gateway or a foreign runner: a browser, a socket of some
+protocol, a telephone call. Decides which session goes on, which pipeline holds it, and over which transport.
+Each function returns when its conversation is over, or raises the error that ended it. The gateway owns the
+task and hangs the peer up.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from pipecat.runner.types import RunnerArguments
+from pipecat.transports.base_transport import BaseTransport
+
+from audio.comfort_noise import ComfortNoise
+from core.errors import CapacityError
+from core.grants import ANONYMOUS, ClientIdentity
+from pipelines.call import Call, LiveCall
+from pipelines.engines.engines import Engines
+from pipelines.engines.plan import INPUT_RATE_HZ
+from pipelines.modes import CASCADE, DUPLEX
+from pipelines.phone.calls import hold_phone
+from pipelines.phone.control import PhoneFacts
+from pipelines.phone.sessions import PhoneSessions
+from pipelines.pipeline import Pipeline
+from pipelines.sockets.chat_sockets import hold_chat
+from pipelines.sockets.realtime_socket import check_of, reason_of, run_socket_session
+from pipelines.voice.cascade import run_conversation
+from pipelines.voice.duplex import run_duplex
+from pipelines.waiting import wait_as_browser, wait_as_client, wait_as_socket
+from serving.gateway.phone.routes import PhoneArguments
+from serving.gateway.settings import MAX_SOCKET_BYTES
+from serving.gateway.sockets.chat_sockets import ChatArguments
+from serving.gateway.sockets.eval_socket import EvalArguments
+from serving.gateway.sockets.realtime_sockets import SocketArguments
+from serving.gateway.webrtc.routes import BrowserArguments
+from session_store.conversation import Conversations
+from transports.registry import TRANSPORTS, TransportRow
+from transports.request import ReportsQuiet, TransportRequest
+from transports.twilio.stream import PhoneStream
+from transports.websocket.peer import MixedPeer, StarlettePeer
+from transports.websocket.session import SurfaceSession
+
+# Quiet time after which a browser counts as gone.
+VANISH_MS = 3_500
+
+
+async def run_session(
+    engines: Engines,
+    conversations: Conversations,
+    runner_args: RunnerArguments,
+    *,
+    mode: str = CASCADE,
+    phones: PhoneSessions | None = None,
+    on_call: Callable[[Call], None] | None = None,
+) -> None:
+    """Hold one conversation over the transport that the arguments bring.
+
+    The session that ``body`` names goes on; without a name it is a new one. Its ``mode`` is the caller's
+    choice, where it makes one. ``phones`` finds the session of a telephone call; ``on_call`` is called with
+    each of those calls.
+
+    Raises:
+        UnknownSessionError: there is no such session.
+        ConfigError: the arguments belong to an unknown transport, or one that lacks a package.
+    """
+    if isinstance(runner_args, BrowserArguments) and not await wait_as_browser(
+        runner_args.line,
+        runner_args.webrtc_connection,
+        vanish_ms=VANISH_MS,
+    ):
+        return
+    if isinstance(runner_args, EvalArguments) and not await wait_as_socket(
+        runner_args.line, runner_args.websocket
+    ):
+        return
+    if isinstance(runner_args, SocketArguments):
+        await converse_by_socket(engines, conversations, runner_args)
+        return
+    if isinstance(runner_args, ChatArguments):
+        await converse_by_chat(engines, conversations, runner_args)
+        return
+    if isinstance(runner_args, PhoneArguments):
+        assert phones is not None
+        await converse_by_phone(engines, phones, runner_args, on_call=on_call)
+        return
+    row = TRANSPORTS.of_arguments(runner_args)
+    body = runner_args.body if isinstance(runner_args.body, dict) else {}
+    identity: ClientIdentity = getattr(runner_args, "identity", ANONYMOUS)
+    async with conversations.open(
+        body.get("session"), owner=identity.session_owner, for_call=True
+    ) as conversation:
+        # A foreign runner passes on any values that a client sent.
+        told = body.get("echo_cancellation")
+        wanted = body.get("mode")
+        chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
+        sees = chosen == DUPLEX and engines.sees and row.capabilities.video
+        live = LiveCall(
+            conversation.clock,
+            follows_packets=row.capabilities.reports_playout,
+            peer_quiet_ms=lambda: transport.quiet_ms() if isinstance(transport, ReportsQuiet) else 0,
+        )
+        transport = await open_transport(engines, row, runner_args, live, sees=sees)
+        call = Call(
+            conversation,
+            row.name,
+            live,
+            rtvi=row.capabilities.speaks_rtvi,
+            peer_cancels_echo=told if isinstance(told, bool) else None,
+            rules=engines.answering.rules(identity),
+        )
+        await pipeline_of(chosen)(engines, transport, call)
+
+
+async def converse_by_socket(
+    engines: Engines, conversations: Conversations, arguments: SocketArguments
+) -> None:
+    """Hold one conversation with a client that speaks a protocol of its own."""
+    deployment, rules = engines.deployment, engines.answering.rules(arguments.identity)
+    arguments.dialect.permit(instructions=rules.may_instruct)
+    peer = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
+    session = SurfaceSession(
+        peer,
+        arguments.dialect,
+        settings=deployment.sockets,
+        rate_hz=INPUT_RATE_HZ,
+        check=check_of(engines, arguments.mode, rules),
+        on_first_word=arguments.on_first_word if arguments.line is None else arguments.line.spoke,
+    )
+    body = arguments.body if isinstance(arguments.body, dict) else {}
+    session_id = body.get("session")
+    session.open()
+    reason, message = "server_shutdown", "the server is stopping"
+    owner = arguments.identity.session_owner
+    try:
+        try:
+            has_line = await wait_as_client(arguments.line, session)
+        except CapacityError as error:
+            has_line = False
+            if not engines.shutdown.stopping.is_set():
+                reason, message = "service_unavailable", str(error)
+        else:
+            if not has_line:
+                reason, message = "stopped", ""
+        if not has_line:
+            return
+        async with conversations.open(session_id, owner=owner, for_call=True) as conversation:
+            facts = _facts_of(body)
+            await run_socket_session(
+                engines, conversation, session, mode=arguments.mode, rules=rules, facts=facts
+            )
+            task = asyncio.current_task()
+            # A cancelled pipeline ends without passing the cancellation on.
+            if task is None or not task.cancelling():
+                # A session that another process took, or that was deleted, ends its call in good order.
+                reason, message = reason_of(conversation.loss)
+    except Exception as error:
+        reason, message = reason_of(error)
+        raise
+    finally:
+        session.over(reason, message)
+        await session.close(reason)
+
+
+async def converse_by_chat(engines: Engines, conversations: Conversations, arguments: ChatArguments) -> None:
+    """Hold one conversation with a client of a turn-based socket."""
+    peer = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
+    body = arguments.body if isinstance(arguments.body, dict) else {}
+    await hold_chat(
+        engines,
+        conversations,
+        peer,
+        protocol=arguments.protocol,
+        session_id=body.get("session"),
+        owner=arguments.identity.session_owner,
+        rules=engines.answering.rules(arguments.identity),
+        facts=_facts_of(body),
+        on_first_word=arguments.on_first_word,
+    )
+
+
+def _facts_of(body: Mapping[str, Any]) -> dict[str, str]:
+    """Return the additional fields of the first message to a client."""
+    return {"next_token": body["next_token"]} if "next_token" in body else {}
+
+
+async def converse_by_phone(
+    engines: Engines,
+    phones: PhoneSessions,
+    arguments: PhoneArguments,
+    *,
+    on_call: Callable[[Call], None] | None = None,
+) -> None:
+    """Hold one telephone call, in one session or several."""
+    settings = engines.deployment.phone
+    assert settings is not None
+    peer = MixedPeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
+    phone = arguments.phone
+    stream = PhoneStream(
+        peer,
+        settings.line,
+        comfort=ComfortNoise().packet,
+        call_sid=phone.call_sid,
+        protocol=TRANSPORTS.create(phone.network),
+    )
+    try:
+        started = await stream.open()
+        if started is not None:
+            facts = PhoneFacts(
+                phone.call_sid or started.call_sid, phone.caller, phone.called, phone.direction
+            )
+            hold_one = partial(
+                hold_phone,
+                engines,
+                stream,
+                network=phone.network,
+                run=pipeline_of(arguments.mode),
+                facts=facts,
+                desk=arguments.desk,
+                settings=settings,
+                on_call=on_call,
+                has_open_code=lambda: phones.has_open_code,
+            )
+            await phones.hold(phone, stream, hold_one)
+    finally:
+        await stream.close(stream.end[1])
+
+
+def pipeline_of(mode: str) -> Pipeline:
+    """Return the function that holds a call of this mode."""
+    return run_duplex if mode == DUPLEX else run_conversation
+
+
+async def open_transport(
+    engines: Engines, row: TransportRow, arguments: RunnerArguments, live: LiveCall, *, sees: bool
+) -> BaseTransport:
+    """Open the transport of a row for one set of runner arguments.
+
+    Args:
+        engines: of the process.
+        row: of the transport.
+        arguments: that bring the conversation.
+        live: whose packets and delay are reported, where the transport does.
+        sees: pictures of the caller's camera are wanted.
+
+    Raises:
+        ConfigError: a package of the row's extra is not installed.
+    """
+    request = TransportRequest(
+        sees=sees,
+        vanish_ms=VANISH_MS,
+        jitter_buffer=engines.deployment.server.jitter_buffer,
+        on_packet=live.on_packet,
+        events=live.events,
+    )
+    transport: BaseTransport = await TRANSPORTS.create(row.name, arguments, request)
+    return transport

@@ -1,0 +1,1 @@
+"""Engines of one process: chosen, checked, loaded and shared by every call."""

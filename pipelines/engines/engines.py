@@ -1,0 +1,465 @@
+"""Engines of one process: chosen by the deployment, loaded once, shared by every call.
+
+``load`` checks the deployment (``plan``), reads weights in threads and starts the child processes of
+recognisers that would hold the interpreter (``loading``); nothing embedded is loaded per call.
+``close`` ends processes, threads and connections.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from loguru import logger
+from pipecat.processors.frame_processor import FrameProcessor
+
+from audio.resample import Resampler
+from configs.deployment import Deployment
+from core.errors import AgentError
+from core.media import float_to_pcm16, pcm16_to_float
+from models.front_end import FrontEndEngines
+from models.keyword_spotting import COMMANDS
+from models.omni import OmniHost, Preparation
+from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
+from models.stt import STT, Transcript
+from models.stt.hosted.engine import WorkerSttSettings
+from models.tts import SpeechPiece, TextToSpeech
+from models.turn import TURN
+from models.vad import VAD
+from pipelines.engines.llm_runtime import LlmRuntime
+from pipelines.engines.loading import (
+    POOLED,
+    SPEECH_THREADS,
+    Executors,
+    Loaded,
+    check_rates,
+    create_echo,
+    create_engine,
+    create_hosted_ears,
+    create_voice,
+    front_end_of,
+    host_of,
+    load_omni,
+    looks_at_voices,
+    pool_of,
+    warm,
+)
+from pipelines.engines.plan import plan
+from pipelines.modes import DUPLEX
+from processors.duplex.services import RealtimeRow
+from processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
+from processors.perception.engine_stt import EngineSttService, transcript_from_fields
+from processors.service_rows import ServiceRow
+from processors.speech.engine_tts import EngineTtsService
+from processors.turns.looks import VoiceLooks
+from processors.turns.stop_words import StopWords
+from runtime.engine_pool import EnginePool
+from runtime.engine_process import EngineProcessSettings
+from runtime.event_stream import CallEvents
+from runtime.shutdown import Shutdown
+from runtime.utterances import UtteranceEngine
+from sequencer.calibration import LearntLatencies
+from serving.gateway.admission import RecogniserLoad as EarsReport
+from serving.pool.omni import PoolOmniSettings
+from serving.pool.pool import Pool
+from serving.pool.streams import PoolSttSettings
+
+# Pipecat's own default; cloud voices send it without resampling.
+CLOUD_VOICE_RATE_HZ = 24_000
+# Rates that a browser call carries as they are; another is resampled once, after the voice.
+OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
+# Phrase with which the recogniser is measured when a server starts: as long as a short question, of common
+# words.
+MEASURED_PHRASE = "hello, i would like to know when you are open"
+MEASURE_S = 1.0
+# A caller's piece takes milliseconds. Its priority is below the loop that paces audio, and above recognisers.
+FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0, late_timeout_s=2.0, hung_ms=500)
+
+
+class Engines:
+    """Engines that all calls of a process share; an async context manager. Created by ``load``.
+
+    Attributes:
+        deployment: the deployment, with the recogniser in use.
+        vad: voice activity.
+        turn: turn completeness, or None when switched off.
+        echo: echo canceller, or None when no call uses one.
+        executors: threads for these and for synthesis.
+        output_rate_hz: rate of the bot's audio.
+        latencies: latencies of perception's streams, as learnt from the calls so far.
+        answers: ``AnswerHeard`` of all calls.
+        shutdown: progress of the process's shutdown.
+    """
+
+    def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
+        self.deployment = deployment
+        self.vad = loaded.vad
+        self.turn = loaded.turn
+        self.echo = loaded.echo
+        self.executors = executors or Executors()
+        voice_rate_hz = CLOUD_VOICE_RATE_HZ if isinstance(loaded.tts, ServiceRow) else loaded.tts.rate_hz
+        self.output_rate_hz = voice_rate_hz if voice_rate_hz in OPUS_RATES_HZ else CLOUD_VOICE_RATE_HZ
+        self.latencies = LearntLatencies()
+        self.shutdown = Shutdown()
+        self.answers = CallEvents()
+        self._loaded = loaded
+        self._front_end: EnginePool[object] | None = None
+        self._starting: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def load(cls, deployment: Deployment, *, duplex: bool = False) -> "Engines":
+        """Check the deployment and load its engines concurrently. When one fails, the others are closed.
+
+        Args:
+            deployment: the deployment.
+            duplex: full-duplex calls are required.
+
+        Raises:
+            ConfigError: see ``plan``.
+            EngineError: an engine does not load.
+        """
+        planned = await asyncio.to_thread(plan, deployment, duplex=duplex)
+        hearing = planned.hearing
+        deployment = deployment.model_copy(update={"hearing": hearing})
+        stt = planned.stt
+        ears: UtteranceEngine[Transcript] | ServiceRow[Any] | None = None
+        hosted_ears: asyncio.Task[UtteranceEngine[Transcript]] | None = None
+        commands: EnginePool[Transcript] | None = None
+        looks: EnginePool[Transcript] | None = None
+        workers: Pool | None = None
+        async with AsyncExitStack() as opened:
+
+            async def load_answering() -> LlmRuntime:
+                streams = None if workers is None else workers.streams
+                loaded = await LlmRuntime.load(deployment, planned.answering, streams)
+                opened.push_async_callback(loaded.close)
+                return loaded
+
+            if planned.answering.in_workers or any(
+                isinstance(each, POOLED)
+                for each in (stt, planned.tts, *(chosen for _, chosen in planned.omni))
+            ):
+                # A full-duplex call may begin while its workers load: a call that needs one waits.
+                workers = await opened.enter_async_context(Pool(deployment.workers))
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    if isinstance(stt, ServiceRow):
+                        ears = stt
+                    elif isinstance(stt, PoolSttSettings | WorkerSttSettings):
+                        hosted_ears = tasks.create_task(create_hosted_ears(stt, workers), name="load.stt")
+                    else:
+                        ears = pool = pool_of(
+                            STT.row(hearing.stt.name).target,
+                            stt,
+                            decode=transcript_from_fields,
+                            name=hearing.stt.name,
+                            processes=hearing.stt_processes,
+                            spares=int(hearing.spare_processes),
+                        )
+                        opened.push_async_callback(pool.close)
+                        tasks.create_task(pool.start(), name="load.stt")
+                        if looks_at_voices(hearing, stt):
+                            looks = pool
+                    if hearing.stop_words is not None and planned.commands is not None:
+                        commands = pool_of(
+                            COMMANDS.row(hearing.stop_words.name).target,
+                            planned.commands,
+                            decode=transcript_from_fields,
+                            name=hearing.stop_words.name,
+                        )
+                        opened.push_async_callback(commands.close)
+                        tasks.create_task(commands.start(), name="load.commands")
+                    vad = tasks.create_task(
+                        create_engine(VAD, hearing.vad.name, planned.vad), name="load.vad"
+                    )
+                    turn = tasks.create_task(
+                        create_engine(TURN, hearing.turn.name if hearing.turn else "", planned.turn),
+                        name="load.turn",
+                    )
+                    echo = tasks.create_task(create_echo(hearing, planned.echo), name="load.echo")
+                    voice = tasks.create_task(create_voice(deployment, planned, workers), name="load.tts")
+                    answering = tasks.create_task(load_answering(), name="load.answering")
+                    omni = [
+                        tasks.create_task(load_omni(opened, name, settings), name=f"load.{name}")
+                        for name, settings in planned.omni
+                        if not isinstance(settings, TwoTierSettings | PoolOmniSettings)
+                    ]
+            except ExceptionGroup as errors:
+                # One cause is enough for the user who has to correct it.
+                raise errors.exceptions[0] from errors
+            tts, phrases, hosted_voices = voice.result()
+            if hosted_ears is not None:
+                ears = hosted_ears.result()
+            assert ears is not None
+            for each in hosted_voices:
+                opened.callback(each.close)
+            check_rates(vad.result(), echo.result())
+            # A clause that a worker speaks takes a thread here, and no processor time.
+            clauses = max([SPEECH_THREADS, *(each.limits.clauses for each in hosted_voices)])
+            executors = Executors(speech=ThreadPoolExecutor(clauses, thread_name_prefix="speech"))
+            hosts = iter([task.result() for task in omni])
+
+            # A two-tier engine uses the process's own voice activity and turn completeness.
+            own = partial(TwoTierHost, vad=vad.result(), turn=turn.result(), executor=executors.turn)
+            loaded = Loaded(
+                vad.result(),
+                turn.result(),
+                ears,
+                tts,
+                answering.result(),
+                phrases,
+                echo.result(),
+                commands,
+                looks=looks,
+                front_end=front_end_of(hearing, planned),
+                omni=tuple(host_of(each, workers, own, hosts) for each in planned.omni),
+                realtime=planned.realtime,
+                preparation=planned.preparation,
+                pool=workers,
+                hosted_voices=hosted_voices,
+            )
+            engines = cls(deployment, loaded, executors)
+            if phrases is not None:
+                engines.executors.speech.submit(warm, phrases)
+            # The new object closes them from here on.
+            opened.pop_all()
+            return engines
+
+    def stand_by(self) -> None:
+        """Load the spare processes that take over when one of the recogniser or the front end dies.
+
+        For a server, which runs for long. Call it after ``host_front_end``.
+        """
+        for engine in (self._loaded.stt, self._front_end):
+            if isinstance(engine, EnginePool):
+                engine.start_spares()
+
+    async def measure_hearing(self) -> None:
+        """Measure the recogniser's pace on this machine with a phrase of the embedded voice.
+
+        Takes ``MEASURE_S`` at most, for each of the two. A failure here also occurs in a call, and is
+        reported there.
+        """
+        stt, voice = self._loaded.stt, self.voice
+        if not isinstance(stt, EnginePool) or voice is None:
+            return
+        with suppress(AgentError, TimeoutError):
+            async with asyncio.timeout(MEASURE_S):
+                pcm = await asyncio.get_running_loop().run_in_executor(
+                    self.executors.speech, _spoken, voice, MEASURED_PHRASE, stt.rate_hz
+                )
+            async with asyncio.timeout(MEASURE_S):
+                stream = await stt.open_stream(lambda _partial: None, lambda _error: None)
+                try:
+                    stream.start()
+                    stream.feed(pcm)
+                    await stream.finish()
+                finally:
+                    stream.close()
+
+    def hearing(self) -> EarsReport | None:
+        """Return the embedded recognisers' report of their pace; None where there are none."""
+        stt = self._loaded.stt
+        if not isinstance(stt, EnginePool):
+            return None
+        return EarsReport(len(stt.processes), stt.real_time_factor, stt.utterances)
+
+    def hears(self, mode: object) -> bool:
+        """Return whether the deployment's recogniser transcribes the caller in a call of this mode.
+
+        It does in every mode, in full duplex for the words that are stored and shown. A realtime service
+        transcribes its caller itself.
+        """
+        return mode != DUPLEX or self.realtime is None
+
+    def health(self) -> list[str]:
+        """Return the stages that cannot work at this moment, one sentence for each; empty when all can.
+
+        Echo control and voice activity are never among them: threads take over from their process. A call
+        without a stop-word listener detects stop words by its recogniser.
+        """
+        stt = self._loaded.stt
+        if isinstance(stt, EnginePool) and not stt.is_ready:
+            return [f"speech recognition ({self.deployment.hearing.stt.name}) has no process that works"]
+        return []
+
+    def host_front_end(self) -> None:
+        """Start the process with echo control and voice activity.
+
+        Calls run both in threads of this process until it is ready, and all calls do when it does not start.
+        """
+        settings = self._loaded.front_end
+        hearing = self.deployment.hearing
+        if self._front_end is not None or settings is None or not hearing.own_process:
+            return
+        self._front_end = pool_of(
+            "models.front_end:load_front_end",
+            settings,
+            decode=dict,
+            name="front_end",
+            limits=FRONT_END_LIMITS,
+            spares=int(hearing.spare_processes),
+        )
+        self._starting = asyncio.create_task(self._start_front_end(self._front_end), name="load.front_end")
+
+    async def _start_front_end(self, pool: EnginePool[object]) -> None:
+        try:
+            await pool.start()
+        except AgentError as error:
+            logger.warning(
+                f"echo control and voice activity detection run in threads of this process: {error}"
+            )
+
+    def open_front_end(self) -> HostedFrontEnd | None:
+        """Return a caller's part of that process, which uses threads until it is ready; None without one."""
+        pool, settings = self._front_end, self._loaded.front_end
+        if pool is None or settings is None:
+            return None
+        # A caller with echo control requests both at once, ahead of voice activity's other callers.
+        front_end = FrontEndEngines(self.vad, self.echo, least_db=settings.least_db)
+        return HostedFrontEnd(pool, LocalFrontEnd(front_end, self.executors.echo))
+
+    def exchange(self, **parts: Any) -> None:
+        """Replace loaded engines; a measurement may run without some."""
+        self._loaded = replace(self._loaded, **parts)
+
+    @property
+    def answering(self) -> LlmRuntime:
+        """Language model and tools of the process."""
+        return self._loaded.answering
+
+    @property
+    def voice(self) -> TextToSpeech | None:
+        """The embedded voice; None where a service of Pipecat speaks (``build_tts``)."""
+        return None if isinstance(self._loaded.tts, ServiceRow) else self._loaded.tts
+
+    @property
+    def ears(self) -> UtteranceEngine[Transcript] | None:
+        """The embedded recogniser; None where a service of Pipecat transcribes (``build_stt``)."""
+        return None if isinstance(self._loaded.stt, ServiceRow) else self._loaded.stt
+
+    @property
+    def omni(self) -> tuple[OmniHost, ...]:
+        """Hosts of full-duplex engines, the preferred one first; empty where none is required."""
+        return self._loaded.omni
+
+    @property
+    def realtime(self) -> RealtimeRow[Any] | None:
+        """Row of a full-duplex service in place of engines, or None."""
+        return self._loaded.realtime
+
+    @property
+    def pool(self) -> Pool | None:
+        """Workers of the deployment; None where no engine is in them."""
+        return self._loaded.pool
+
+    @property
+    def preparation(self) -> Preparation:
+        """Beginning of a conversation with a full-duplex engine, without its history."""
+        return self._loaded.preparation
+
+    @property
+    def sees(self) -> bool:
+        """True when the full-duplex engine takes pictures of the caller's camera."""
+        return bool(self.omni) and self.omni[0].takes_frames
+
+    async def build_stt(self, *, audio_passthrough: bool = True) -> FrameProcessor:
+        """Return the recogniser of one call.
+
+        Args:
+            audio_passthrough: an embedded recogniser passes the audio on to processors after it.
+        """
+        stt = self._loaded.stt
+        if isinstance(stt, ServiceRow):
+            return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
+        return EngineSttService(stt, audio_passthrough=audio_passthrough)
+
+    async def build_stop_words(self) -> StopWords | None:
+        """Return the listener for stop words in one call; None where stop words are not spotted."""
+        commands = self._loaded.commands
+        if commands is None:
+            return None
+        stop_words = StopWords(commands)
+        await stop_words.open()
+        return stop_words
+
+    async def build_looks(self) -> VoiceLooks | None:
+        """Return the listener for the beginnings of voices in one call; None where there is none."""
+        engine = self._loaded.looks
+        if engine is None:
+            return None
+        looks = VoiceLooks(engine)
+        await looks.open()
+        return looks
+
+    async def build_tts(self) -> FrameProcessor:
+        """Return the voice of one call."""
+        tts = self._loaded.tts
+        if isinstance(tts, ServiceRow):
+            return await asyncio.to_thread(tts.build, self._loaded.answering.shared)
+        return EngineTtsService(tts, executor=self.executors.speech)
+
+    def kept_speech(self, phrase: str) -> bytes | None:
+        """Return the audio of a phrase of the bot, 16-bit mono at ``output_rate_hz``; None unless cached."""
+        phrases = self._loaded.phrases
+        if phrases is None or phrases.rate_hz != self.output_rate_hz:
+            return None
+        return phrases.kept(phrase)
+
+    def describe(self) -> dict[str, object]:
+        """Return the names of the engines in use."""
+        chosen = self.deployment
+        return {
+            "deployment": chosen.name,
+            "stt": chosen.hearing.stt.name,
+            "turn": chosen.hearing.turn.name if chosen.hearing.turn else None,
+            "llm": chosen.thinking.llm.name,
+            "fallback": chosen.thinking.fallback.name if chosen.thinking.fallback else None,
+            "tts": chosen.speaking.tts.name,
+            "omni": chosen.duplex.engine.name if self.omni or self.realtime else None,
+            "sees": self.sees,
+        }
+
+    async def close(self) -> None:
+        """End everything that ``load`` and the calls opened."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        if self._front_end is not None:
+            await self._front_end.close()
+        if self._loaded.phrases is not None:
+            self._loaded.phrases.close()
+        await self._loaded.answering.close()
+        for host in self._loaded.omni:
+            await asyncio.to_thread(host.close)
+        for hosted in self._loaded.hosted_voices:
+            await asyncio.to_thread(hosted.close)
+        if self._loaded.pool is not None:
+            await self._loaded.pool.close()
+        for engine in (self._loaded.stt, self._loaded.commands):
+            if isinstance(engine, EnginePool):
+                await engine.close()
+        self.executors.shutdown()
+
+    async def __aenter__(self) -> "Engines":
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+
+def _spoken(voice: TextToSpeech, text: str, rate_hz: int) -> bytes:
+    """Return 16-bit PCM of a text, at another rate than the voice's."""
+    pieces: list[bytes] = []
+
+    def take(piece: SpeechPiece) -> bool:
+        pieces.append(piece.pcm)
+        return True
+
+    voice.synthesize(text, take)
+    samples = pcm16_to_float(b"".join(pieces))
+    if voice.rate_hz != rate_hz:
+        samples = Resampler(voice.rate_hz, rate_hz).feed(samples)
+    return float_to_pcm16(samples)

@@ -1,0 +1,495 @@
+"""Language models of one process: the chosen model, its fallback, the guard between them, and its tools.
+
+Loaded once; ``build`` makes the processors of one call. Owns the HTTP session that services and tools share.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import aiohttp
+from loguru import logger
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.services.llm_service import LLMService
+from pydantic import BaseModel
+
+from configs.deployment import Choice, Deployment, Thinking
+from configs.engines import settings_model
+from core.client_rules import ClientRules, prompt_of
+from core.errors import ConfigError, EngineError
+from core.grants import ANONYMOUS, ClientIdentity
+from core.tuning import tuned
+from models.llm import LLM, LanguageModel, Message
+from models.llm.hosted.engine import HostedLlm, WorkerLlm
+from models.llm.kv import Replies
+from models.llm.kv.dialogue import Prefilled
+from models.llm.llamacpp.server import LlamaCppServer
+from models.tools import TOOLS, Tool, ToolSettings
+from pipelines.engines.choices import engine_settings, service_row
+from processors.dialogue.durable_tools import DurableTools, SharedTools
+from processors.dialogue.engine_llm import messages_of
+from processors.dialogue.llm_failover import Failover, LlmFailover
+from processors.dialogue.llm_timeouts import Circuit, GuardTuning
+from processors.dialogue.services import (
+    LLM_SERVICES,
+    Documents,
+    LlamaCpp,
+    LlmRow,
+    PoolLlmRow,
+    Transformers,
+    WorkerLlmRow,
+)
+from processors.service_rows import ServiceRow, Shared
+from runtime.engine_thread import EngineThread
+from serving.gateway.auth.usage import UsageLimits
+from serving.pool.streams import StreamWorkers, pooled_llm
+from session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
+from session_store.conversation import Conversation
+from session_store.events import Event
+from session_store.prompt import approximate_tokens
+
+if TYPE_CHECKING:
+    from models.llm.kv.replies import CausalReplies
+
+DOCUMENTS = "documents"
+
+
+@dataclass(frozen=True)
+class AnsweringPlan:
+    """Checked choices of a deployment for answering; nothing is loaded.
+
+    Attributes:
+        row: row of the service that answers.
+        documents: settings of the embedded model, when it answers or is the fallback.
+        guarded: True when the embedded model is the fallback of another one.
+        tools: tools of the model: rows and their settings.
+    """
+
+    row: LlmRow
+    documents: BaseModel | None
+    guarded: bool
+    tools: tuple[tuple[str, ToolSettings], ...] = ()
+
+    @property
+    def in_workers(self) -> bool:
+        """True when workers of this deployment answer."""
+        return isinstance(self.row, PoolLlmRow)
+
+
+def plan_answering(deployment: Deployment) -> AnsweringPlan:
+    """Resolve the choices of ``thinking``.
+
+    Raises:
+        ConfigError: an unknown name or field, a missing folder, key or package.
+    """
+    thinking, knowledge = deployment.thinking, deployment.bot.knowledge
+    fallback = thinking.fallback
+    if fallback is not None and fallback.name not in LLM:
+        raise ConfigError(f"thinking.fallback: unknown engine {fallback.name!r}", known=LLM.names())
+    service, embedded, where = thinking.llm, fallback, "thinking.fallback"
+    if thinking.llm.name == DOCUMENTS:
+        # It has no fallback of its own; a fallback that names it too may hold settings of it.
+        service, own = _service_and_engine(thinking.llm)
+        behind = fallback.settings if fallback is not None else {}
+        embedded, where = Choice(name=DOCUMENTS, settings={**behind, **own.settings}), "thinking.llm"
+    row = cast(LlmRow, service_row(LLM_SERVICES, service, where="thinking.llm"))
+    if isinstance(row, PoolLlmRow):
+        _check_workers(deployment, row)
+    tools = _plan_tools(thinking)
+    if embedded is None:
+        return AnsweringPlan(row, None, guarded=False, tools=tools)
+    if not knowledge.is_dir():
+        raise ConfigError(
+            f"bot.knowledge: there is no folder {str(knowledge)!r}; a relative path starts at the folder of "
+            "the deployment's file"
+        )
+    given = {"folder": knowledge, "name": deployment.bot.name}
+    settings = engine_settings(LLM, embedded, given, where=where)
+    return AnsweringPlan(row, settings, guarded=thinking.llm.name != DOCUMENTS, tools=tools)
+
+
+def _check_workers(deployment: Deployment, row: PoolLlmRow) -> None:
+    """Check that the workers of a pool exist.
+
+    Raises:
+        ConfigError: there are no workers, or none of a given name.
+    """
+    known = tuple(spec.name for spec in deployment.workers.workers)
+    if not known:
+        raise ConfigError(
+            "thinking.llm: 'pool' stands for the workers of this deployment, but workers.workers names none"
+        )
+    for name in row.settings.workers:
+        if name not in known:
+            raise ConfigError(f"thinking.llm: there is no worker {name!r}", known=known)
+
+
+def _plan_tools(thinking: Thinking) -> tuple[tuple[str, ToolSettings], ...]:
+    """Return rows of ``TOOLS`` and their settings.
+
+    Raises:
+        ConfigError: an unknown row or field, a variable that is not set, two tools of one name.
+    """
+    tools: list[tuple[str, ToolSettings]] = []
+    names: set[str] = set()
+    for index, choice in enumerate(thinking.tools):
+        where = f"thinking.tools.{index}"
+        settings = cast(ToolSettings, engine_settings(TOOLS, choice, {}, where=where))
+        if settings.name in names:
+            raise ConfigError(f"{where} ({choice.name}): there is a tool {settings.name!r} already")
+        names.add(settings.name)
+        tools.append((choice.name, settings))
+    if tools and thinking.llm.name == DOCUMENTS:
+        logger.warning(
+            f"thinking.tools: {DOCUMENTS!r} uses no tools; {', '.join(sorted(names))} will never be called"
+        )
+    return tuple(tools)
+
+
+def _service_and_engine(choice: Choice) -> tuple[Choice, Choice]:
+    """Split the settings of ``documents`` into those of its service and those of the engine that it wraps.
+
+    Raises:
+        ConfigError: a field that neither has; the message lists those of both.
+    """
+    row_type = cast(type[ServiceRow[Any]], LLM_SERVICES.factory(choice.name))
+    of_service = row_type.settings_type.model_fields
+    of_engine = settings_model(LLM.factory(choice.name)).model_fields
+    for name in choice.settings:
+        if name not in of_service and name not in of_engine:
+            known = tuple(sorted({*of_service, *of_engine}))
+            raise ConfigError(f"thinking.llm ({choice.name}): unknown field {name!r}", known=known)
+    service = {name: value for name, value in choice.settings.items() if name in of_service}
+    engine = {name: value for name, value in choice.settings.items() if name not in of_service}
+    return Choice(name=choice.name, settings=service), Choice(name=choice.name, settings=engine)
+
+
+class LlmRuntime:
+    """Loaded language models and tools of a process. Created by ``load``.
+
+    Attributes:
+        documents: the embedded model, or None.
+        usage: model requests of each client, on every surface.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        plan: AnsweringPlan,
+        documents: LanguageModel | None,
+        causal: "Causal | HostedLlm | None" = None,
+        llamacpp: LlamaCppServer | None = None,
+    ) -> None:
+        self.documents = documents
+        self._llamacpp = llamacpp
+        self.usage = UsageLimits(deployment.server)
+        self._anonymous = deployment.server.clients.anonymous.grants()
+        self._causal = causal
+        self._plan = plan
+        self._name = deployment.thinking.llm.name
+        self._system_prompt = deployment.bot.system_prompt
+        self._guard = tuned(GuardTuning, deployment.thinking.guard)
+        self._circuit = Circuit(max_failures=self._guard.max_failures, cool_down_ms=self._guard.cool_down_ms)
+        # No cookies: a cookie that a server sets in one conversation would be sent to it in the next.
+        self.http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        self._tools = SharedTools(
+            [TOOLS.create(name, settings, self.http) for name, settings in plan.tools],
+            {settings.name: settings.clients for _, settings in plan.tools},
+            take_request=lambda rules: self.usage.try_take_further(rules.counted),
+        )
+
+    @classmethod
+    async def load(
+        cls, deployment: Deployment, plan: AnsweringPlan, workers: StreamWorkers | None = None
+    ) -> "LlmRuntime":
+        """Load the models that the plan needs; the documents are read in a thread.
+
+        Args:
+            deployment: the deployment.
+            plan: plan of the deployment.
+            workers: workers of the deployment, where ``plan.in_workers``.
+
+        Raises:
+            ConfigError: the folder holds no passage, or a package is missing.
+        """
+        documents = None
+        if plan.documents is not None:
+            documents = await asyncio.to_thread(LLM.create, DOCUMENTS, plan.documents)
+        causal: Causal | HostedLlm | None = None
+        if isinstance(plan.row, Transformers):
+            causal = await asyncio.to_thread(Causal, plan.row)
+        elif isinstance(plan.row, WorkerLlmRow | PoolLlmRow):
+            causal = await _hosted(plan.row, workers, guarded=plan.guarded)
+        llamacpp = await _start_llamacpp(plan) if isinstance(plan.row, LlamaCpp) else None
+        return cls(deployment, plan, documents, causal, llamacpp)
+
+    @property
+    def shared(self) -> Shared:
+        """Resources of this process that service rows may use."""
+        open_replies = self._causal.open_replies if self._causal is not None else None
+        return Shared(
+            language_model=self.documents,
+            open_replies=open_replies,
+            llamacpp=self._llamacpp,
+            http=self.http,
+        )
+
+    @property
+    def calls_tools(self) -> bool:
+        """True when the model may call tools.
+
+        Models that run in this process support none; a GGUF file supports them when its chat template does.
+        """
+        if self._llamacpp is not None:
+            return self._llamacpp.uses_tools
+        return not isinstance(self._plan.row, Documents | Transformers)
+
+    @property
+    def dialogue_tokens(self) -> int | None:
+        """Tokens of a conversation that the model can take in addition to its prompt and an answer.
+
+        None where this process sets no bound: a provider's model takes more than a session's budget.
+        """
+        row = self._plan.row
+        if self._llamacpp is None or not isinstance(row, LlamaCpp):
+            return None
+        dialogue_tokens = self._llamacpp.most_tokens(row.settings.max_tokens)
+        return dialogue_tokens - approximate_tokens(self.instruction())
+
+    @property
+    def speaks_first(self) -> bool:
+        """True when the model can speak before the caller has: the documents only answer questions."""
+        return not isinstance(self._plan.row, Documents)
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """Names of the deployment's own tools."""
+        return self._tools.names
+
+    @asynccontextmanager
+    async def tools(
+        self, conversation: Conversation, more: Sequence[Tool] = (), *, rules: ClientRules | None = None
+    ) -> AsyncIterator[DurableTools]:
+        """Hold the tools of a session, inside of its ``Conversations.open``; see ``SharedTools.of``.
+
+        Args:
+            conversation: the session.
+            more: tools of one client of it, offered to its own pipelines.
+            rules: rules of that client; None for an anonymous one.
+        """
+        async with self._tools.of(conversation, more, rules=rules) as tools:
+            yield tools
+
+    @asynccontextmanager
+    async def memory(self) -> AsyncIterator["Memory | None"]:
+        """Yield the model's memory of one conversation between its turns; None when it keeps none."""
+        if self._causal is None:
+            yield None
+            return
+        replies = self._causal.open_replies()
+        try:
+            yield Memory(replies)
+        finally:
+            replies.close()
+
+    async def build(
+        self,
+        *,
+        tools: DurableTools | None = None,
+        context: LLMContext | None = None,
+        turn: Event | None = None,
+        instruction: str | None = None,
+        memory: "Memory | None" = None,
+        rules: ClientRules | None = None,
+    ) -> list[FrameProcessor]:
+        """Return the processors of one call, in pipeline order: the service, or the guard around it.
+
+        Args:
+            tools: tools of the session, when the model may use them.
+            context: context of the pipeline; needed with ``tools``.
+            turn: the only turn that is answered; None for the newest one at any time.
+            instruction: text that the client adds to the deployment's prompt, where it may; None for none.
+            memory: memory of the conversation; None where the model is asked only this once.
+            rules: rules of the client that is answered; None for an anonymous one.
+        """
+        shared = self.shared
+        if memory is not None:
+            shared = replace(shared, open_replies=lambda: memory)
+        told = self.instruction(instruction)
+        build = partial(self._plan.row.build, shared, system_instruction=told)
+        service = await asyncio.to_thread(build)
+        if tools is not None and context is not None and self.calls_tools:
+            tools.offer(service, context, turn=turn, rules=rules)
+        if not self._plan.guarded or self.documents is None:
+            return [service]
+        guard = LlmFailover(
+            service, self.documents, self._guard, circuit=self._circuit, on_failover=_log_failover
+        )
+        return list(guard.processors)
+
+    def rules(self, identity: ClientIdentity = ANONYMOUS) -> ClientRules:
+        """Return the rules of a new call; a client without a credential has the grants of anonymous ones."""
+        if not identity.owner and not identity.is_operator:
+            identity = replace(identity, grants=self._anonymous)
+        return ClientRules(identity)
+
+    def instruction(self, added: str | None = None) -> str:
+        """Return the prompt: the deployment's, followed by the client's addition."""
+        return prompt_of(self._system_prompt, added)
+
+    def summarizer(self) -> Summarizer:
+        """Return the summariser of older turns: the deployment's model, or an extract for the documents."""
+        if self._name == DOCUMENTS:
+            return ExtractiveSummarizer()
+        return LlmSummarizer(self._ask)
+
+    async def judging(self) -> "LLMService[Any] | None":
+        """Return the model outside of any conversation, to judge recognised words; None for the documents.
+
+        The documents cannot judge. The caller of this method cleans the service up.
+        """
+        if not self.speaks_first:
+            return None
+        service = await asyncio.to_thread(self._plan.row.build, self.shared)
+        assert isinstance(service, LLMService)
+        return service
+
+    async def _ask(self, instruction: str, text: str) -> str:
+        """Return the model's whole answer, outside of any conversation.
+
+        Raises:
+            EngineError: the model failed, or its answer was empty.
+        """
+        build = partial(self._plan.row.build, self.shared, system_instruction=instruction)
+        service = await asyncio.to_thread(build)
+        assert isinstance(service, LLMService)
+        try:
+            answer = await service.run_inference(
+                LLMContext(messages=[{"role": "user", "content": text}]), system_instruction=instruction
+            )
+        except Exception as error:
+            # Any error of a vendor's SDK: the summary is made without the model.
+            raise EngineError(
+                f"the language model wrote no summary: {type(error).__name__}", engine=self._name
+            ) from error
+        finally:
+            await service.cleanup()
+        if not answer:
+            raise EngineError("the summary is empty", engine=self._name)
+        return answer
+
+    async def close(self) -> None:
+        """End connections, and release the weights."""
+        await self.http.close()
+        if self._causal is not None:
+            self._causal.close()
+        if self._llamacpp is not None:
+            await self._llamacpp.close()
+
+
+class Memory:
+    """Memory that a causal model keeps of one conversation, made by ``LlmRuntime.memory``.
+
+    A ``LanguageModel`` that outlives the service of a turn: it holds nothing that such a service would close.
+    """
+
+    def __init__(self, replies: Replies) -> None:
+        self._replies = replies
+
+    def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
+        """Stream the reply to a conversation (``LanguageModel``)."""
+        return self._replies.reply(messages)
+
+    async def prefill(self, context: LLMContext, instruction: str) -> Prefilled:
+        """Prefill the prompt that a service will send with this context. Raises as ``Replies.prefill``."""
+        return await self._replies.prefill(messages_of(context, instruction))
+
+    def generated_tokens(self, text: str) -> int | None:
+        """Return the tokens of the last answer when it is this text, else None."""
+        answered = self._replies.answered
+        if answered is None or answered.text.strip() != text.strip():
+            return None
+        return len(answered.char_ends)
+
+
+class Causal:
+    """Weights of a causal model, and the thread that it answers in. Loading blocks.
+
+    Args:
+        row: row of the deployment.
+    """
+
+    def __init__(self, row: Transformers) -> None:
+        # Imports torch.
+        from models.llm.kv.causal import CausalLm
+
+        self._model = CausalLm(row.lm_settings())
+        self._thread = EngineThread("causal")
+
+    def open_replies(self) -> "CausalReplies":
+        """Return the language model of one conversation."""
+        from models.llm.kv.replies import CausalReplies
+
+        return CausalReplies(self._model, uuid.uuid4().hex, thread=self._thread)
+
+    def close(self) -> None:
+        """Forget every conversation, after the answer that is being made. Returns at once."""
+        self._thread.submit(self._model.forget_all)
+        self._thread.shutdown(wait=False)
+
+
+async def _hosted(
+    row: WorkerLlmRow | PoolLlmRow, workers: StreamWorkers | None, *, guarded: bool
+) -> HostedLlm:
+    """Return the language model of a worker.
+
+    When the worker is unreachable and a fallback answers meanwhile, each conversation tries it again.
+
+    Raises:
+        ConfigError: it has an engine of another kind, or the deployment's workers are not started.
+        EngineError: it is unreachable, and there is no fallback.
+    """
+    hosted: HostedLlm
+    if isinstance(row, WorkerLlmRow):
+        hosted = one = WorkerLlm(row.settings)
+        wait = one.wait_until_loaded
+    elif workers is not None:
+        settings = row.settings
+        hosted = pooled_llm(workers, settings)
+        wait = partial(workers.wait_until_loaded, "llm", settings.workers, settings.load_timeout_s)
+    else:
+        raise ConfigError("thinking.llm: this process does not start the deployment's workers")
+    try:
+        await asyncio.to_thread(wait)
+    except EngineError as error:
+        if not guarded:
+            raise
+        logger.warning(f"no worker of thinking.llm is available, the fallback answers: {error}")
+    return hosted
+
+
+async def _start_llamacpp(plan: AnsweringPlan) -> LlamaCppServer:
+    """Start the server of a GGUF file.
+
+    Raises:
+        EngineError: the file does not load.
+    """
+    row = cast(LlamaCpp, plan.row)
+    server = LlamaCppServer(row.settings.served)
+    await server.start()
+    if plan.tools and not server.uses_tools:
+        names = ", ".join(sorted(settings.name for _, settings in plan.tools))
+        logger.warning(
+            f"thinking.tools: the chat template of {row.settings.model.name} does not support tools; "
+            f"{names} will never be called"
+        )
+    return server
+
+
+def _log_failover(failover: Failover) -> None:
+    logger.warning(f"the language model failed ({failover.reason.name}), the fallback answers")

@@ -1,0 +1,293 @@
+"""Checked plan of a deployment: every choice resolved, nothing loaded.
+
+``plan`` finds everything that would stop a call (unknown names, wrong settings, missing keys, files,
+packages) before the server says that it is ready.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from loguru import logger
+from pydantic import BaseModel
+
+from audio.wav import decode_wav
+from configs.deployment import Choice, Deployment, Hearing
+from configs.load import parse_settings
+from core.errors import ConfigError, MediaError, ModelFileError
+from core.media import pcm16_to_float
+from core.tuning import tuned
+from models.echo import ECHO
+from models.keyword_spotting import COMMANDS
+from models.omni import OMNI, Preparation
+from models.omni.two_tier.engine import TwoTierSettings, TwoTierTuning
+from models.stt import STT, RecogniserTraits, recogniser_traits
+from models.tts import TTS
+from models.turn import TURN
+from models.vad import VAD
+from pipelines.engines.choices import engine_or_service, engine_settings, service_row
+from pipelines.engines.llm_runtime import AnsweringPlan, plan_answering
+from processors.duplex.services import REALTIME_SERVICES, RealtimeRow
+from processors.perception.services import STT_SERVICES
+from processors.service_rows import ServiceRow
+from processors.speech.services import TTS_SERVICES
+from serving.pool.omni import PoolOmniSettings
+from serving.pool.streams import PoolSttSettings, PoolTtsSettings
+from turn_taking.clarification import AskBackSettings
+from turn_taking.endpointing.endpointer import EndpointTuning
+
+INPUT_RATE_HZ = 16_000
+# Name in place of an engine's: a worker of this deployment.
+POOL = "pool"
+Pooled = TypeVar("Pooled", PoolOmniSettings, PoolSttSettings, PoolTtsSettings)
+# A recogniser that has decoders has one for each call, and at least this number: an evaluation without a
+# server holds some calls too. Each is built when it is needed.
+LEAST_DECODERS = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Checked choices of a deployment; nothing is loaded.
+
+    Attributes:
+        hearing: settings of the deployment with the recogniser in use: its fallback where files are missing.
+        vad: settings of the voice activity detector.
+        echo: settings of the echo canceller, or None when no call uses one.
+        turn: settings of the completeness model, or None when it is switched off.
+        stt: settings of an embedded recogniser, or the row of a service.
+        commands: settings of the command spotter, or None when stop words are not spotted.
+        tts: settings of an embedded voice, or the row of a service.
+        fallback_voices: names and settings of the embedded voices after an embedded one, in order.
+        answering: plan of the language model.
+        omni: names and settings of full-duplex engines, the preferred one first; empty when none is required.
+        realtime: the row of a full-duplex service in their place, or None.
+        preparation: beginning of a conversation with an engine, with its reference voices.
+    """
+
+    hearing: Hearing
+    vad: BaseModel
+    echo: BaseModel | None
+    turn: BaseModel | None
+    stt: BaseModel | ServiceRow[Any]
+    commands: BaseModel | None
+    tts: BaseModel | ServiceRow[Any]
+    fallback_voices: tuple[tuple[str, BaseModel], ...]
+    answering: AnsweringPlan
+    omni: tuple[tuple[str, BaseModel], ...] = ()
+    realtime: RealtimeRow[Any] | None = None
+    preparation: Preparation = Preparation()
+
+
+def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
+    """Resolve every choice of a deployment.
+
+    Args:
+        deployment: the deployment.
+        duplex: full-duplex calls are required.
+
+    Raises:
+        ConfigError: an unknown name or field, a missing folder, key, file or package.
+    """
+    knowledge = deployment.bot.knowledge
+    given: dict[str, Any] = {"models_dir": deployment.models_dir}
+    heard = {**given, "max_decoders": max(LEAST_DECODERS, deployment.server.max_calls)}
+    if knowledge.is_dir():
+        heard["documents"] = knowledge
+    speaking = deployment.speaking
+    tts: BaseModel | ServiceRow[Any]
+    if speaking.tts.name == POOL:
+        tts = _plan_pool(deployment, speaking.tts, PoolTtsSettings, where="speaking.tts")
+    else:
+        tts = engine_or_service(TTS, TTS_SERVICES, speaking.tts, given, where="speaking.tts", others=(POOL,))
+    hearing, stt = _plan_recogniser(deployment, heard)
+    deployment = deployment.model_copy(update={"hearing": hearing})
+    decoders = getattr(stt, "max_decoders", None)
+    if decoders is not None and decoders * hearing.stt_processes < deployment.server.max_calls:
+        raise ConfigError(
+            f"hearing.stt: max_decoders {decoders} in {hearing.stt_processes} process(es) is less than "
+            f"server.max_calls {deployment.server.max_calls}: a caller who was let in would not be heard; "
+            "leave it out for as many as there are calls"
+        )
+    if speaking.fallback and isinstance(tts, ServiceRow):
+        raise ConfigError(
+            f"speaking.fallback: {speaking.tts.name!r} is a service; only an embedded voice has one after it"
+        )
+    return Plan(
+        hearing=hearing,
+        vad=engine_settings(VAD, hearing.vad, {}, where="hearing.vad"),
+        echo=_plan_echo(hearing, recogniser_traits(stt)),
+        turn=engine_settings(TURN, hearing.turn, {}, where="hearing.turn") if hearing.turn else None,
+        stt=stt,
+        commands=(
+            engine_settings(COMMANDS, hearing.stop_words, {}, where="hearing.stop_words")
+            if hearing.stop_words and hearing.barge_in
+            else None
+        ),
+        tts=tts,
+        fallback_voices=tuple(
+            (choice.name, engine_settings(TTS, choice, given, where=f"speaking.fallback.{place}"))
+            for place, choice in enumerate(speaking.fallback)
+        ),
+        answering=plan_answering(deployment),
+        # First: its message for an unknown name lists both kinds.
+        realtime=plan_realtime(deployment) if duplex else None,
+        omni=plan_omni(deployment) if duplex else (),
+        preparation=plan_preparation(deployment) if duplex else Preparation(),
+    )
+
+
+def plan_realtime(deployment: Deployment) -> RealtimeRow[Any] | None:
+    """Return the checked full-duplex service that a deployment names; None when it names an engine.
+
+    Raises:
+        ConfigError: an unknown name or field, a wrong value, a missing key or package; a service with a
+            fallback, or as one.
+    """
+    duplex = deployment.duplex
+    for place, choice in enumerate(duplex.fallback):
+        if choice.name in REALTIME_SERVICES:
+            raise ConfigError(
+                f"duplex.fallback.{place}: {choice.name!r} is a realtime service; only an engine stands "
+                "behind an engine in this version"
+            )
+    if duplex.engine.name not in REALTIME_SERVICES:
+        if duplex.engine.name not in OMNI and duplex.engine.name != POOL:
+            known = tuple(sorted((*OMNI.names(), POOL, *REALTIME_SERVICES.names())))
+            raise ConfigError(f"duplex.engine: unknown engine {duplex.engine.name!r}", known=known)
+        return None
+    if duplex.fallback:
+        raise ConfigError(
+            f"duplex.fallback: {duplex.engine.name!r} is a realtime service; only an engine has another "
+            "behind it in this version"
+        )
+    row = service_row(REALTIME_SERVICES, duplex.engine, where="duplex.engine")
+    assert isinstance(row, RealtimeRow)
+    return row
+
+
+def plan_omni(deployment: Deployment) -> tuple[tuple[str, BaseModel], ...]:
+    """Return name and checked settings of a deployment's full-duplex engines; empty for a service.
+
+    Raises:
+        ConfigError: an unknown name or field, a wrong value.
+    """
+    duplex = deployment.duplex
+    if duplex.engine.name in REALTIME_SERVICES:
+        return ()
+    wheres = ("duplex.engine", *(f"duplex.fallback.{place}" for place in range(len(duplex.fallback))))
+    return tuple(
+        (choice.name, _plan_omni(deployment, choice, where=where))
+        for choice, where in zip((duplex.engine, *duplex.fallback), wheres, strict=True)
+    )
+
+
+def _plan_omni(deployment: Deployment, choice: Choice, *, where: str) -> BaseModel:
+    if choice.name != POOL:
+        settings = engine_settings(OMNI, choice, {}, where=where)
+        if isinstance(settings, TwoTierSettings):
+            policy = {"policy": deployment.duplex_policy()}
+            return tuned(TwoTierTuning, settings).model_copy(update=policy)
+        return settings
+    return _plan_pool(deployment, choice, PoolOmniSettings, where=where)
+
+
+def _plan_pool(deployment: Deployment, choice: Choice, model: type[Pooled], *, where: str) -> Pooled:
+    """Return the settings of engines in workers of this deployment.
+
+    Raises:
+        ConfigError: there are no workers, or none of a given name; a wrong value.
+    """
+    if not deployment.workers.workers:
+        raise ConfigError(
+            f"{where}: {POOL!r} means workers of this deployment, and workers.workers names none"
+        )
+    settings = parse_settings(model, choice.settings, where=f"{where} ({POOL})")
+    known = tuple(spec.name for spec in deployment.workers.workers)
+    for name in getattr(settings, "workers", ()):
+        if name not in known:
+            raise ConfigError(f"{where}: no worker is named {name!r}", known=known)
+    return settings
+
+
+def plan_preparation(deployment: Deployment) -> Preparation:
+    """Return the beginning of a conversation with a full-duplex engine, without its history.
+
+    Raises:
+        ConfigError: a reference voice cannot be read, or is not audio.
+    """
+    duplex = deployment.duplex
+    return Preparation(
+        deployment.bot.system_prompt,
+        llm_ref_audio=_reference_voice("duplex.llm_voice", duplex.llm_voice),
+        tts_ref_audio=_reference_voice("duplex.tts_voice", duplex.tts_voice),
+    )
+
+
+def _reference_voice(where: str, path: Path | None) -> np.ndarray | None:
+    if path is None:
+        return None
+    try:
+        return pcm16_to_float(decode_wav(path.read_bytes(), rate_hz=INPUT_RATE_HZ))
+    except OSError as error:
+        raise ConfigError(f"{where}: {path}: {error.strerror}") from error
+    except MediaError as error:
+        raise ConfigError(f"{where}: {path}: {error}") from error
+
+
+def _plan_recogniser(
+    deployment: Deployment, given: Mapping[str, Any]
+) -> tuple[Hearing, BaseModel | ServiceRow[Any]]:
+    """Resolve the recogniser; return the deployment's hearing settings with it, and its own settings.
+
+    Raises:
+        ConfigError: see ``plan``; a file of it is missing or altered, and there is no fallback.
+    """
+    hearing = deployment.hearing
+    stt: BaseModel | ServiceRow[Any]
+    if hearing.stt.name == POOL:
+        stt = _plan_pool(deployment, hearing.stt, PoolSttSettings, where="hearing.stt")
+    else:
+        try:
+            stt = engine_or_service(
+                STT, STT_SERVICES, hearing.stt, given, where="hearing.stt", others=(POOL,)
+            )
+        except ModelFileError as error:
+            if hearing.fallback is None or hearing.fallback.name == hearing.stt.name:
+                raise
+            logger.warning(f"{hearing.fallback.name} listens in place of {hearing.stt.name}: {error}")
+            stt = engine_settings(STT, hearing.fallback, given, where="hearing.fallback")
+            hearing = hearing.model_copy(update={"stt": hearing.fallback})
+    return _with_traits(hearing, recogniser_traits(stt)), stt
+
+
+def _with_traits(hearing: Hearing, traits: RecogniserTraits) -> Hearing:
+    """Return the hearing settings, with the recogniser's traits where the deployment leaves them open."""
+    update: dict[str, object] = {}
+    endpoint = tuned(EndpointTuning, hearing.endpoint)
+    if "heard_for_fillers" not in endpoint.model_fields_set:
+        update["endpoint"] = endpoint.model_copy(update={"heard_for_fillers": traits.heard_for_fillers})
+    if traits.doubtful_below is not None:
+        doubt = {"below": traits.doubtful_below, "lost_below": traits.lost_below}
+        if "ask_back" not in hearing.model_fields_set:
+            update["ask_back"] = AskBackSettings(**doubt)
+        elif hearing.ask_back is not None:
+            given = hearing.ask_back.model_fields_set
+            below = hearing.ask_back.below if "below" in given else traits.doubtful_below
+            # A deployment that asks back less than the recogniser's figures suggest does so for lost turns
+            # too.
+            doubt["lost_below"] = min(traits.lost_below, below)
+            unsaid = {name: value for name, value in doubt.items() if name not in given}
+            update["ask_back"] = hearing.ask_back.model_copy(update=unsaid)
+    return hearing.model_copy(update=update)
+
+
+def _plan_echo(hearing: Hearing, traits: RecogniserTraits) -> BaseModel | None:
+    if hearing.echo is None:
+        if hearing.echo_mode == "on":
+            raise ConfigError("hearing.echo_mode is on, and hearing.echo names no canceller")
+        return None
+    suppression = {"noise_suppression": traits.wants_noise_suppression}
+    settings = engine_settings(ECHO, hearing.echo, suppression, where="hearing.echo")
+    return None if hearing.echo_mode == "off" else settings

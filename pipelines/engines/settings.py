@@ -1,0 +1,79 @@
+"""Settings of the engines that a deployment names, with their defaults, for users who look them up."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from configs.deployment import Choice, Deployment
+from configs.engines import settings_model
+from configs.load import parse_settings
+from core.errors import ConfigError
+from core.registry import Registry
+from models.echo import ECHO
+from models.keyword_spotting import COMMANDS
+from models.llm import LLM
+from models.omni import OMNI
+from models.stt import STT
+from models.tools import TOOLS
+from models.tts import TTS
+from models.turn import TURN
+from models.vad import VAD
+from processors.dialogue.services import LLM_SERVICES
+from processors.duplex.services import REALTIME_SERVICES
+from processors.perception.services import STT_SERVICES
+from processors.service_rows import ServiceRow
+from processors.speech.services import TTS_SERVICES
+
+# Place in a deployment to the registries in which its names are looked up, embedded engines first.
+REGISTRIES: Mapping[str, tuple[Registry[Any], ...]] = MappingProxyType(
+    {
+        "hearing.echo": (ECHO,),
+        "hearing.vad": (VAD,),
+        "hearing.turn": (TURN,),
+        "hearing.stop_words": (COMMANDS,),
+        "hearing.stt": (STT, STT_SERVICES),
+        "hearing.fallback": (STT,),
+        "thinking.llm": (LLM, LLM_SERVICES),
+        "thinking.fallback": (LLM,),
+        "thinking.tools": (TOOLS,),
+        "speaking.tts": (TTS, TTS_SERVICES),
+        "speaking.fallback": (TTS,),
+        "duplex.engine": (OMNI, REALTIME_SERVICES),
+        "duplex.fallback": (OMNI,),
+    }
+)
+
+
+def effective_settings(deployment: Deployment, place: str, choice: Choice) -> BaseModel | str:
+    """Return the settings of a named engine with their defaults, or the reason for which they are unknown.
+
+    Args:
+        deployment: deployment that names the engine.
+        place: path of the choice; that of a list item includes its number.
+        choice: name and settings.
+    """
+    try:
+        model = _model(REGISTRIES[place.rstrip(".0123456789")], choice.name)
+        if model is None:
+            return f"{choice.name}: its settings are checked at the start"
+        known = {
+            "models_dir": deployment.models_dir,
+            "folder": deployment.bot.knowledge,
+            "name": deployment.bot.name,
+        }
+        given = {name: value for name, value in known.items() if name in model.model_fields}
+        return parse_settings(model, {**given, **choice.settings}, where=f"{place} ({choice.name})")
+    except ConfigError as error:
+        return str(error)
+
+
+def _model(registries: tuple[Registry[Any], ...], name: str) -> type[BaseModel] | None:
+    for registry in registries:
+        if name in registry:
+            factory = registry.factory(name)
+            if isinstance(factory, type) and issubclass(factory, ServiceRow):
+                return cast(type[BaseModel], factory.settings_type)
+            return settings_model(factory)
+    return None

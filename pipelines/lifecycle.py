@@ -1,0 +1,295 @@
+"""Life cycle of every call around its pipeline: its beginning, the watchers that end it, its records."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from loguru import logger
+from pipecat.audio.vad.vad_analyzer import VADAnalyzer
+from pipecat.frames.frames import EndFrame, ErrorFrame, TTSSpeakFrame
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.audio.vad_processor import VADProcessor
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMessageFrame
+from pipecat.transports.base_transport import BaseTransport
+from pipecat.workers.runner import WorkerRunner
+
+from configs.deployment import Bot
+from core.call_events import CallEnding
+from core.errors import PeerError
+from pipelines.call import Call
+from pipelines.call_records import CallRecords
+from pipelines.engines.engines import Engines
+from pipelines.engines.plan import INPUT_RATE_HZ
+from pipelines.release import release_call
+from processors.dialogue.rtvi import CheckedRtvi
+from processors.turns.idle import IdleMonitor
+from protocols.client_protocol import SHUTDOWN, STOPPING
+from session_store.conversation import Conversation
+from session_store.events import Kind
+
+# Pipecat reports five times a second, through the whole pipeline, that the caller goes on speaking. The
+# reports feed an idle timer that is not used here (ours reads the turns).
+SPEECH_ACTIVITY_S = 1.0
+OVER_LIMIT = "too many questions in a short time, ask again in a minute"
+# Reasons for the end of a call.
+LIMITED = "rate_limit_exceeded"
+EXPIRED = "grants_expired", "the grants of this client have ended, get another token"
+
+
+def idle_keeper(engines: Engines, call: Call) -> IdleMonitor:
+    """Return the monitor of silences in one call."""
+    bot = engines.deployment.bot
+    # A recording or a script does not fall silent.
+    settings = bot.idle if call.capabilities.has_person and call.client.prompts else None
+    if settings is not None and not call.ends_on_goodbye:
+        settings = settings.model_copy(update={"hang_up_on_farewell": False})
+    return IdleMonitor(
+        call.events,
+        settings,
+        floor=call.live.floor,
+        timeout_ms=bot.idle_timeout_ms,
+        idle_ms=call.live.turns.idle_ms,
+    )
+
+
+def call_worker(
+    processors: Sequence[FrameProcessor],
+    *,
+    output_rate_hz: int,
+    unseen: Sequence[FrameProcessor],
+    rtvi: bool,
+    reads_rtvi: bool = True,
+    refuses_text: str = "",
+    refuses_turn: Callable[[], str] | None = None,
+    take_typed: Callable[[str], float] | None = None,
+) -> PipelineWorker:
+    """The pipeline of one call, or of one typed turn.
+
+    Args:
+        processors: processors in order.
+        output_rate_hz: rate of the bot's audio.
+        unseen: processors whose frames are shown to no client, because they are guesses or are pushed again.
+        rtvi: the call has an RTVI client.
+        reads_rtvi: see ``SocketClient``. A message is a frame that passes the whole pipeline, several of
+            them for each word of the bot: without a reader they would waste the loop's time.
+        refuses_text: reason for refusing all text that a client types; empty to accept it.
+        refuses_turn: returns the reason for refusing a turn now; empty to accept it.
+        take_typed: see ``CheckedRtvi``.
+    """
+    checked = None
+    if rtvi:
+        checked = CheckedRtvi(refuses_text=refuses_text, refuses_turn=refuses_turn, take_typed=take_typed)
+    return PipelineWorker(
+        Pipeline(list(processors)),
+        params=PipelineParams(audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=output_rate_hz),
+        enable_turn_tracking=False,
+        enable_rtvi=rtvi,
+        rtvi_processor=checked,
+        rtvi_observer_params=RTVIObserverParams(
+            metrics_enabled=False,
+            system_logs_enabled=False,
+            ignored_sources=list(unseen),
+            bot_output_enabled=reads_rtvi,
+            bot_llm_enabled=reads_rtvi,
+            bot_tts_enabled=reads_rtvi,
+            bot_speaking_enabled=reads_rtvi,
+            user_llm_enabled=reads_rtvi,
+            # A socket reports the words of a turn before its end by the order of these messages.
+            user_speaking_enabled=True,
+            user_input_enabled=reads_rtvi,
+        ),
+        idle_timeout_secs=None,
+    )
+
+
+def voice_activity(analyzer: VADAnalyzer) -> VADProcessor:
+    """Return voice activity as a processor for the pipeline of a call."""
+    return VADProcessor(
+        vad_analyzer=analyzer, speech_activity_period=SPEECH_ACTIVITY_S, enable_direct_mode=True
+    )
+
+
+async def hold(
+    engines: Engines,
+    worker: PipelineWorker,
+    transport: BaseTransport,
+    call: Call,
+    idle: IdleMonitor,
+    *,
+    beside: Sequence[Coroutine[Any, Any, None]] = (),
+    last: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Run one call until it ends, for any reason.
+
+    Args:
+        engines: engines of the process.
+        worker: worker of its pipeline.
+        transport: transport of the call, Pipecat's or ours.
+        call: the call.
+        idle: monitor of its silences.
+        ``beside``: coroutines to run during the call; cancelled at its end.
+        last: awaited before the end of the call is recorded, to complete the session's records.
+
+    Raises:
+        PeerError: the transport cannot work any more, or never could.
+    """
+    runner = WorkerRunner(handle_sigint=call.handles_sigint)
+    await runner.add_workers(worker)
+
+    failures: list[str] = []
+
+    @worker.event_handler("on_pipeline_error")
+    async def on_error(_worker: PipelineWorker, error: ErrorFrame) -> None:
+        if _is_of_transport(error, transport):
+            failures.append(error.error)
+            await runner.cancel(reason="the transport has failed")
+
+    @transport.event_handler("on_client_disconnected")
+    async def on_gone(_transport: BaseTransport, _client: object) -> None:
+        await runner.cancel(reason="the caller has disconnected")
+
+    records = CallRecords(call)
+    records.note(Kind.JOINED)
+    try:
+        try:
+            watching = _enders(engines, idle, worker, call)
+            await _run_beside(runner, [*watching, *beside])
+        finally:
+            if last is not None:
+                await last()
+            records.note(Kind.LEFT)
+        call.live.turns.close()
+    finally:
+        await release_call(runner, worker, transport, call)
+    if failures:
+        raise PeerError(f"the transport has failed: {failures[0]}")
+
+
+def _is_of_transport(error: ErrorFrame, transport: BaseTransport) -> bool:
+    """Return whether the error means that the transport is gone.
+
+    A call without its transport receives and sends no audio: a room that cannot be joined, for example.
+    """
+    failed = error.processor
+    return failed in (transport.input(), transport.output()) and failed is not None and not failed.is_usable
+
+
+async def _run_beside(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run until the conversation is over, with its watchers, which end with it."""
+    async with asyncio.TaskGroup() as tasks:
+        watching = [tasks.create_task(each, name="conversation.watch") for each in beside]
+        try:
+            await runner.run()
+        finally:
+            for watch in watching:
+                watch.cancel()
+
+
+def _enders(
+    engines: Engines,
+    idle: IdleMonitor,
+    worker: PipelineWorker,
+    call: Call,
+) -> list[Coroutine[Any, Any, None]]:
+    """Return the watchers of a call and the task of its input.
+
+    A call ends on silence, a lost session, expired grants, a server that stops, and ``finished``.
+    """
+    watching = [
+        idle.run(worker.queue_frame),
+        call.live.input.run(),
+        _end_when_lost(call, worker),
+        _end_when_expired(call, worker),
+        _leave_when_closing(engines, idle, call, worker),
+    ]
+    return [*watching, _end_when(call.finished, worker)] if call.finished else watching
+
+
+async def _end_when(finished: asyncio.Event, worker: PipelineWorker) -> None:
+    await finished.wait()
+    await worker.queue_frame(EndFrame())
+
+
+async def _leave_when_closing(
+    engines: Engines, idle: IdleMonitor, call: Call, worker: PipelineWorker
+) -> None:
+    await engines.shutdown.closing.wait()
+    call.events.publish(CallEnding(call.events.now_ms(), SHUTDOWN, STOPPING[1]))
+    idle.leave(engines.deployment.bot.shutdown_phrase)
+    if call.rtvi:
+        await worker.queue_frame(RTVIServerMessageFrame(data={"kind": SHUTDOWN}))
+
+
+async def _end_when_lost(call: Call, worker: PipelineWorker) -> None:
+    """End the call when another process has claimed the session, or it was deleted: nothing more is kept."""
+    conversation = call.conversation
+    await conversation.lost.wait()
+    logger.warning(f"this process has lost the session: {conversation.loss}")
+    if call.rtvi:
+        reason = str(conversation.loss)
+        await worker.queue_frame(RTVIServerMessageFrame(data={"kind": "session_lost", "reason": reason}))
+    await worker.queue_frame(EndFrame())
+
+
+async def _end_when_expired(call: Call, worker: PipelineWorker) -> None:
+    """End the call when the grants of its client end, after the current speech."""
+    identity = call.rules.identity
+    expires_s = identity.grants.expires_s
+    if expires_s is None or identity.is_operator:
+        return
+    await asyncio.sleep(max(0.0, expires_s - time.time()))
+    logger.info("the call ends: the grants of its client have expired")
+    call.events.publish(CallEnding(call.events.now_ms(), *EXPIRED))
+    if call.rtvi:
+        kind, reason = EXPIRED
+        await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
+    await worker.queue_frame(EndFrame())
+
+
+def history_of(conversation: Conversation) -> tuple[tuple[str, str], ...]:
+    """Return the conversation so far from the session: words as they were heard, older turns as a summary."""
+    return tuple(
+        (str(message["role"]), str(message.get("content", "")))
+        for message in conversation.view().messages
+        if message.get("role") in ("user", "assistant")
+    )
+
+
+def introduce(worker: PipelineWorker, conversation: Conversation) -> None:
+    """Send the other side the id of its session, with which it can resume the session later."""
+
+    @worker.rtvi.event_handler("on_client_ready")
+    async def on_ready(_rtvi: Any) -> None:
+        data = {"kind": "session", "id": conversation.session_id}
+        await worker.queue_frame(RTVIServerMessageFrame(data=data))
+
+
+def greeting_of(call: Call, bot: Bot) -> TTSSpeakFrame | None:
+    """Return the bot's first words to the caller; None when there are none."""
+    greeting = bot.greeting_again if call.conversation.events else bot.greeting
+    if not greeting or not call.client.greets:
+        return None
+    spoken = TTSSpeakFrame(greeting, append_to_context=True)
+    spoken.interruptible = bot.greeting_interruptible
+    return spoken
+
+
+def greet(
+    worker: PipelineWorker, transport: BaseTransport, call: Call, bot: Bot, *, greets: bool = True
+) -> None:
+    """Greet once: a peer that reconnects in the middle of the conversation is not greeted again.
+
+    ``greets`` is False when another stage greets.
+    """
+    greeting = greeting_of(call, bot)
+    greeted = not call.client.greets or not greets
+
+    @transport.event_handler("on_client_connected")
+    async def on_connected(_transport: BaseTransport, _client: object) -> None:
+        nonlocal greeted
+        if greeting is not None and not greeted:
+            greeted = True
+            await worker.queue_frame(greeting)

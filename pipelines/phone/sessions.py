@@ -1,0 +1,167 @@
+"""Assignment of a telephone call to sessions: the number's own, a new one, or another one by a code.
+
+Input: a stream that has begun. Output: consecutive pipelines over the same stream, each a call of one
+session. A caller who presses a code leaves the pipeline of one session and joins that of another; the line
+goes on. Decides which call gives way. A code, and a linked or remembered number, take the session over. A
+browser's call of it, or an earlier telephone call, then ends as if another process had claimed the session.
+With ``second_call: apart`` a second call of a number is a session of its own while the first one is alive.
+
+A store that cannot look a number up does not delay the call, which then has a session of its own.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from loguru import logger
+
+from core.errors import StoreError
+from serving.gateway.phone.caller_directory import CallerDirectory
+from serving.gateway.phone.carriers.carrier import PhoneCall
+from session_store.conversation import Conversation, Conversations
+from transports.twilio.codes import PressedCodes
+from transports.twilio.stream import PhoneStream
+
+# Twilio sends 50 messages a second, in silence too: a line without any for this long is dead.
+DEAD_MS = 2_000
+TAKEN = "continues in a telephone call"
+
+# Holds a call of one session until it ends, or until the event is set because the line goes on elsewhere.
+HoldOne = Callable[[Conversation, asyncio.Event], Awaitable[None]]
+
+
+class PhoneSessions:
+    """Sessions of the telephone calls of one process.
+
+    Args:
+        conversations: sessions of the process.
+        book: directory of numbers and codes.
+    """
+
+    def __init__(self, conversations: Conversations, book: CallerDirectory) -> None:
+        self._conversations, self._book = conversations, book
+        # Streams whose session is in a call here.
+        self._streams: dict[str, PhoneStream] = {}
+
+    @property
+    def has_open_code(self) -> bool:
+        """True when keys may be those of a code."""
+        return self._book.has_open_code
+
+    async def hold(self, phone: PhoneCall, stream: PhoneStream, hold_one: HoldOne) -> None:
+        """Hold a telephone call to its end, in one session or several.
+
+        Args:
+            phone: the call.
+            stream: stream of the caller, open.
+            hold_one: holds the call in one session.
+        """
+        # It is unknown who answers a call placed by us: such a call is a session of its own.
+        is_theirs = phone.direction == "inbound"
+        digest = (
+            self._book.digest_of(phone.caller, phone.called, verstat=phone.verstat) if is_theirs else None
+        )
+        session_id = None if digest is None else await self._session_of(digest)
+        is_apart = session_id is not None and self._keeps(session_id)
+        if is_apart:
+            session_id, digest = None, None
+        codes = _Codes(self._book, stream)
+        linked = session_id is not None
+        while True:
+            if session_id is not None:
+                await self._conversations.release(session_id, TAKEN)
+            session_id = await self._hold_one(session_id, digest, stream, codes, hold_one, linked=linked)
+            if session_id is None:
+                return
+            # Speech of the previous session is not played in this one.
+            stream.clear()
+            linked = False
+
+    async def _hold_one(
+        self,
+        session_id: str | None,
+        digest: str | None,
+        stream: PhoneStream,
+        codes: "_Codes",
+        hold_one: HoldOne,
+        *,
+        linked: bool,
+    ) -> str | None:
+        """Hold the call in one session; return the session with which it goes on, or None when it is over."""
+        async with self._conversations.open(session_id, for_call=True) as conversation:
+            own_id = conversation.session_id
+            self._streams[own_id] = stream
+            leaving = asyncio.Event()
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    beside = [tasks.create_task(codes.watch(own_id, leaving), name="phone.codes")]
+                    if digest is not None:
+                        noting = self._note(digest, own_id, linked=linked)
+                        beside.append(tasks.create_task(noting, name="phone.caller"))
+                    try:
+                        await hold_one(conversation, leaving)
+                    finally:
+                        for task in beside:
+                            task.cancel()
+            finally:
+                if self._streams.get(own_id) is stream:
+                    del self._streams[own_id]
+        return codes.session_id if leaving.is_set() and not stream.gone.is_set() else None
+
+    def _keeps(self, session_id: str) -> bool:
+        """Return whether a session is that of a call which no other call may take over."""
+        callers, stream = self._book.callers, self._streams.get(session_id)
+        if callers is None or callers.second_call == "takes_over" or stream is None:
+            return False
+        return not stream.gone.is_set() and stream.quiet_ms < DEAD_MS
+
+    async def _session_of(self, digest: str) -> str | None:
+        try:
+            return await self._book.session_of(digest)
+        except StoreError as error:
+            logger.warning(f"cannot look up a caller's number: {error}")
+            return None
+
+    async def _note(self, digest: str, session_id: str, *, linked: bool) -> None:
+        """Link the number to the session when a call begins, as a caller who is cut off calls again."""
+        try:
+            await self._book.called(digest, session_id, linked=linked)
+        except StoreError as error:
+            logger.warning(f"cannot store a caller's number: {error}")
+
+
+class _Codes:
+    """Codes that one caller presses.
+
+    Attributes:
+        session_id: session of the last valid code.
+    """
+
+    def __init__(self, book: CallerDirectory, stream: PhoneStream) -> None:
+        self.session_id = ""
+        self._book = book
+        settings = book.codes
+        self._keys = stream.keys
+        self._codes: PressedCodes | None = None
+        if settings is not None:
+            self._codes = PressedCodes(
+                digits=settings.digits, pause_ms=round(settings.pause_s * 1000), tries=settings.tries
+            )
+
+    async def watch(self, session_id: str, leaving: asyncio.Event) -> None:
+        """Set ``leaving`` when a code of another session than this one is pressed; until cancelled."""
+        while self._codes is not None and not self._codes.is_over:
+            code = self._codes.press(*await self._keys.get())
+            if code is None:
+                continue
+            try:
+                found = await self._book.take_code(code)
+            except StoreError as error:
+                logger.warning(f"cannot look up a call code: {error}")
+                continue
+            if found is None:
+                self._codes.was_wrong()
+                logger.info("a caller pressed an unknown call code")
+            elif found != session_id:
+                self.session_id = found
+                leaving.set()
+                return

@@ -1,0 +1,1 @@
+"""Conversations over WebSockets: realtime protocols and chat sockets."""

@@ -1,0 +1,666 @@
+"""Conversations over the MiniCPM-o server's turn-based sockets: ``/ws/chat`` and ``/ws/streaming``.
+
+A request is a whole conversation as its client shows it. Turns that the session already has are not written
+again, and new ones are added as turns. Where the two differ, the session follows the client
+(``session_store.history``). Recordings are transcribed by the deployment's recogniser. The last message is a
+typed turn (``pipelines.text.typed_turns``), and the answer is committed before it is reported as done. The
+deployment's voice speaks it clause by clause. A causal model reads the question before it is asked to answer
+it, and keeps what it read of the conversation (``Answering.memory``). The token counts are the model's own,
+and null where a model does not report them.
+
+``stop`` and a client that leaves end the present work at once; the session has the delivered part. Failures
+are reported to the client, and the conversation goes on after one where it can. Owns the client's reader and
+the task of the present work, which ends before the next one begins.
+"""
+
+import asyncio
+import hashlib
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from loguru import logger
+
+from core.bounded_dict import BoundedDict
+from core.client_rules import ClientRules
+from core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
+from core.grants import ANONYMOUS
+from core.tuning import tuned
+from pipelines.engines.engines import Engines
+from pipelines.engines.llm_runtime import Memory
+from pipelines.lifecycle import EXPIRED, OVER_LIMIT
+from pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
+from pipelines.sockets.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
+from pipelines.text.typed_turns import AnswerCommitted, AnswerPiece, TurnCommitted, ask, context_of
+from processors.speech.engine_tts import EngineTtsSettings
+from protocols.chat_ws import (
+    AUDIO_RATE_HZ,
+    ChatParts,
+    ChatRequest,
+    Close,
+    Generate,
+    Prefill,
+    Stop,
+    StreamingMessage,
+    chat_request,
+    error,
+    given,
+    prefill_done,
+    streaming_message,
+)
+from protocols.client_protocol import STOPPING, Message, ProtocolError
+from session_store.conversation import Conversation, Conversations
+from session_store.events import Draft, Event, Kind
+from session_store.history import DisplayedMessage, Parting, parting
+from transports.websocket.messages import ChatSocketTuning, MessageSocket
+from transports.websocket.session import SocketPeer
+
+TRANSPORT = "chat"
+READ_EVENTS = 1_000
+# Words of recordings that a client sends with every request; the least recently used are forgotten.
+KNOWN_RECORDINGS = 256
+FLOAT_BYTES = 4
+IGNORED = "instructions of a client without the grant for them are ignored; the conversation continues"
+
+T = TypeVar("T")
+
+
+class _HaltedError(Exception):
+    """Raised when the client stops the work, or has left."""
+
+
+class _StoppingError(Exception):
+    """Raised when the server stops."""
+
+
+@dataclass(slots=True)
+class _Question:
+    """Committed turn that is to be answered.
+
+    Attributes:
+        given: the request.
+        answer: generator of ``ask``, after ``TurnCommitted``.
+        cached_tokens: tokens of the question in the model's cache; None where the model does not report them.
+        read_tokens: tokens of the question that were read anew; None likewise.
+    """
+
+    given: ChatParts
+    answer: AsyncGenerator[TurnCommitted | AnswerPiece | AnswerCommitted, None]
+    cached_tokens: int | None = None
+    read_tokens: int | None = None
+
+
+@dataclass(slots=True)
+class _Made:
+    """Parts of an answer made so far.
+
+    Attributes:
+        text: text that was delivered, or is kept for the end.
+        audio: audio that is kept for the end.
+        voice_error: reason for which there is no more audio.
+        generated_tokens: tokens of a complete answer, where the model reports them.
+    """
+
+    text: str = ""
+    audio: list[bytes] = field(default_factory=list)
+    voice_error: str = ""
+    generated_tokens: int | None = None
+
+
+class _Talk:
+    """Conversation of one client."""
+
+    def __init__(
+        self,
+        engines: Engines,
+        conversations: Conversations,
+        conversation: Conversation,
+        socket: MessageSocket[Any],
+        memory: Memory | None,
+        rules: ClientRules,
+    ) -> None:
+        self.session_id = conversation.session_id
+        self._engines = engines
+        self._store = conversations.store
+        self._conversation = conversation
+        self._socket = socket
+        self._memory = memory
+        self._settings = tuned(ChatSocketTuning, engines.deployment.sockets)
+        self._rules = rules
+        # Instruction of this client while it is connected; the session's next client begins with the
+        # deployment's.
+        self._instruction: str | None = None
+        self._recordings: BoundedDict[str, str] = BoundedDict(KNOWN_RECORDINGS)
+
+    @property
+    def is_lost(self) -> bool:
+        """True when another process holds the session."""
+        return self._conversation.lost.is_set()
+
+    # Questions.
+
+    async def begin(self, request: ChatRequest) -> _Question:
+        """Commit a turn, and have the model read it.
+
+        Raises:
+            Refusal: the turn cannot be answered here.
+            AgentError: a step failed.
+        """
+        asked = given(request)
+        *shown, last = await self._understood(asked)
+        try:
+            async with asyncio.timeout(self._settings.answer_s):
+                return await self._begin(asked, shown, last)
+        except TimeoutError:
+            raise EngineError(
+                f"the previous turn is still being answered after {self._settings.answer_s:g} s",
+                engine="language model",
+            ) from None
+
+    async def _begin(
+        self, asked: ChatParts, shown: list[DisplayedMessage], last: DisplayedMessage
+    ) -> _Question:
+        conversation = self._conversation
+        async with conversation.turn:
+            if not self._engines.answering.usage.has_request(self._rules.counted):
+                raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
+            parted = await self._parting(asked, shown)
+            self._instruct(asked.instruction)
+            brought = self._brought(parted)
+            if brought:
+                await conversation.in_time(conversation.append(*brought))
+            answer = ask(
+                conversation,
+                self._engines.answering,
+                last.text,
+                store=self._store,
+                answer_timeout_s=self._settings.answer_s,
+                transport=TRANSPORT,
+                supersedes=() if brought else parted.supersedes,
+                instruction=self._instruction,
+                memory=self._memory,
+                rules=self._rules,
+            )
+            try:
+                said = await anext(answer)
+                assert isinstance(said, TurnCommitted)
+                question = _Question(asked, answer)
+                await self._read(question, said.turn)
+            except BaseException:
+                await answer.aclose()
+                raise
+        return question
+
+    async def _understood(self, asked: ChatParts) -> list[DisplayedMessage]:
+        """Return the dialogue in words.
+
+        Raises:
+            Refusal: a recording is invalid, or there is nothing to answer.
+            EngineError: a recording was not transcribed in time.
+        """
+        left_bytes = int(self._settings.most_audio_s * AUDIO_RATE_HZ) * FLOAT_BYTES
+        said: list[DisplayedMessage] = []
+        for part in asked.parts:
+            texts: list[str] = []
+            for piece in part.pieces:
+                if isinstance(piece, str):
+                    texts.append(piece)
+                    continue
+                where, data = piece
+                left_bytes -= len(data) * 3 // 4
+                if left_bytes < 0:
+                    raise ProtocolError(
+                        f"{where}: over {self._settings.most_audio_s:g} s of audio in total",
+                        code="too_large",
+                        param=where,
+                    )
+                texts.append(await self._words(where, data))
+            said.append(DisplayedMessage(part.role, joined(texts)))
+        if not said[-1].text:
+            where = asked.parts[-1].where
+            raise ProtocolError(f"{where}: no speech was recognised", code="invalid_payload", param=where)
+        # An earlier recording without words is not a turn.
+        return [each for each in said if each.text]
+
+    async def _words(self, where: str, data: str) -> str:
+        def decoded() -> tuple[str, bytes]:
+            pcm = decoded_pcm(data, where, most_bytes=len(data))
+            return hashlib.sha256(pcm).hexdigest(), pcm
+
+        digest, pcm = await asyncio.to_thread(decoded)
+        words = self._recordings.get(digest)
+        if words is None:
+            words = await self._heard(pcm)
+        self._recordings[digest] = words
+        return words
+
+    async def _heard(self, pcm: bytes) -> str:
+        ears, within_s = self._engines.ears, self._settings.hear_s
+        if ears is None:
+            return await understood_by_service(self._engines.build_stt, pcm, within_s=within_s)
+        return await understood(ears, pcm, within_s=within_s)
+
+    async def _parting(self, asked: ChatParts, shown: list[DisplayedMessage]) -> Parting:
+        if not asked.is_whole:
+            return Parting(tuple(shown), ())
+        await self._conversation.in_time(self._conversation.flushed())
+        events = await self._events([Kind.USER_TURN, Kind.BOT_TURN])
+        parted = parting(events, shown, transport=TRANSPORT)
+        until_seq = self._conversation.view().until_seq
+        if any(event.seq <= until_seq for event in parted.gone):
+            raise ProtocolError(
+                "messages: they differ from the session in a turn that is only kept as a summary; begin a "
+                "new conversation",
+                code="too_old",
+                param="messages",
+            )
+        return parted
+
+    async def _events(self, kinds: list[Kind]) -> list[Event]:
+        events: list[Event] = []
+        while True:
+            after_seq = events[-1].seq if events else 0
+            page = await self._store.events(
+                self.session_id, after_seq=after_seq, limit=READ_EVENTS, kinds=kinds
+            )
+            events += page
+            if len(page) < READ_EVENTS:
+                return events
+
+    def _instruct(self, wished: str | None) -> None:
+        """Use the client's addition to the prompt, where it may instruct, until the client sends another."""
+        if wished is None:
+            return
+        if not self._rules.may_instruct:
+            if self._rules.note_ignored():
+                logger.info(IGNORED)
+            return
+        self._rules.add_text()
+        self._instruction = wished
+
+    def unused(self, question: _Question) -> list[str]:
+        """Return the parts of a question that have no effect here, as a list for its client."""
+        unused = list(question.given.unused)
+        if question.given.instruction is not None and not self._rules.may_instruct:
+            unused.append("messages: those of the system; the prompt is the deployment's")
+        return unused
+
+    def _brought(self, parted: Parting) -> list[Draft]:
+        """Return the turns that the client adds; the first supersedes those that no longer count."""
+        drafts: list[Draft] = []
+        for said in parted.new:
+            payload: dict[str, Any] = {"text": said.text, "transport": TRANSPORT, "brought": True}
+            if parted.supersedes and not drafts:
+                payload["supersedes"] = list(parted.supersedes)
+            if said.role == "user":
+                drafts.append(self._conversation.draft(Kind.USER_TURN, "user", payload))
+            else:
+                payload |= {"reply_id": uuid.uuid4().hex, "truncated": False, "unheard": ""}
+                drafts.append(self._conversation.draft(Kind.BOT_TURN, "bot", payload))
+        return drafts
+
+    async def _read(self, question: _Question, turn: Event) -> None:
+        if self._memory is None:
+            return
+        instruction = self._engines.answering.instruction(self._instruction)
+        try:
+            async with asyncio.timeout(self._settings.prefill_s):
+                read = await self._memory.prefill(context_of(self._conversation, turn), instruction)
+        except TimeoutError:
+            raise EngineError(
+                f"the question was not read within {self._settings.prefill_s:g} s", engine="language model"
+            ) from None
+        question.cached_tokens, question.read_tokens = read.cached_tokens, read.input_tokens
+
+    # Answers.
+
+    async def answer(self, question: _Question, made: _Made, *, speaks: bool) -> None:
+        """Make the answer, and deliver it piece by piece.
+
+        Raises:
+            AgentError: no answer was made, or it broke off.
+        """
+        spoken = self._spoken() if speaks else None
+        speaking = None
+        if spoken is not None:
+            speaking = asyncio.create_task(self._speak(spoken, question, made), name="chat.voice")
+        try:
+            async with self._conversation.turn, aclosing(question.answer) as answer:
+                async for event in answer:
+                    if isinstance(event, AnswerPiece):
+                        made.text += event.text
+                        if question.given.streaming:
+                            await self._socket.send({"type": "chunk", "text_delta": event.text})
+                        if spoken is not None:
+                            spoken.write(event.text)
+            if self._memory is not None:
+                made.generated_tokens = self._memory.generated_tokens(made.text)
+            if spoken is not None and speaking is not None:
+                spoken.end()
+                await speaking
+        finally:
+            if speaking is not None:
+                speaking.cancel()
+                await asyncio.wait({speaking})
+
+    def _spoken(self) -> Spoken:
+        voice, speaking = self._engines.voice, self._engines.deployment.speaking
+        delivery = EngineTtsSettings()
+        if voice is None:
+            quiet_s = delivery.engine_timeout_ms / 1000
+            return ServiceAnswer(self._engines.build_tts, speaking.tts.name, quiet_s=quiet_s)
+        return SpokenAnswer(voice, self._engines.executors.speech, delivery)
+
+    async def _speak(self, spoken: Spoken, question: _Question, made: _Made) -> None:
+        try:
+            async with aclosing(spoken.pieces()) as pieces:
+                async for piece in pieces:
+                    if question.given.streaming:
+                        await self._socket.send({"type": "chunk", "audio_data": piece})
+                    else:
+                        made.audio.append(piece)
+        except EngineError as failed:
+            # The words are complete even without the voice.
+            made.voice_error = str(failed)
+
+    async def unless_halted(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run the work, unless the client stops it or leaves; the work has ended before this returns.
+
+        Raises:
+            _HaltedError: the client stopped it or left.
+            Exception: any error of the work.
+        """
+        socket = self._socket
+        working = asyncio.create_task(work, name="chat.work")
+        halts = [
+            asyncio.create_task(event.wait(), name="chat.halt") for event in (socket.stopped, socket.gone)
+        ]
+        try:
+            await asyncio.wait({working, *halts}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for halt in halts:
+                halt.cancel()
+            if not working.done():
+                # Cancelled once and awaited: it commits the delivered text, and ends its pipeline.
+                working.cancel()
+                await asyncio.wait({working})
+        if working.cancelled():
+            raise _HaltedError
+        return working.result()
+
+    def done(self, question: _Question, made: _Made, *, speaks: bool, was_stopped: bool) -> Message:
+        """Return the last message of an answer."""
+        message: Message = {
+            "type": "done",
+            "text": made.text.strip(),
+            "generated_tokens": made.generated_tokens,
+            "input_tokens": question.read_tokens,
+            "session_id": self.session_id,
+        }
+        if speaks and not question.given.streaming:
+            message["audio_data"] = b"".join(made.audio)
+        if made.voice_error:
+            message["voice_error"] = made.voice_error
+        if was_stopped:
+            message["stopped"] = True
+        return message
+
+    async def told(self, question: _Question, *, speaks: bool) -> Message:
+        """Answer a question; return the last message, which follows the answer.
+
+        Raises:
+            AgentError: no answer was made, or it broke off.
+        """
+        made = _Made()
+        was_stopped = False
+        try:
+            await self.unless_halted(self.answer(question, made, speaks=speaks))
+        except _HaltedError:
+            was_stopped = True
+        finally:
+            await question.answer.aclose()
+        if was_stopped:
+            # The delivered text is queued; a client that receives this message may read it back at once.
+            with suppress(StoreUnavailableError):
+                await self._conversation.in_time(self._conversation.flushed())
+        return self.done(question, made, speaks=speaks, was_stopped=was_stopped)
+
+
+async def hold_chat(
+    engines: Engines,
+    conversations: Conversations,
+    peer: SocketPeer,
+    *,
+    protocol: Literal["chat", "streaming"],
+    session_id: str | None,
+    owner: str | None = None,
+    rules: ClientRules | None = None,
+    facts: Mapping[str, str] | None = None,
+    on_first_word: Callable[[], None] | None = None,
+) -> None:
+    """Hold one conversation.
+
+    Args:
+        engines: engines of the process.
+        conversations: sessions of the process.
+        peer: the client's socket, accepted.
+        protocol: protocol of the client.
+        session_id: the session that goes on; None for a new one.
+        owner: owner of a new session.
+        rules: rules of the client; None for those of an anonymous one.
+        facts: additional fields of the first message to the client.
+        on_first_word: called when the client's first request has come; must not block.
+
+    Raises:
+        Exception: an unexpected error; the client was notified.
+    """
+    settings = tuned(ChatSocketTuning, engines.deployment.sockets)
+    read: Any = chat_request if protocol == "chat" else streaming_message
+    socket: MessageSocket[Any] = MessageSocket(
+        peer,
+        read,
+        is_stop=lambda message: isinstance(message, Stop),
+        settings=settings,
+        on_first_message=on_first_word,
+    )
+    socket.open()
+    code, reason = STOPPING
+    try:
+        async with (
+            # A question of /ws/chat is a typed turn; a conversation by turns is a call like others.
+            conversations.open(session_id, owner=owner, for_call=protocol == "streaming") as conversation,
+            engines.answering.memory() as memory,
+        ):
+            talk = _Talk(engines, conversations, conversation, socket, memory, rules or ClientRules())
+            call_id = uuid.uuid4().hex
+            _note(conversation, Kind.JOINED, call_id)
+            watches = [
+                asyncio.create_task(_end_when_lost(conversation, socket), name="chat.lost"),
+                asyncio.create_task(_end_when_expired(rules, socket), name="chat.grants"),
+            ]
+            try:
+                run = _chat if protocol == "chat" else _stream
+                code, reason = await run(talk, socket, engines, facts or {})
+            finally:
+                for watch in watches:
+                    watch.cancel()
+                _note(conversation, Kind.LEFT, call_id)
+    except AgentError as failed:
+        await socket.send(error(str(failed)))
+        code, reason = close_of(failed)
+    except Exception:
+        code, reason = 1011, "failed"
+        await socket.send(error("the conversation failed"))
+        raise
+    finally:
+        await socket.close(code, reason)
+
+
+async def _end_when_lost(conversation: Conversation, socket: MessageSocket[Any]) -> None:
+    """End a client, even an idle one, when another call takes its session or the session is deleted."""
+    await conversation.lost.wait()
+    await socket.send(error(str(conversation.loss), "session_lost"))
+    socket.give_up(1011, "session_lost")
+
+
+async def _end_when_expired(rules: ClientRules | None, socket: MessageSocket[Any]) -> None:
+    """End a client, even an idle one, when its grants end."""
+    identity = ANONYMOUS if rules is None else rules.identity
+    expires_s = identity.grants.expires_s
+    if expires_s is None or identity.is_operator:
+        return
+    await asyncio.sleep(max(0.0, expires_s - time.time()))
+    kind, why = EXPIRED
+    await socket.send(error(why, kind))
+    socket.give_up(1008, kind)
+
+
+async def _chat(
+    talk: _Talk, socket: MessageSocket[ChatRequest], engines: Engines, facts: Mapping[str, str]
+) -> tuple[int, str]:
+    """Answer one request. Returns code and reason of the close frame."""
+    settings = tuned(ChatSocketTuning, engines.deployment.sockets)
+    try:
+        request = await socket.next(settings.open_s)
+    except TimeoutError:
+        await socket.send(error(f"no request arrived within {settings.open_s:g} s"))
+        return 1000, "timeout"
+    if request is None:
+        return 1000, ""
+    try:
+        question = await talk.unless_halted(talk.begin(request))
+        await socket.send({**_prefilled(talk, question), **facts})
+        await socket.send(await talk.told(question, speaks=question.given.speaks))
+    except _HaltedError:
+        return 1000, "stopped"
+    except AgentError as failed:
+        code = failed.code if isinstance(failed, ProtocolError) else ""
+        await socket.send(error(str(failed), code))
+        return close_of(failed)
+    return 1000, ""
+
+
+async def _stream(
+    talk: _Talk, socket: MessageSocket[StreamingMessage], engines: Engines, facts: Mapping[str, str]
+) -> tuple[int, str]:
+    """Answer questions in turns. Returns code and reason of the close frame."""
+    settings = tuned(ChatSocketTuning, engines.deployment.sockets)
+    began_s = asyncio.get_running_loop().time()
+    # Language models run in this process: there is no queue for one of a pool.
+    await socket.send({"type": "queue_done", "session_id": talk.session_id, **facts})
+    question: _Question | None = None
+    try:
+        while True:
+            try:
+                # A question that was read is answered first.
+                stopping = engines.shutdown.stopping if question is None else None
+                within_s = settings.idle_s if socket.has_spoken else settings.open_s
+                message = await _next(socket, within_s, stopping)
+            except _StoppingError:
+                return STOPPING
+            except TimeoutError:
+                elapsed_s = asyncio.get_running_loop().time() - began_s
+                await socket.send({"type": "timeout", "elapsed_s": round(elapsed_s, 1)})
+                return 1000, "timeout"
+            if message is None or isinstance(message, Close):
+                return 1000, ""
+            try:
+                question = await _next_step(talk, socket, message, question)
+            except ProtocolError as refusal:
+                await socket.refuse(refusal)
+                await _dropped(question)
+                question = None
+            except AgentError as failed:
+                await _dropped(question)
+                question = None
+                if talk.is_lost:
+                    raise
+                await socket.send(error(str(failed)))
+    finally:
+        await _dropped(question)
+
+
+async def _next(
+    socket: MessageSocket[StreamingMessage], within_s: float, stopping: asyncio.Event | None
+) -> StreamingMessage | None:
+    """Return the next message; None when there will be no more.
+
+    Raises:
+        TimeoutError: none came within ``within_s``.
+        _StoppingError: the server stops before a message came.
+    """
+    if stopping is None:
+        return await socket.next(within_s)
+    coming = asyncio.create_task(socket.next(within_s), name="chat.next")
+    stop = asyncio.create_task(stopping.wait(), name="chat.stopping")
+    try:
+        await asyncio.wait({coming, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if coming.done():
+            return coming.result()
+        raise _StoppingError
+    finally:
+        coming.cancel()
+        stop.cancel()
+
+
+async def _next_step(
+    talk: _Talk,
+    socket: MessageSocket[StreamingMessage],
+    message: StreamingMessage,
+    question: _Question | None,
+) -> _Question | None:
+    """Handle a message; return the question that waits for its answer afterwards, or None."""
+    match message:
+        case Prefill():
+            await _dropped(question)
+            with suppress(_HaltedError):
+                question = await talk.unless_halted(talk.begin(message))
+                await socket.send(_prefilled(talk, question))
+                return question
+            await socket.send({"type": "done", "text": "", "stopped": True, "session_id": talk.session_id})
+            return None
+        case Generate():
+            if question is None:
+                raise ProtocolError("prefill comes first", code="not_prefilled", param="type")
+            speaks = question.given.speaks if message.speaks is None else message.speaks
+            done = await talk.told(question, speaks=speaks)
+            counts = {
+                "cached_tokens": question.cached_tokens,
+                "input_tokens": question.read_tokens,
+                "generated_tokens": done["generated_tokens"],
+            }
+            await socket.send({**done, "cached_tokens": question.cached_tokens, "token_stats": counts})
+            return None
+    return question
+
+
+async def _dropped(question: _Question | None) -> None:
+    if question is not None:
+        await question.answer.aclose()
+
+
+def _prefilled(talk: _Talk, question: _Question) -> Message:
+    unused = talk.unused(question)
+    return prefill_done(
+        question.cached_tokens,
+        question.read_tokens,
+        session_id=talk.session_id,
+        **({"unused": unused} if unused else {}),
+    )
+
+
+def _note(conversation: Conversation, kind: Kind, call_id: str) -> None:
+    payload = {"transport": TRANSPORT, "call_id": call_id}
+    conversation.record(conversation.draft(kind, "system", payload, key=f"{kind.value}.{call_id}"))
+
+
+def close_of(failed: AgentError) -> tuple[int, str]:
+    """Return code and reason of the close frame after a failure that was reported to the client."""
+    if isinstance(failed, ProtocolError):
+        return 1003, failed.code
+    if isinstance(failed, CapacityError):
+        return 1013, "full"
+    return 1011, "failed"

@@ -1,0 +1,92 @@
+"""Tools that the client of a socket runs: the model calls one, and the client's answer is the result.
+
+A call is committed like any other before the client is notified, and its result after it. When a client does
+not answer in time, or is gone, it is unknown whether the call took effect. The model receives this as the
+result, and a crash in between leaves the same state.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from core.call_events import ToolsRenewed
+from models.tools import EffectUnknownError, Tool
+from pipelines.call import Call, SocketClient
+from pipelines.engines.llm_runtime import LlmRuntime
+from processors.dialogue.durable_tools import DurableTools
+from protocols.client_protocol import ClientTool, ProtocolError, json_object
+
+# The client may have to ask its user in between.
+ANSWER_S = 60.0
+
+
+class RunByClient:
+    """Tool that a client runs (``models.tools.Tool``).
+
+    Args:
+        tool: the client's description of it.
+        client: client that runs it.
+    """
+
+    idempotent = False
+    timeout_s = ANSWER_S
+
+    def __init__(self, tool: ClientTool, client: SocketClient) -> None:
+        self._tool = tool
+        self._client = client
+
+    @property
+    def name(self) -> str:
+        """Name under which the model calls it (``Tool``)."""
+        return self._tool.name
+
+    @property
+    def description(self) -> str:
+        """The client's description, for the model (``Tool``)."""
+        return self._tool.description
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """JSON schema of the arguments (``Tool``)."""
+        return self._tool.parameters
+
+    async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
+        """Have the client run it (``Tool``). Raises EffectUnknownError when no answer comes."""
+        if self._client.run_tool is None:
+            raise EffectUnknownError("the client has disconnected", engine=self.name)
+        output = await self._client.run_tool(key, self.name, json.dumps(arguments), self.timeout_s)
+        try:
+            return json_object(output)
+        except ProtocolError:
+            # Many clients answer in plain words.
+            return {"output": output}
+
+
+def client_tools(client: SocketClient) -> Sequence[Tool]:
+    """Return the tools that a client has declared."""
+    return [RunByClient(tool, client) for tool in client.wish().tools or ()]
+
+
+@asynccontextmanager
+async def offered_tools(answering: LlmRuntime, call: Call) -> AsyncIterator[DurableTools]:
+    """Hold the tools of a call's session, including those of its client while it is connected.
+
+    ``Call.rules`` decides which of the deployment's own are offered; it is read again with ``ToolsRenewed``.
+    """
+    client = call.client
+    offered = client_tools(client)
+    async with answering.tools(call.conversation, [*call.tools, *offered], rules=call.rules) as tools:
+
+        def renew(_event: ToolsRenewed) -> None:
+            nonlocal offered
+            new = client_tools(client)
+            tools.replace(offered, new, rules=call.rules)
+            offered = new
+
+        call.events.subscribe(ToolsRenewed, renew)
+        try:
+            yield tools
+        finally:
+            # Another client of the session could not run them.
+            tools.replace([*call.tools, *offered], (), rules=call.rules)

@@ -1,0 +1,496 @@
+"""Calls of clients that speak a protocol of their own (``protocols.client_protocol``) over a socket.
+
+``run_socket_session`` picks the client up and waits for the settings that it sends before the conversation.
+It holds the call in the deployment's cascade or duplex pipeline, and carries out the client's actions there.
+The session is the same as for any other transport: a client that names one goes on with it.
+
+Owns the client's session (its reader and its writer) and the calls of tools that wait for the client.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from loguru import logger
+from pipecat.frames.frames import (
+    InputTransportMessageFrame,
+    InterruptionFrame,
+    LLMMessagesAppendFrame,
+    LLMUpdateSettingsFrame,
+    TTSSpeakFrame,
+)
+from pipecat.processors.aggregators.llm_context import LLMContextMessage
+from pipecat.services.settings import LLMSettings
+from pipecat.transports.base_transport import TransportParams
+
+from core.call_events import (
+    CallEnding,
+    ReplyBrought,
+    ReplyFinished,
+    ToolsRenewed,
+    TurnEnded,
+    TurnEndRequested,
+)
+from core.client_rules import ClientRules, prompt_of
+from core.errors import AgentError, EngineError
+from models.tools import EffectUnknownError
+from pipelines.call import OPENING, Call, LiveCall, SocketClient, told_to
+from pipelines.engines.engines import Engines
+from pipelines.engines.plan import INPUT_RATE_HZ
+from pipelines.lifecycle import OVER_LIMIT
+from pipelines.voice.cascade import run_conversation
+from pipelines.voice.duplex import run_duplex
+from processors.duplex.camera import CameraSettings
+from processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
+from processors.playout.heard import PlayoutSettings
+from processors.playout.playout import reply_named
+from protocols.client_protocol import (
+    Action,
+    Began,
+    CallerStopped,
+    CancelResponse,
+    CreateResponse,
+    EarlierReply,
+    EndTurn,
+    Greet,
+    MustListen,
+    Pause,
+    Paused,
+    Pictures,
+    PlaybackTruncated,
+    ProtocolError,
+    Resume,
+    Resumed,
+    SessionUpdate,
+    ToolAnswer,
+    ToolAsked,
+    Trimmed,
+    Typed,
+)
+from session_store.conversation import Conversation
+from transports.unit_input import UnitEntry
+from transports.websocket.session import Check, SurfaceSession
+from transports.websocket.transport import PictureLimits, SocketTransport
+
+# Calls of tools that may wait for the client at a time.
+MOST_ASKED = 16
+# A turn that a client has ended had no voice if none was detected within this time.
+VOID_MS = 2_000
+
+
+class _AskedTools:
+    """Tools of one call that its client runs, and the calls that wait for its answer.
+
+    Args:
+        transport: sends the calls to the client.
+    """
+
+    def __init__(self, transport: SocketTransport) -> None:
+        self._transport = transport
+        self._asked: dict[str, asyncio.Future[str]] = {}
+
+    def answer(self, call_id: str, output: str) -> None:
+        """Take the client's answer to a call of a tool. Raises Refusal when it is not awaited."""
+        asked = self._asked.pop(call_id, None)
+        if asked is None or asked.done():
+            raise ProtocolError(
+                "this call no longer expects the output",
+                code="item_not_found",
+                param="item.call_id",
+            )
+        asked.set_result(output)
+
+    async def run(self, key: str, name: str, arguments: str, timeout_s: float) -> str:
+        """Have the client run a tool.
+
+        Raises:
+            EngineError: the client cannot be asked.
+            EffectUnknownError: the client was asked, and did not answer.
+        """
+        session = self._transport.session
+        if session.gone.is_set() or len(self._asked) >= MOST_ASKED:
+            raise EngineError("the client cannot be reached", engine=name)
+        call_id = f"call_{uuid.uuid4().hex[:24]}"
+        asked = self._asked[call_id] = asyncio.get_running_loop().create_future()
+        gone = asyncio.create_task(session.gone.wait(), name="tool.gone")
+        self._transport.tell(ToolAsked(call_id, name, arguments))
+        try:
+            await asyncio.wait({asked, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return asked.result()
+            raise EffectUnknownError("the client did not answer", engine=name)
+        finally:
+            gone.cancel()
+            self._asked.pop(call_id, None)
+
+
+class _ActionHandler:
+    """Performer of a client's actions in one call.
+
+    Owns the watch over the end of a turn that a client has declared; ``close`` ends it.
+
+    Args:
+        engines: engines of the process.
+        transport: transport of the client.
+        call: call of the client.
+        asked: tools that the client runs.
+        mode: cascade or duplex.
+    """
+
+    def __init__(
+        self, engines: Engines, transport: SocketTransport, call: Call, asked: _AskedTools, mode: str
+    ) -> None:
+        self._engines = engines
+        self._transport = transport
+        self._call = call
+        self._asked = asked
+        self._mode = mode
+        self._watch: asyncio.Task[None] | None = None
+
+    async def act(self, action: Action) -> None:
+        """Perform an action. Raises Refusal when it is not possible."""
+        call, happen, ears = self._call, self._transport.tell, self._call.client.entry.ears()
+        match action:
+            case Typed(text):
+                await self._report(InputTransportMessageFrame(message=_send_text(text)))
+            case EarlierReply(text):
+                self._renew_tools()
+                call.events.publish(ReplyBrought(call.events.now_ms(), text))
+            case Greet():
+                await self._greet()
+            case CreateResponse(instructions, text):
+                await self._respond(instructions, text)
+            case EndTurn():
+                await self._end_turn()
+            case CancelResponse():
+                await self._report(InterruptionFrame())
+            case MustListen():
+                if ears is not None:
+                    ears.must_listen()
+            case Pause(pause_ms):
+                longest_ms = self._engines.deployment.duplex.ticks.pause_ms
+                held_ms = min(pause_ms or longest_ms, longest_ms)
+                if ears is not None:
+                    await ears.pause(held_ms)
+                else:
+                    await self._report(DuplexPauseFrame(held_ms))
+                happen(Paused(held_ms))
+            case Resume():
+                if ears is not None:
+                    ears.resume()
+                else:
+                    await self._report(DuplexResumeFrame())
+                happen(Resumed())
+            case PlaybackTruncated(reply_id, audio_ms):
+                if not call.live.playout.claim(reply_id, audio_ms):
+                    raise ProtocolError("the text of that audio can no longer change", code="item_not_found")
+                happen(Trimmed(reply_id, audio_ms))
+            case ToolAnswer(call_id, output):
+                self._asked.answer(call_id, output)
+            case SessionUpdate():
+                await self._wish(action)
+            case _:
+                raise AssertionError(action)
+
+    async def close(self) -> None:
+        """End the watch: the call is over."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    async def _end_turn(self) -> None:
+        events = self._call.events
+        if not events.has_subscribers(TurnEndRequested):
+            # A realtime service ends turns by itself.
+            return
+        events.publish(TurnEndRequested(events.now_ms(), waits_for_words=True))
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = asyncio.create_task(self._unless_over(), name="turn.watch")
+
+    async def _unless_over(self) -> None:
+        """Report a turn that the client ended as over, also when no voice was detected in it."""
+        ended = await self._call.events.wait_for(TurnEnded, within_ms=VOID_MS)
+        if ended is None and not self._transport.caller_speaks:
+            self._transport.tell(CallerStopped())
+
+    @property
+    def _is_new(self) -> bool:
+        """True when the session has no words yet."""
+        return not any(event.payload.get("text") for event in self._call.conversation.events)
+
+    async def _greet(self) -> None:
+        greeting = self._engines.deployment.bot.greeting
+        if not self._is_new or not greeting:
+            raise ProtocolError("there is no turn to respond to", code="invalid_value")
+        await self._report(TTSSpeakFrame(greeting, append_to_context=True))
+
+    async def _respond(self, instructions: str | None, text: str) -> None:
+        engines = self._engines
+        if self._mode == "duplex" and engines.realtime is not None:
+            if not text or instructions is not None:
+                raise ProtocolError(f"{engines.realtime.name} decides when it speaks", code="not_supported")
+            await self.act(Typed(text))
+            return
+        messages: list[LLMContextMessage] = []
+        if text:
+            wait_s = self._call.conversation.take_typed(text)
+            if wait_s:
+                raise ProtocolError(f"too much text, try again in {wait_s:.0f} s", code="rate_limited")
+            await self._report(InterruptionFrame())
+            messages = [{"role": "user", "content": text}]
+        elif self._is_new:
+            if not engines.answering.speaks_first:
+                await self._greet()
+                return
+            messages = [{"role": "developer", "content": OPENING}]
+        # Through the pipeline in this order: the instructions hold for this question alone.
+        if instructions is not None:
+            self._renew_tools()
+            await self._instruct(prompt_of(self._engines.deployment.bot.system_prompt, instructions))
+        await self._report(LLMMessagesAppendFrame(messages, run_llm=True))
+        if instructions is not None:
+            await self._instruct(self._instructions)
+
+    @property
+    def _instructions(self) -> str:
+        return told_to(self._call.client.wish(), self._engines.deployment.bot.system_prompt)
+
+    async def _instruct(self, instructions: str) -> None:
+        await self._report(LLMUpdateSettingsFrame(delta=LLMSettings(system_instruction=instructions)))
+
+    async def _wish(self, wish: SessionUpdate) -> None:
+        # Before the prompt: no question has both the client's text and the deployment's tools.
+        self._renew_tools()
+        if wish.instructions is not None or wish.notes is not None:
+            await self._instruct(self._instructions)
+
+    def _renew_tools(self) -> None:
+        """Offer the tools that the client's rules and its settings permit now."""
+        events = self._call.events
+        events.publish(ToolsRenewed(events.now_ms()))
+
+    async def _report(self, frame: Any) -> None:
+        await self._call.live.input.queue(frame)
+
+
+async def run_socket_session(
+    engines: Engines,
+    conversation: Conversation,
+    session: SurfaceSession,
+    *,
+    mode: str,
+    rules: ClientRules,
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Hold one call.
+
+    Args:
+        engines: engines of the process.
+        conversation: session of the call, open.
+        session: session of the client, open.
+        mode: cascade or duplex.
+        rules: rules of the client, the same by which the session checks its actions.
+        facts: sent to the client at the beginning, where its protocol has a field for them.
+    """
+    dialect = session.dialect
+    # Units are passed on at their own rate, unchanged; other audio in packets.
+    rate_hz = dialect.output_format.rate_hz if dialect.wants_units else engines.output_rate_hz
+    live = LiveCall(conversation.clock, PlayoutSettings(flushes=True), rate_hz=rate_hz)
+    entry = UnitEntry()
+    sees = mode == "duplex" and engines.sees
+    camera = CameraSettings()
+    transport = SocketTransport(
+        session,
+        TransportParams(
+            audio_in_enabled=True,
+            audio_out_enabled=True,
+            audio_in_sample_rate=INPUT_RATE_HZ,
+            audio_out_sample_rate=rate_hz,
+            audio_out_10ms_chunks=2,
+            audio_out_end_silence_secs=0,
+            video_in_enabled=sees,
+        ),
+        input_rate_hz=INPUT_RATE_HZ,
+        pictures=PictureLimits(camera.most_pixels, camera.longest_px),
+        on_packet=live.on_packet,
+        ears=entry.ears,
+        reply_of=live.playout.reply_of,
+        reply_named=reply_named,
+    )
+    asked = _AskedTools(transport)
+    client = SocketClient(
+        greets=dialect.greets,
+        prompts=dialect.prompts,
+        tells_units=dialect.wants_units,
+        reads_rtvi=False,
+        wish=lambda: session.wish,
+        is_wished=session.began if dialect.wants_units else None,
+        on_placed=session.placed if dialect.wants_units else None,
+        entry=entry,
+        mouth=transport if dialect.wants_units else None,
+        # A dialect sets it where its client takes audio of replies only.
+        hums=getattr(dialect, "hums", True),
+        run_tool=asked.run,
+    )
+    call = Call(
+        conversation,
+        "websocket",
+        live,
+        recorded_as=dialect.name,
+        peer_cancels_echo=True,
+        client=client,
+        rules=rules,
+    )
+    ends: list[CallEnding] = []
+    call.events.subscribe(CallEnding, ends.append)
+    actor = _ActionHandler(engines, transport, call, asked, mode)
+    # A speech model receives speech at its natural pace, also an earlier recording.
+    if mode == "cascade":
+        session.hear_at_once()
+    session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
+    if not dialect.wants_units:
+        await _until_wished(session)
+
+    def on_reply_finished(event: ReplyFinished) -> None:
+        if event.heard.is_known:
+            transport.end_reply(event.heard.reply_id, was_cut=event.heard.truncated)
+
+    call.events.subscribe(ReplyFinished, on_reply_finished)
+
+    @transport.event_handler("on_client_connected")
+    async def on_connected(_transport: SocketTransport, _client: object) -> None:
+        # Settings that came while the pipeline was built are merged, and not applied yet.
+        await actor.act(session.wish)
+        await session.attend(actor.act)
+
+    run = run_duplex if mode == "duplex" else run_conversation
+    try:
+        await run(engines, transport, call)
+    finally:
+        await actor.close()
+        if conversation.lost.is_set():
+            session.over("session_lost", str(conversation.loss))
+        elif ends:
+            session.over(ends[-1].reason, ends[-1].message)
+
+
+def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:
+    """Return the check of a client's actions: an impossible one is refused before it has any effect.
+
+    Text that the client's rules do not permit is removed.
+    """
+    return partial(_checked, engines, mode, rules)
+
+
+def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) -> Action:
+    match action:
+        case SessionUpdate(tools=(_, *_) as tools):
+            is_service = mode == "duplex" and engines.realtime is not None
+            _check_tools(engines, rules, {tool.name for tool in tools}, is_service=is_service)
+        case Pictures() if not (mode == "duplex" and engines.sees):
+            raise ProtocolError(
+                "this deployment does not use pictures", code="not_supported", param="input_image"
+            )
+        case Typed() | CreateResponse() if not engines.answering.usage.has_request(rules.counted):
+            raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
+    return permitted(action, rules)
+
+
+def _check_tools(engines: Engines, rules: ClientRules, names: set[str], *, is_service: bool) -> None:
+    """Raise Refusal when the tools of a client cannot be accepted."""
+    answering = engines.answering
+    if is_service or not answering.calls_tools:
+        raise ProtocolError(
+            "session.tools: the model of this deployment calls no tools",
+            code="not_supported",
+            param="session.tools",
+        )
+    if not rules.may_declare_tools:
+        raise ProtocolError(
+            "session.tools: this call accepts no client tools",
+            code="not_permitted",
+            param="session.tools",
+        )
+    taken = sorted(answering.tool_names & names)
+    if taken:
+        raise ProtocolError(
+            f"session.tools: the deployment has a tool {taken[0]!r} of its own",
+            code="invalid_value",
+            param="session.tools",
+        )
+
+
+def permitted(action: Action, rules: ClientRules) -> Action:
+    """Return an action without the text that its client's rules do not permit in the prompt.
+
+    Text that they do permit is noted in the rules.
+
+    Raises:
+        Refusal: nothing is left of the action.
+    """
+    match action:
+        case EarlierReply():
+            rules.add_text()
+        case SessionUpdate(tools=(_, *_)):
+            # The description of a tool is text of the client like any other.
+            rules.add_text()
+    match action:
+        case SessionUpdate() if action.instructions or action.notes:
+            if rules.may_instruct:
+                rules.add_text()
+                return action
+            if action.notes:
+                raise ProtocolError(
+                    "item.role: this call accepts no system messages",
+                    code="not_permitted",
+                    param="item.role",
+                )
+            _log_ignored(rules)
+            return replace(action, instructions=None)
+        case CreateResponse(instructions=str()):
+            if rules.may_instruct:
+                rules.add_text()
+                return action
+            _log_ignored(rules)
+            return replace(action, instructions=None)
+    return action
+
+
+def _log_ignored(rules: ClientRules) -> None:
+    if rules.note_ignored():
+        logger.info("ignoring the instructions of a client without the grant for them; the call continues")
+
+
+async def _until_wished(session: SurfaceSession) -> None:
+    try:
+        async with asyncio.timeout(session.settings.begin_s):
+            await session.began.wait()
+    except TimeoutError:
+        # The client is taken as it is.
+        return
+
+
+def _facts(engines: Engines, mode: str) -> Mapping[str, Any]:
+    return {"mode": mode, **engines.describe()}
+
+
+def _send_text(text: str) -> dict[str, Any]:
+    """Return a text as an RTVI client's message: it passes the same checks the same way."""
+    return {
+        "label": "rtvi-ai",
+        "type": "send-text",
+        "id": uuid.uuid4().hex,
+        "data": {"content": text, "options": {"run_immediately": True, "audio_response": True}},
+    }
+
+
+def reason_of(error: BaseException | None) -> tuple[str, str]:
+    """Return the reason of ``SessionEnded``: a word, and a sentence for readers."""
+    if error is None:
+        return "stopped", ""
+    return "error", str(error) if isinstance(error, AgentError) else "the conversation failed"

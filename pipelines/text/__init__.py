@@ -1,0 +1,1 @@
+"""Typed turns: the terminal and the sessions API."""

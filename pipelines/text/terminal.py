@@ -1,0 +1,145 @@
+"""A conversation typed in the terminal: turns of a session, no audio.
+
+Lines come in, and answers are printed as they stream. End of input, or a farewell ("quit" is one), ends the
+conversation after the last answer. A question is asked when the previous answer is complete. One that takes
+longer than its deadline is given up with one line of output, and the conversation goes on.
+
+The reader waits on the loop, which is notified when there is something to read. A thread that waits for a
+terminal cannot be ended, and would hold up the end of the process.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from typing import TextIO
+
+from configs.deployment import Deployment
+from core.client_rules import OPERATOR, ClientRules
+from core.errors import CapacityError, ConfigError, EngineError, StoreUnavailableError
+from pipelines.engines.llm_runtime import LlmRuntime, plan_answering
+from pipelines.sessions import open_conversations
+from pipelines.text.typed_turns import AnswerPiece, ask
+from serving.pool.pool import Pool
+from session_store.conversation import Conversation
+from turn_taking.caller_intents import is_farewell
+
+ANSWER_TIMEOUT_S = 60.0
+READ_BYTES = 65_536
+
+
+async def talk_in_terminal(
+    deployment: Deployment,
+    source: TextIO | None = None,
+    out: TextIO | None = None,
+    *,
+    session_id: str | None = None,
+    answer_timeout_s: float = ANSWER_TIMEOUT_S,
+) -> int:
+    """Answer lines until the input ends.
+
+    Args:
+        deployment: the deployment.
+        source: input, standard input by default. A terminal, a pipe or a file; read as UTF-8 from its
+            descriptor.
+        out: output, standard output by default.
+        session_id: the session that goes on; None for a new one.
+        answer_timeout_s: longest wait for the end of an answer.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        ConfigError: see ``plan_answering`` and ``open_conversations``; or there is no standard input.
+        StoreError: there is no such session, or another process took it over.
+    """
+    source, out = source or sys.stdin, out or sys.stdout
+    if source is None or out is None:
+        raise ConfigError("--mode text needs standard input and output, but one of them is closed")
+    planned = await asyncio.to_thread(plan_answering, deployment)
+    async with AsyncExitStack() as opened:
+        streams = None
+        if planned.in_workers:
+            streams = (await opened.enter_async_context(Pool(deployment.workers))).streams
+        answering = await LlmRuntime.load(deployment, planned, streams)
+        opened.push_async_callback(answering.close)
+        conversations = await opened.enter_async_context(open_conversations(deployment, answering))
+        conversation = await opened.enter_async_context(conversations.open(session_id))
+        greeting = deployment.bot.greeting_again if conversation.events else deployment.bot.greeting
+        if greeting:
+            _write(out, f"{greeting}\n")
+        await _ask_all(conversation, answering, source, out, answer_timeout_s)
+    return 0
+
+
+async def _ask_all(
+    conversation: Conversation, answering: LlmRuntime, source: TextIO, out: TextIO, answer_timeout_s: float
+) -> None:
+    def prompt() -> None:
+        if source.isatty():
+            _write(out, "> ")
+
+    prompt()
+    async for line in _lines(source.fileno()):
+        if line:
+            await _print_answer(conversation, answering, line, out, answer_timeout_s)
+            if is_farewell(line):
+                return
+        prompt()
+
+
+async def _print_answer(
+    conversation: Conversation, answering: LlmRuntime, line: str, out: TextIO, answer_timeout_s: float
+) -> None:
+    in_line = False
+    try:
+        asked = ask(
+            conversation, answering, line, answer_timeout_s=answer_timeout_s, rules=ClientRules(OPERATOR)
+        )
+        async with aclosing(asked) as events:
+            async for event in events:
+                if isinstance(event, AnswerPiece):
+                    in_line = True
+                    _write(out, event.text)
+    except (EngineError, CapacityError, StoreUnavailableError) as error:
+        said = str(error)
+        _write(out, ("\n" if in_line else "") + f"{said[:1].upper()}{said[1:]}.")
+        in_line = True
+    if in_line:
+        _write(out, "\n")
+
+
+def _write(out: TextIO, text: str) -> None:
+    out.write(text)
+    out.flush()
+
+
+async def _lines(descriptor: int) -> AsyncIterator[str]:
+    """Yield lines without surrounding white space, as they come; the last one may lack its line end."""
+    rest = b""
+    while True:
+        await _readable(descriptor)
+        data = os.read(descriptor, READ_BYTES)
+        *whole, rest = (rest + data).split(b"\n")
+        for line in whole:
+            yield line.decode(errors="replace").strip()
+        if not data:
+            if rest:
+                yield rest.decode(errors="replace").strip()
+            return
+
+
+async def _readable(descriptor: int) -> None:
+    """Return when reading does not block."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    try:
+        loop.add_reader(descriptor, ready.set)
+    except PermissionError:
+        # Files and /dev/null are always ready, so epoll does not accept them.
+        return
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)

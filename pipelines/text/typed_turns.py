@@ -1,0 +1,374 @@
+"""Typed turns of a session: the answer streams as it is made, and is committed before it is reported as done.
+
+One turn is one short pipeline (``pipelines.builder``): the session's view, what answers, and a collector.
+Nothing lives between two turns but the session itself, so a turn may come to any process, before or behind a
+voice call, and a server that died in the middle has nothing to restore. The person's words are committed
+before the model is asked; the answer is committed as far as it was handed out, also when the reader goes away
+in the middle.
+
+The same key asks once. A committed turn is not committed again. When the session has its answer too, that
+answer is returned instead of a new one. This also holds when a summary covers both. A turn whose answer was
+cut off is asked again as at its time. The view is that of the moment, without the partial answer and without
+later turns. The new answer supersedes the partial one and stands in its turn. A key that belongs to other
+words is refused.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import cast
+
+from loguru import logger
+from pipecat.frames.frames import (
+    ErrorFrame,
+    Frame,
+    FunctionCallsStartedFrame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMTextFrame,
+)
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
+from pipecat.processors.aggregators.llm_response_universal import LLMAssistantAggregator
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.services.llm_service import LLMService
+from pipecat.workers.runner import WorkerRunner
+
+from core.client_rules import ClientRules
+from core.errors import EngineError
+from pipelines.builder import Stages, build_turn
+from pipelines.engines.llm_runtime import LlmRuntime, Memory
+from pipelines.release import release_pipeline
+from serving.gateway.limits import ShareError
+from session_store.conversation import DROPPABLE, Conversation
+from session_store.events import Draft, Event, Kind
+from session_store.store import SessionReader
+
+TRANSPORT = "text"
+# Pipecat waits up to 20 s for a processor that does not pass on its cancellation.
+CLOSE_S = 3.0
+# Events in one read, where a turn that a summary covers is asked again.
+READ_EVENTS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCommitted:
+    """Report that the caller's turn is durable."""
+
+    turn: Event
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPiece:
+    """Next piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCommitted:
+    """Report that the answer is complete and durable."""
+
+    turn: Event
+
+
+class _Collector(FrameProcessor):
+    """Collector of the answer into a queue; None at its end.
+
+    The queue is not bounded: it holds one answer of one turn, which the models bound.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(enable_direct_mode=True)
+        self.pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        self.failed: str | None = None
+        self._called = False
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, LLMTextFrame):
+            self.pieces.put_nowait(frame.text)
+        elif isinstance(frame, FunctionCallsStartedFrame):
+            # The answer follows the tools' results, in a response of its own.
+            self._called = True
+        elif isinstance(frame, LLMFullResponseEndFrame):
+            if not self._called:
+                self.pieces.put_nowait(None)
+            self._called = False
+        await self.push_frame(frame, direction)
+
+
+async def ask(
+    conversation: Conversation,
+    answering: LlmRuntime,
+    text: str,
+    *,
+    key: str | None = None,
+    store: SessionReader | None = None,
+    answer_timeout_s: float = 60.0,
+    transport: str = TRANSPORT,
+    supersedes: Sequence[str] = (),
+    instruction: str | None = None,
+    memory: Memory | None = None,
+    rules: ClientRules | None = None,
+) -> AsyncGenerator[TurnCommitted | AnswerPiece | AnswerCommitted, None]:
+    """Ask one typed turn and stream its answer. Close the generator when the reader goes away.
+
+    On cancellation, the delivered text is queued for the session before anything else is ended. The pipeline
+    needs time to end, and the caller of this generator may not wait for it.
+
+    Args:
+        conversation: the session.
+        answering: the language models and tools.
+        text: text that the caller typed.
+        key: the same key asks once.
+        store: store of the session, for repeated turns that a summary covers already; without it they are
+            asked anew.
+        answer_timeout_s: longest wait for the end of the answer.
+        transport: name of the transport of the words, for the session.
+        supersedes: keys of earlier turns that this turn replaces.
+        instruction: text that the client adds to the deployment's prompt, where its rules permit it.
+        memory: memory that the model has of the conversation so far.
+        rules: rules of the client; None for those of an anonymous one, whose turns are not counted.
+
+    Raises:
+        ShareError: the client has used up its turns; nothing was committed.
+        KeyReusedError: the key belongs to other words.
+        StoreError: another process holds the session, or its store is unreachable.
+        CapacityError: too much waits for the store, or was typed into the session (ShareError).
+        EngineError: no answer was made.
+    """
+    rules = rules or answering.rules()
+    with ExitStack() as unasked:
+        # Before the commit: a refused turn has changed nothing, and may be sent again.
+        unasked.enter_context(answering.usage.take(rules.counted))
+        wait_s = conversation.take_typed(text)
+        if wait_s:
+            raise ShareError(
+                "too much text was typed into this session, try again later", limit=0, retry_s=wait_s
+            )
+        before_seq = conversation.last_seq
+        turn = await conversation.in_time(
+            conversation.user_turn(text, transport=transport, key=key, supersedes=supersedes)
+        )
+        # A turn after all known events is new, and has no answer yet.
+        replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
+        yield TurnCommitted(turn)
+        if replies and not replies[-1].payload.get("truncated"):
+            yield AnswerPiece(str(replies[-1].payload.get("text", "")))
+            yield AnswerCommitted(replies[-1])
+            return
+        # From here on the model is asked: the turn stays counted, also when no answer comes.
+        unasked.pop_all()
+    said: list[str] = []
+    whole = False
+    deadline_s = asyncio.get_running_loop().time() + answer_timeout_s
+    async with (
+        _remembering(conversation, store, turn),
+        _thinking(conversation, answering, turn, deadline_s, instruction, memory, rules) as collector,
+    ):
+        try:
+            while (piece := await _next_piece(conversation, collector, deadline_s)) is not None:
+                said.append(piece)
+                yield AnswerPiece(piece)
+            if collector.failed is not None:
+                raise EngineError(
+                    "the language model failed in the middle of the answer", engine="language model"
+                )
+            whole = True
+        except TimeoutError:
+            raise EngineError(
+                f"no answer arrived within {answer_timeout_s:g} s", engine="language model"
+            ) from None
+        finally:
+            spoken = "".join(said).strip()
+            if spoken and not whole:
+                conversation.record(_bot_turn(conversation, turn, replies, spoken, rules, truncated=True))
+        if not spoken:
+            raise EngineError("no model answered", engine="language model")
+        reply = _bot_turn(conversation, turn, replies, spoken, rules, truncated=False)
+        [answer] = await conversation.in_time(conversation.append(reply))
+        yield AnswerCommitted(answer)
+
+
+def _bot_turn(
+    conversation: Conversation,
+    turn: Event,
+    replies: Sequence[Event],
+    text: str,
+    rules: ClientRules,
+    *,
+    truncated: bool,
+) -> Draft:
+    """Return the event of an answer, or of its delivered part; it supersedes earlier partial answers."""
+    reply_id = _reply_id(turn, len(replies))
+    payload: dict[str, object] = {
+        "reply_id": reply_id,
+        "text": text,
+        "truncated": truncated,
+        "unheard": "",
+        "transport": turn.payload.get("transport", TRANSPORT),
+        "turn": turn.seq,
+        **rules.mark,
+    }
+    if replies:
+        payload["supersedes"] = [reply.key for reply in replies]
+    return conversation.draft(Kind.BOT_TURN, "bot", payload, key=reply_id)
+
+
+def _reply_id(turn: Event, before: int) -> str:
+    """Return the id of an attempt to answer after ``before`` others; it is the key of its event too."""
+    return f"reply.{turn.key}.{before + 1}" if before else f"reply.{turn.key}"
+
+
+async def _replies_to(conversation: Conversation, store: SessionReader | None, turn: Event) -> list[Event]:
+    """Return the replies to a turn so far: partial ones, and possibly a whole answer at the end."""
+    known = {event.key: event for event in conversation.events if event.kind is Kind.BOT_TURN}
+    replies: list[Event] = []
+    while True:
+        key = _reply_id(turn, len(replies))
+        reply = known.get(key)
+        if reply is None and store is not None and not _is_known(conversation, turn):
+            reply = await store.event_of_key(conversation.session_id, key)
+        if reply is None:
+            return replies
+        replies.append(reply)
+
+
+def _is_known(conversation: Conversation, turn: Event) -> bool:
+    """Return whether a turn is among the events of the view; then all later ones are too."""
+    return any(event.seq == turn.seq for event in conversation.events)
+
+
+@asynccontextmanager
+async def _remembering(
+    conversation: Conversation, store: SessionReader | None, turn: Event
+) -> AsyncIterator[None]:
+    """Restore the events of a turn's time while it is answered, when a summary covers them."""
+    if store is None or _is_known(conversation, turn):
+        yield
+        return
+    kinds = [kind for kind in Kind if kind not in DROPPABLE]
+    events: list[Event] = []
+    while True:
+        after_seq = events[-1].seq if events else 0
+        page = await store.events(
+            conversation.session_id, after_seq=after_seq, limit=READ_EVENTS, kinds=kinds
+        )
+        events.extend(page)
+        if len(page) < READ_EVENTS:
+            break
+    with conversation.recalled(turn.seq, events):
+        yield
+
+
+class _Failures(FrameProcessor):
+    """Observer ahead of the language model: records that the service itself failed, before its response ends.
+
+    An error of a guarded service comes as the guard's: its fallback answers.
+    """
+
+    def __init__(self, collector: _Collector) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._collector = collector
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, ErrorFrame) and isinstance(frame.processor, LLMService):
+            self._collector.failed = frame.error
+        await self.push_frame(frame, direction)
+
+
+def context_of(conversation: Conversation, turn: Event) -> LLMContext:
+    """Return the context with which the model is asked about a turn."""
+    messages = conversation.view(turn=turn.seq).messages
+    return LLMContext(messages=cast(list[LLMContextMessage], list(messages)))
+
+
+@asynccontextmanager
+async def _thinking(
+    conversation: Conversation,
+    answering: LlmRuntime,
+    turn: Event,
+    deadline_s: float,
+    instruction: str | None,
+    memory: Memory | None,
+    rules: ClientRules,
+) -> AsyncIterator[_Collector]:
+    """Run the language model on one turn while the block runs; yield the collector of its answer.
+
+    Raises:
+        EngineError: a tool call that a crash cut off is not settled by the deadline.
+    """
+    collector = _Collector()
+    async with answering.tools(conversation) as tools:
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await tools.recover()
+        except TimeoutError:
+            raise EngineError("an earlier tool call has not finished yet", engine="tools") from None
+        context = context_of(conversation, turn)
+        thinking = await answering.build(
+            tools=tools, context=context, turn=turn, instruction=instruction, memory=memory, rules=rules
+        )
+        stages = Stages(
+            head=[_Failures(collector)],
+            dialogue=thinking,
+            playout=[collector],
+            tail=[LLMAssistantAggregator(context)],
+        )
+        async with running(stages) as worker:
+            await worker.queue_frame(LLMContextFrame(context))
+            yield collector
+
+
+async def _next_piece(conversation: Conversation, collector: _Collector, deadline_s: float) -> str | None:
+    """Return the next piece of the answer, None at its end.
+
+    Raises:
+        StoreError: another process holds the session.
+        TimeoutError: the deadline has passed.
+    """
+    left_s = max(0.0, deadline_s - asyncio.get_running_loop().time())
+    piece = asyncio.ensure_future(collector.pieces.get())
+    lost = asyncio.ensure_future(conversation.lost.wait())
+    try:
+        await asyncio.wait({piece, lost}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        if piece.done():
+            return piece.result()
+        if conversation.loss is not None:
+            raise conversation.loss
+        raise TimeoutError
+    finally:
+        piece.cancel()
+        lost.cancel()
+
+
+@asynccontextmanager
+async def running(stages: Stages) -> AsyncIterator[PipelineWorker]:
+    """Run a pipeline while the block runs; yield its worker."""
+    worker = build_turn(stages)
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(worker)
+
+    @worker.event_handler("on_pipeline_error")
+    async def on_error(_worker: PipelineWorker, frame: ErrorFrame) -> None:
+        logger.warning(f"typed turn: {frame.error}")
+
+    task = asyncio.create_task(runner.run(), name="chat.pipeline")
+    try:
+        yield worker
+    finally:
+        try:
+            await runner.cancel(reason="the turn is over")
+            _, late = await asyncio.wait({task}, timeout=CLOSE_S)
+            if late:
+                logger.error("typed turn: the pipeline does not end, cancelling it")
+                task.cancel()
+                await asyncio.wait({task}, timeout=CLOSE_S)
+        finally:
+            # A second cancellation must not leave a pipeline running.
+            task.cancel()
+        if task.done():
+            await release_pipeline(runner, worker)

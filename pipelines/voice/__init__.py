@@ -1,0 +1,1 @@
+"""Pipelines of spoken conversations: cascade, full duplex, realtime services."""

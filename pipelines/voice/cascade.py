@@ -1,0 +1,114 @@
+"""The cascade pipeline: recogniser, turns, language model and voice, in the order of the data.
+
+``run_conversation`` builds one call's pipeline from the shared engines, runs it until the caller is gone and
+returns. It owns everything of the call. Pipecat's worker owns the tasks, and every end of the pipeline
+(hang-up, cancellation, idleness, a session that another process took over) ends them. The call is one
+transport of a session, which exists before and after it.
+
+    transport.input -> (echo control) -> VAD -> STT -> (audio stops) -> (perceived) -> user turns -> (waits)
+        -> (committed) -> (guessed) guarded LLM -> TTS -> transport.output -> (heard) -> bot turns
+"""
+
+import asyncio
+
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.transports.base_transport import BaseTransport
+
+from core.call_events import AnswerHeard
+from pipelines.builder import Background, Stages, build
+from pipelines.call import Call
+from pipelines.engines.engines import Engines
+from pipelines.lifecycle import hold, idle_keeper, voice_activity
+from pipelines.phone.answering_machine import Screening, open_screening
+from pipelines.sockets.client_tools import offered_tools
+from pipelines.stages.dialogue import dialogue_of
+from pipelines.stages.over_bot import OverBot
+from pipelines.stages.shared import closed_on_failure, perception_of
+from pipelines.stages.turns import backchannels, guards_protected, turns_of
+from pipelines.voice.echo import open_front_end
+from pipelines.voice.reprompt import Reprompt
+from processors.dialogue.durable_tools import DurableTools
+from processors.front_end.hosted import HostedFrontEnd
+from processors.playout.assistant import HeardAssistantAggregator
+from processors.turns.audio_stop import AudioStop
+from processors.turns.turn_events import publish_turns
+from telemetry.turn_events import TurnLogWriter
+
+
+async def run_conversation(engines: Engines, transport: BaseTransport, call: Call) -> None:
+    """Hold one conversation over ``transport`` until it ends; see ``Pipeline``."""
+    idle = idle_keeper(engines, call)
+    async with offered_tools(engines.answering, call) as tools:
+        worker, background = await _open(engines, transport, call, tools)
+        # Recovery of tool calls that a crash cut off may take a slow server's time; no greeting waits for it.
+        parallel = [*(start() for start in background), tools.recover()]
+        await hold(engines, worker, transport, call, idle, beside=parallel)
+
+
+async def _open(
+    engines: Engines, transport: BaseTransport, call: Call, tools: DurableTools
+) -> tuple[PipelineWorker, Background]:
+    """Open the resources that the pipeline of one call needs for itself, and build it."""
+    with closed_on_failure() as opened:
+        screening = await open_screening(engines, call)
+        opened.append(stop_words := await engines.build_stop_words())
+        opened.append(looks := await engines.build_looks())
+        opened.append(hosted := engines.open_front_end())
+        over_bot = OverBot(stop_words, looks)
+        return await _build(engines, transport, call, screening, over_bot, hosted, tools=tools)
+
+
+async def _build(
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    screening: Screening,
+    over_bot: OverBot,
+    hosted: HostedFrontEnd | None,
+    *,
+    tools: DurableTools,
+) -> tuple[PipelineWorker, Background]:
+    """Return the pipeline of one call, and its tasks.
+
+    Loads no model; a cloud service builds its parts in a thread.
+    """
+    context, events = LLMContext(), call.events
+    front, stt, thinking, tts = await asyncio.gather(
+        open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
+        engines.build_stt(audio_passthrough=False),
+        engines.answering.build(tools=tools, context=context, rules=call.rules),
+        engines.build_tts(),
+    )
+    TurnLogWriter(call.live.turns, events)
+    events.subscribe(AnswerHeard, engines.answers.publish)
+    thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
+    background = [*backchannels(engines, call, entry.push_frame), *screening.background]
+
+    perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
+    turns = turns_of(engines, transport, call, context, over_bot, front)
+    dialogue = dialogue_of(
+        engines, call, context, perception, thinking, tts, say=thought.push_frame, screening=screening
+    )
+    stages = Stages(
+        head=[transport.input(), *screening.ear, *front.echo, voice_activity(turns.vad)],
+        perception=[stt, AudioStop(), perception, *screening.detector],
+        turns=[turns.user],
+        dialogue=[
+            dialogue.waits,
+            dialogue.gate,
+            *screening.hold,
+            *dialogue.speculation.around(thinking),
+        ],
+        speech=[thought, tts, *screening.gate],
+        playout=[entry, transport.output(), exit_],
+        tail=[HeardAssistantAggregator(context, turns.user)],
+        # Their frames are guesses, or come again from the tail.
+        unseen=[dialogue.speculation.head, *thinking],
+    )
+    worker = build(engines, transport, call, stages, greets=not screening.is_on)
+    publish_turns(events, turns.user, call.live.input.flush)
+    reprompt, waits = engines.deployment.bot.reprompt, dialogue.waits
+    Reprompt(events, call.live.floor, call.live.input, reprompt, was_wait_cut_off=lambda: waits.cut_off)
+    screening.begin()
+    return worker, background

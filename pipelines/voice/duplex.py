@@ -1,0 +1,131 @@
+"""Full-duplex pipeline: an engine that runs on a clock replaces the cascade's turns, model and voice.
+
+``run_duplex`` builds one call's pipeline around the deployment's omni engine, runs it until the caller is
+gone and returns. It shares with a cascade the session and its commit gate, perception, echo control, the
+playout clock, idle prompts and records. The recogniser runs in parallel with the engine, because a speech
+model does not transcribe its caller.
+
+    transport.input -> (echo control) -> VAD -> STT -> perception -> turns -> waits -> gate
+        -> (guessed) guarded LLM -> voice -> engine -> transport.output -> (heard) -> bot turns
+
+The two-tier engine decides in its own small tier. Everything between the turns and the engine is its large
+tier: any model and any voice of the registry, with tools, guesses, phrases that cover a silence and
+apologies. A provider's service in place of an engine has a pipeline of its own
+(``pipelines.voice.realtime``). For another engine the same small tier detects the end of a turn and when the
+bot must be silent (``processors.duplex.turn_monitor``). Questions then end at the engine, and the voice only
+greets, prompts and apologises.
+"""
+
+import asyncio
+
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.transports.base_transport import BaseTransport
+
+from core.call_events import AnswerHeard, FinalWords
+from core.errors import ConfigError
+from pipelines.builder import Background, Stages, build
+from pipelines.call import Call
+from pipelines.engines.engines import Engines
+from pipelines.lifecycle import hold, idle_keeper, voice_activity
+from pipelines.sockets.client_tools import offered_tools
+from pipelines.stages.omni import OmniStages, is_two_tier
+from pipelines.stages.omni_ends import OmniAllowance
+from pipelines.stages.over_bot import OverBot, own_voice, spotting
+from pipelines.stages.shared import (
+    asking_back,
+    closed_on_failure,
+    commit_gate,
+    perception_of,
+    speculation_of,
+    voice_detector,
+    wait_guard,
+)
+from pipelines.stages.ticks import UnitRecords, WriteTick, tick_log
+from pipelines.voice.echo import open_front_end
+from pipelines.voice.realtime import run_realtime
+from processors.dialogue.durable_tools import DurableTools
+from processors.duplex.question_filter import QuestionFilter
+from processors.front_end.hosted import HostedFrontEnd
+from processors.playout.assistant import HeardAssistantAggregator
+from telemetry.turn_events import TurnLogWriter
+
+
+async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> None:
+    """Hold one full-duplex conversation over ``transport`` until it ends.
+
+    Raises:
+        ConfigError: the engines were loaded without duplex, or the call asks for voicemail detection.
+    """
+    if call.voicemail is not None:
+        raise ConfigError("phone.voicemail: full duplex does not detect answering machines; see phone.mode")
+    if engines.realtime is not None:
+        await run_realtime(engines, transport, call)
+        return
+    if not engines.omni:
+        raise ConfigError("this process was started without full duplex: start it with --mode duplex")
+    idle = idle_keeper(engines, call)
+    async with offered_tools(engines.answering, call) as tools, tick_log(engines, call) as write_tick:
+        with closed_on_failure() as opened:
+            opened.append(stop_words := await engines.build_stop_words())
+            opened.append(hosted := engines.open_front_end())
+            worker, background = await _build(
+                engines, transport, call, OverBot(stop_words), hosted, tools, write_tick
+            )
+        parallel = [*(start() for start in background), tools.recover()]
+        await hold(engines, worker, transport, call, idle, beside=parallel)
+
+
+async def _build(
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    over_bot: OverBot,
+    hosted: HostedFrontEnd | None,
+    tools: DurableTools,
+    write_tick: WriteTick,
+) -> tuple[PipelineWorker, Background]:
+    """Return the pipeline of one call, and its tasks. Loads no model."""
+    context, events, decides_itself = LLMContext(), call.events, is_two_tier(engines)
+    front, stt, tts, thinking = await asyncio.gather(
+        # A stop word is best detected in one signal: the output of echo control switches between two.
+        open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
+        engines.build_stt(),
+        engines.build_tts(),
+        engines.answering.build(tools=tools, context=context, rules=call.rules),
+    )
+    TurnLogWriter(call.live.turns, events, words=FinalWords)
+    events.subscribe(AnswerHeard, engines.answers.publish)
+    perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
+    units = UnitRecords(events, write_tick)
+    engine = OmniStages(engines, transport, call, context, on_tick=units.take, front=front)
+    omni, thought = engine.omni, engine.thought
+    allowance = OmniAllowance(call, engines.answering.usage, engine.is_asked)
+    waits = wait_guard(
+        engines, call, thought.push_frame, is_asked=engine.is_asked, is_covered=lambda: omni.wants_content
+    )
+    asking = asking_back(engines) if decides_itself else None
+    gate = commit_gate(engines, call, context, perception, asking, take_turn=allowance.take_turn)
+    speculation = speculation_of(engines, call, gate, tts)
+    _, entry, exit_ = call.live.playout.taps()
+    background = [allowance.run, *engine.background(), *own_voice(front.self_voice, engine)]
+    if call.rtvi and call.client.reads_rtvi:
+        background.append(lambda: units.run(call.live.input, lambda: omni.unit_ms))
+    background += spotting(events, over_bot, engine)
+    hears = [call.live.turns.heard, *engine.listeners, *([] if front.echo else over_bot.listeners)]
+    stages = Stages(
+        head=[
+            transport.input(),
+            *front.echo,
+            voice_activity(voice_detector(engines, call, front.hosted, hears)),
+        ],
+        perception=[stt, perception],
+        turns=[engine.user],
+        dialogue=[waits, gate, QuestionFilter(engine.is_asked), *speculation.around(thinking)],
+        speech=[thought, tts, omni],
+        playout=[entry, transport.output(), exit_],
+        tail=[HeardAssistantAggregator(context, None)],
+        # Their frames are guesses, or the engine speaks them at a later time.
+        unseen=[speculation.head, *thinking, *([tts] if decides_itself else [])],
+    )
+    return build(engines, transport, call, stages), background

@@ -1,0 +1,129 @@
+"""Echo control of one call: the decision whether it is used, and its parts.
+
+``wants_echo_control`` decides by the capabilities of the transport. A client that cancels the echo by itself
+(a browser) is assumed to do so unless it reports otherwise. Browsers do unless a page forbids it, and two
+cancellers in a row damage the caller's voice. Where no microphone can pick up a loudspeaker (a file, an
+evaluation) there is nothing to cancel. All other transports (this machine's devices, a telephone) get echo
+control.
+
+``open_front_end`` builds the processor that stands behind the microphone and gives it what is played: from a
+device with the moment at which it took its audio, or as the packets leave. With it comes what tells the
+bot's voice from a caller's: by levels, and by what was said. An engine that does not open costs this call its
+echo control and nothing else.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from loguru import logger
+
+from configs.deployment import EchoMode
+from core.call_events import WordsSpoken
+from core.errors import EngineError
+from models.echo.control import EchoControl, EchoControlSettings
+from pipelines.call import Call
+from pipelines.engines.engines import Engines
+from processors.front_end.echo import EchoProcessor
+from processors.front_end.hosted import HostedFrontEnd
+from transports.device_output import StatesLatency
+from transports.registry import Capabilities
+from turn_taking.barge_in.self_voice import OwnWords, SelfVoice
+
+
+def wants_echo_control(mode: EchoMode, transport: Capabilities, *, peer_cancels: bool | None) -> bool:
+    """Return whether a call gets echo control.
+
+    Args:
+        mode: mode of the deployment.
+        transport: capabilities of the call's transport.
+        peer_cancels: the client's report of its own echo cancellation; None without one.
+    """
+    if mode != "auto":
+        return mode == "on"
+    cancels = transport.cancels_echo if peer_cancels is None else peer_cancels
+    return transport.has_room and not cancels
+
+
+@dataclass(frozen=True, slots=True)
+class CallFrontEnd:
+    """Echo control and voice activity of one call, and the tests for the bot's own voice.
+
+    Attributes:
+        hosted: the caller's part of the process with echo control and voice activity; None when they run in
+            threads.
+        echo: processors directly after the microphone; empty without echo control.
+        self_voice: tests by its level whether a voice is the bot's own; None without echo control.
+        are_own: returns whether words are those that the bot spoke recently; None without echo control.
+    """
+
+    hosted: HostedFrontEnd | None
+    echo: tuple[EchoProcessor, ...] = ()
+    self_voice: SelfVoice | None = None
+    are_own: Callable[[str], bool] | None = None
+
+
+async def open_front_end(
+    engines: Engines,
+    transport: object,
+    call: Call,
+    hosted: HostedFrontEnd | None,
+    *,
+    on_cancelled: Callable[[bytes], None] | None = None,
+) -> CallFrontEnd:
+    """Return the front end of a call: the parts between its microphone and its recogniser.
+
+    Args:
+        engines: engines of the process.
+        transport: transport of the call, which may report when its device took audio.
+        call: the call.
+        hosted: the caller's part of the front end's process, where there is one.
+        on_cancelled: see ``EchoProcessor``.
+    """
+    hearing, engine, executor = engines.deployment.hearing, engines.echo, engines.executors.echo
+    if engine is None or not wants_echo_control(
+        hearing.echo_mode, call.capabilities, peer_cancels=call.peer_cancels_echo
+    ):
+        return CallFrontEnd(hosted)
+    settings = _expecting(transport)
+    control: EchoControl | HostedFrontEnd
+    if hosted is not None and await _open_echo(hosted, settings):
+        control = hosted
+    else:
+        hosted, loop = None, asyncio.get_running_loop()
+        try:
+            # Filters and two native modules take some milliseconds.
+            control = await loop.run_in_executor(executor, EchoControl, engine, settings)
+        except EngineError as error:
+            logger.warning(f"this call has no echo control: {error}")
+            return CallFrontEnd(None)
+    voice, words, clock = SelfVoice(), OwnWords(), call.conversation.clock
+    call.events.subscribe(WordsSpoken, lambda event: words.said(event.text, clock.now_us() // 1000))
+    # On the loop's clock, not the session's wall clock: audio is placed to the sample, and a device's thread
+    # can read the loop's clock.
+    processor = EchoProcessor(control, executor=executor, self_voice=voice, on_cancelled=on_cancelled)
+    playout = call.live.playout
+    call.live.follow_packets(lambda pcm, at_us: processor.played(pcm, playout.rate_hz, at_us))
+    return CallFrontEnd(
+        hosted, (processor,), voice, lambda text: words.explains(text, clock.now_us() // 1000)
+    )
+
+
+async def _open_echo(hosted: HostedFrontEnd, settings: EchoControlSettings) -> bool:
+    """Open echo control in the process of its own; close the caller's part of it where that fails."""
+    try:
+        await hosted.open_echo(settings)
+    except EngineError as error:
+        logger.warning(f"the front end of a call runs in threads of this process: {error}")
+        hosted.close()
+        return False
+    return True
+
+
+def _expecting(transport: object) -> EchoControlSettings:
+    """Return settings that search for the echo first at the latency that the device reports."""
+    settings = EchoControlSettings()
+    if not isinstance(transport, StatesLatency):
+        return settings
+    expected_ms = float(min(transport.output_latency_ms, settings.longest_ms))
+    return settings.model_copy(update={"expected_ms": expected_ms})

@@ -1,0 +1,127 @@
+"""Full duplex by a service of Pipecat: one model at its provider that recognises, decides and speaks.
+
+``run_realtime`` builds one call's pipeline around the service that the deployment names, runs it until the
+caller is gone and returns. The service receives all of the call's audio and answers by itself. Answers are
+not held back until a turn is durable, because the service decides when it answers. The playout clock follows
+its speech, and the caller's turns consist of its transcripts.
+
+    transport.input -> (echo control) -> VAD -> perception -> turns -> voice -> service -> replies
+        -> transport.output -> (heard) -> bot turns
+
+The deployment's voice prompts a silent caller and apologises; it comes before the service, which passes
+unrelated frames on. Voice activity serves the idle prompts, the time at which a turn began, and clients of
+services that do not report the caller's speech. A service that reports an error counts as gone: the bot
+apologises, and the call ends.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from loguru import logger
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.transports.base_transport import BaseTransport
+
+from core.call_events import FinalWords
+from core.errors import ConfigError
+from pipelines.builder import Stages, build
+from pipelines.call import Call
+from pipelines.engines.engines import CLOUD_VOICE_RATE_HZ, Engines
+from pipelines.lifecycle import hold, idle_keeper, voice_activity
+from pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, user_aggregator
+from pipelines.stages.service_ends import ServiceAllowance, ServiceEnding, take_typed
+from pipelines.stages.shared import closed_on_failure, perception_of, voice_detector
+from pipelines.voice.echo import open_front_end
+from processors.duplex.caller_turns import CallerTurns
+from processors.duplex.services import RealtimeRow, TypedInput
+from processors.front_end.hosted import HostedFrontEnd
+from processors.playout.assistant import HeardAssistantAggregator
+from processors.turns.turn_events import publish_service_turns
+from telemetry.turn_events import TurnLogWriter
+
+
+async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -> None:
+    """Hold one conversation with a realtime service over ``transport`` until it ends.
+
+    Raises:
+        ConfigError: the deployment names no realtime service, or it cannot be built.
+    """
+    row = engines.realtime
+    if row is None:
+        raise ConfigError("duplex.engine: this deployment names no realtime service")
+    idle = idle_keeper(engines, call)
+    if engines.deployment.thinking.tools:
+        logger.warning("a realtime service gets no tools in this version; thinking.tools is ignored")
+    with closed_on_failure() as opened:
+        opened.append(hosted := engines.open_front_end())
+        built = await _build(engines, row, transport, call, hosted)
+    await hold(engines, built.worker, transport, call, idle, beside=built.beside, last=built.caller.close)
+
+
+@dataclass(frozen=True)
+class Built:
+    """Pipeline of one call.
+
+    Attributes:
+        worker: worker of the pipeline.
+        caller: writes the caller's words into the session.
+        ``beside``: coroutines to run in parallel with the pipeline.
+    """
+
+    worker: PipelineWorker
+    caller: CallerTurns
+    beside: tuple[Coroutine[Any, Any, None], ...]
+
+
+async def _build(
+    engines: Engines,
+    row: RealtimeRow[Any],
+    transport: BaseTransport,
+    call: Call,
+    hosted: HostedFrontEnd | None,
+) -> Built:
+    """Return the pipeline of one call. Loads no model; the service builds its parts in a thread."""
+    events, start = call.events, beginning_of(engines, row, call)
+    front, tts, service = await asyncio.gather(
+        open_front_end(engines, transport, call, hosted),
+        engines.build_tts(),
+        asyncio.to_thread(row.build, engines.answering.shared, system_instruction=start.instructions),
+    )
+    TurnLogWriter(call.live.turns, events, words=FinalWords)
+    perception = perception_of(engines, call, row.name)
+    caller = CallerTurns(call.conversation, events, transport=call.transport, perceive=perception.take)
+    user = user_aggregator(row, start)
+    model = ServiceStages(engines, row, call, takes_contexts=start.is_sent)
+    thought, entry, exit_ = call.live.playout.taps()
+    vad = voice_detector(engines, call, front.hosted, [call.live.turns.heard])
+    stages = Stages(
+        head=[transport.input(), *front.echo, voice_activity(vad)],
+        perception=[],
+        # Words come from the service: features of them are perceived after the turns.
+        turns=[model.typed, user, perception],
+        dialogue=[],
+        speech=[thought, tts, model.gate, service, model.replies],
+        playout=[entry, transport.output(), exit_],
+        tail=[HeardAssistantAggregator(user.context, user)],
+        # Its frames come again from the replies.
+        unseen=[service],
+    )
+    takes_text = row.typing is not TypedInput.NONE
+    worker = build(
+        engines,
+        transport,
+        call,
+        stages,
+        output_rate_hz=CLOUD_VOICE_RATE_HZ,
+        refuses_text="" if takes_text else f"{row.name} takes no typed words in a call. Please say it.",
+        take_typed=partial(take_typed, engines, call),
+        greets=False,
+    )
+    publish_service_turns(events, user, call.live.input.flush)
+    ending = ServiceEnding(call, model.gate, engines.deployment.thinking.guard.apology)
+    ending.follow(service, row.name)
+    ServiceAllowance(engines, call, ending)
+    ServiceStart(call, start, model.watch)
+    return Built(worker, caller, (model.watch.run(ending.unanswered), ending.run()))

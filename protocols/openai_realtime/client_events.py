@@ -1,0 +1,357 @@
+"""Convert events of a client of OpenAI's realtime protocol to actions.
+
+Each event has a handler, and all handlers are generators. A handler first yields the actions that may be
+refused, and changes the state after them.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from protocols.client_protocol import (
+    Action,
+    Begin,
+    CancelResponse,
+    CreateResponse,
+    EarlierReply,
+    EndTurn,
+    Message,
+    Pictures,
+    PlaybackTruncated,
+    ProtocolError,
+    Send,
+    SessionUpdate,
+    Speech,
+    ToolAnswer,
+    Typed,
+    parsed,
+    samples_of,
+    text_of,
+)
+from protocols.openai_realtime.shapes import (
+    MOST_CHARS,
+    Faults,
+    answer_instructions,
+    event,
+    mapping,
+    picture_of,
+    updated,
+)
+from protocols.openai_realtime.state import Item, Owed, RealtimeState, done
+
+# Bounds of one event, and of the audio that waits for a commit.
+MOST_AUDIO_BYTES, MOST_HELD_MS = 1_500_000, 55_000
+# A shorter commit is refused, as by OpenAI.
+LEAST_COMMIT_MS = 100
+# Tolerance for the client's rounding: it counts played samples at its own rate.
+ROUNDING_MS = 20
+MOST_WAITING = 64
+_TEXTS = ("input_text", "output_text", "text")
+
+
+class Reader:
+    """Reader of one conversation.
+
+    Attributes:
+        event_id: id of the client's event that is being read, for error events about it.
+    """
+
+    def __init__(self, state: RealtimeState, faults: Faults) -> None:
+        self._state = state
+        self._faults = faults
+        self._has_begun = False
+        self.event_id: str | None = None
+        self._handlers: dict[str, Callable[[Message], Iterator[Action]]] = {
+            "session.update": self._update,
+            "input_audio_buffer.append": self._append,
+            "input_audio_buffer.commit": self._commit,
+            "input_audio_buffer.clear": self._clear,
+            "conversation.item.create": self._create_item,
+            "conversation.item.truncate": self._truncate,
+            "conversation.item.retrieve": self._retrieve,
+            "conversation.item.delete": self._delete,
+            "response.create": self._respond,
+            "response.cancel": self._cancel,
+            "output_audio_buffer.clear": self._clear_output,
+        }
+
+    def read(self, text: str) -> Iterator[Action]:
+        """Yield the actions of one event.
+
+        Raises:
+            Refusal: the event is not accepted.
+        """
+        self.event_id = None
+        given = parsed(text)
+        event_id = given.get("event_id")
+        self.event_id = event_id if isinstance(event_id, str) else None
+        handler = self._handlers.get(given["type"])
+        if handler is None:
+            raise ProtocolError(
+                f"there is no client event {given['type'][:64]!r}", code="unknown_event", param="type"
+            )
+        # An update may be followed by another one. Any other event shows that the client is ready.
+        if not self._has_begun and given["type"] != "session.update":
+            self._has_begun = True
+            yield Begin()
+        yield from handler(given)
+        self.event_id = None
+
+    def _update(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        settings, tools = updated(state.settings, mapping(given, "session"), self._faults)
+        old = state.settings
+        words = settings.instructions if settings.instructions != old.instructions else None
+        if words is not None or tools is not None:
+            yield SessionUpdate(instructions=words, tools=tools)
+        yield Send(state.update(settings))
+
+    # Audio.
+
+    def _audio(self, given: object) -> bytes:
+        codec = self._state.settings.input_format.codec
+        return samples_of(given, codec, param="audio", most_bytes=MOST_AUDIO_BYTES)
+
+    def _append(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        data = self._audio(given.get("audio"))
+        if state.settings.detection is not None:
+            yield Speech(data)
+        elif state.long_ms(state.held) + state.long_ms(data) > MOST_HELD_MS:
+            raise ProtocolError(
+                f"the input audio buffer holds {MOST_HELD_MS // 1000} s; commit or clear it",
+                code="input_audio_buffer_full",
+                param="audio",
+            )
+        else:
+            state.held.extend(data)
+        state.hear(data)
+
+    def _commit(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        if state.settings.detection is not None:
+            if state.caller is None:
+                raise ProtocolError("the buffer contains no speech", code="input_audio_buffer_commit_empty")
+            yield EndTurn()
+            return
+        held_ms = state.long_ms(state.held)
+        if held_ms < LEAST_COMMIT_MS:
+            raise ProtocolError(
+                f"the buffer has {held_ms:.0f} ms of audio; a commit needs {LEAST_COMMIT_MS}",
+                code="input_audio_buffer_commit_empty",
+            )
+        yield from self._speaks(bytes(state.held))
+        state.held.clear()
+        for message in state.committed(state.begin_turn()):
+            yield Send(message)
+
+    def _speaks(self, data: bytes) -> Iterator[Action]:
+        """Yield the actions for a whole turn of the caller.
+
+        Such a turn is meant for the bot, so the bot stops speaking for it.
+        """
+        state = self._state
+        if state.caller is not None:
+            raise ProtocolError(
+                "the audio committed before is still being transcribed", code="input_audio_buffer_busy"
+            )
+        if state.response is not None:
+            yield CancelResponse()
+        yield Speech(data, is_whole=True)
+        yield EndTurn(is_quiet=state.settings.detection is None)
+        state.spoke(data)
+
+    def _clear(self, given: Message) -> Iterator[Action]:
+        self._state.held.clear()
+        yield Send(event("input_audio_buffer.cleared"))
+
+    # Items.
+
+    def _create_item(self, given: Message) -> Iterator[Action]:
+        body = mapping(given, "item")
+        kind = body.get("type")
+        if kind == "function_call_output":
+            yield from self._tool_answered(body)
+        elif kind == "message":
+            yield from self._message(body)
+        else:
+            raise ProtocolError(
+                f"item.type: {str(kind)[:64]!r} is not supported", code="invalid_value", param="item.type"
+            )
+
+    def _message(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        role, content = given.get("role"), given.get("content")
+        if role not in ("user", "system", "assistant") or not isinstance(content, list):
+            raise ProtocolError(
+                "item: a message has a role and content", code="invalid_value", param="item.role"
+            )
+        parts = _Parts()
+        for part in content:
+            self._part(part, role, parts)
+        if len(state.typed) + len(state.notes) >= MOST_WAITING:
+            raise ProtocolError(
+                f"{MOST_WAITING} messages are waiting for a response", code="too_many_items", param="item"
+            )
+        words = "\n".join(parts.texts).strip()
+        item = state.items.new(
+            {"type": "message", "role": role, "status": "completed", "content": parts.shown},
+            item_id=given.get("id"),
+            words=words,
+        )
+        if parts.pictures:
+            yield Pictures(tuple(parts.pictures))
+        if parts.audio:
+            yield from self._speaks(bytes(parts.audio))
+            state.begin_turn(item)
+        if words and role == "assistant":
+            yield EarlierReply(words)
+        elif words and role == "system":
+            yield SessionUpdate(notes="\n\n".join((*state.noted(), words)))
+            state.notes.append(item)
+        elif words:
+            state.typed.append(item)
+        yield Send(state.items.add(item))
+        yield Send(done(item))
+
+    def _part(self, part: object, role: str, parts: "_Parts") -> None:
+        if not isinstance(part, dict):
+            raise ProtocolError("item.content: expected a part", code="invalid_value", param="item.content")
+        kind = part.get("type")
+        if kind in _TEXTS:
+            parts.texts.append(text_of(part, "text", most_chars=MOST_CHARS))
+        elif kind == "input_audio" and role == "user":
+            parts.audio += self._audio(part.get("audio"))
+            if len(parts.audio) > MOST_AUDIO_BYTES:
+                raise ProtocolError("item.content: too much audio", code="too_large", param="item.content")
+        elif kind == "input_image" and role == "user":
+            parts.pictures.append(picture_of(part.get("image_url"), param="item.content.image_url"))
+        else:
+            raise ProtocolError(
+                f"item.content.type: {str(kind)[:64]!r} is not supported here",
+                code="invalid_value",
+                param="item.content",
+            )
+        # Audio and pictures are not sent back.
+        shown = {name: value for name, value in part.items() if name not in ("audio", "image_url")}
+        parts.shown.append({**shown, "transcript": None} if kind == "input_audio" else shown)
+
+    def _tool_answered(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        call_id = text_of(given, "call_id", most_chars=256)
+        if call_id not in state.asked:
+            raise ProtocolError(
+                f"no call {call_id[:64]!r} is waiting for its output",
+                code="invalid_value",
+                param="item.call_id",
+            )
+        output = text_of(given, "output", most_chars=MOST_CHARS * 8)
+        body = {"type": "function_call_output", "call_id": call_id, "output": output, "status": "completed"}
+        item = state.items.new(body, item_id=given.get("id"))
+        yield ToolAnswer(call_id, output)
+        state.answer_tool(call_id)
+        yield Send(state.items.add(item))
+        yield Send(done(item))
+
+    def _known(self, given: Message) -> Item:
+        item_id = text_of(given, "item_id", most_chars=256)
+        item = self._state.items.get(item_id)
+        if item is None:
+            # Pipecat's service waits for this code.
+            raise ProtocolError(
+                f"there is no item {item_id[:64]!r}", code="item_retrieve_invalid_item_id", param="item_id"
+            )
+        return item
+
+    def _truncate(self, given: Message) -> Iterator[Action]:
+        item_id = text_of(given, "item_id", most_chars=256)
+        item = self._state.items.get(item_id)
+        if item is None or not item.reply_id:
+            raise ProtocolError(
+                f"there is no audio of an item {item_id[:64]!r}", code="item_not_found", param="item_id"
+            )
+        audio_ms = given.get("audio_end_ms")
+        if not isinstance(audio_ms, int) or isinstance(audio_ms, bool) or audio_ms < 0:
+            raise ProtocolError(
+                "audio_end_ms: expected whole milliseconds", code="invalid_value", param="audio_end_ms"
+            )
+        if audio_ms > item.audio_ms + ROUNDING_MS:
+            raise ProtocolError(
+                f"audio_end_ms: the item has {item.audio_ms:.0f} ms of audio",
+                code="invalid_value",
+                param="audio_end_ms",
+            )
+        yield PlaybackTruncated(item.reply_id, audio_ms)
+
+    def _retrieve(self, given: Message) -> Iterator[Action]:
+        yield Send(event("conversation.item.retrieved", item=dict(self._known(given).body)))
+
+    def _delete(self, given: Message) -> Iterator[Action]:
+        state, item = self._state, self._known(given)
+        if item in state.notes:
+            notes = [note for note in state.notes if note is not item]
+            yield SessionUpdate(notes="\n\n".join(note.words for note in notes))
+            state.notes.remove(item)
+        elif item in state.typed:
+            state.typed.remove(item)
+        else:
+            raise ProtocolError(
+                "only items that have not been answered can be deleted",
+                code="not_supported",
+                param="item_id",
+            )
+        item_id = item.item_id
+        state.items.forget(item)
+        yield Send(event("conversation.item.deleted", item_id=item_id))
+
+    # Responses.
+
+    def _respond(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        instructions = answer_instructions(mapping(given, "response", optional=True), state.settings)
+        if state.typed:
+            words = "\n".join(item.words for item in state.typed)
+            # A typed message ends the bot's speech, as the caller's voice does.
+            yield Typed(words) if instructions is None else CreateResponse(instructions, words)
+            state.ask()
+        elif state.claim():
+            return
+        elif state.response is not None:
+            raise ProtocolError(
+                "a response is in progress: cancel it, or wait for its end",
+                code="conversation_already_has_active_response",
+            )
+        else:
+            yield CreateResponse(instructions)
+            state.ask()
+
+    def _cancel(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        response, wanted = state.response, given.get("response_id")
+        if response is None and wanted is None and state.owed is not Owed.NONE:
+            yield CancelResponse()
+            for message in state.owe_nothing("cancelled", "client_cancelled"):
+                yield Send(message)
+            return
+        if response is None or wanted not in (None, response.response_id):
+            raise ProtocolError(
+                "no such response is in progress", code="response_cancel_not_active", param="response_id"
+            )
+        response.cancel()
+        yield CancelResponse()
+
+    def _clear_output(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        if state.response is not None:
+            state.response.cancel()
+            yield CancelResponse()
+        yield Send(event("output_audio_buffer.cleared"))
+
+
+class _Parts:
+    """Parts of a message, collected from its content."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.audio = bytearray()
+        self.pictures: list[bytes] = []
+        self.shown: list[dict[str, Any]] = []

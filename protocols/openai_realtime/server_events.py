@@ -1,0 +1,285 @@
+"""Convert events of a call to events of OpenAI's realtime protocol.
+
+There is one response at a time. The bot's speech is its message. A tool call during the speech is another
+item of the same response; otherwise it is a response of its own. An item's audio is a reply of the call, and
+``HeardUntil`` refers to it by the reply's id.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from protocols.client_protocol import (
+    Began,
+    CallerStarted,
+    CallerStopped,
+    Happening,
+    Message,
+    RecognisedWords,
+    ReplyAudio,
+    ReplyBegan,
+    ReplyOver,
+    ReplyWords,
+    SessionEnded,
+    ToolAsked,
+    Trimmed,
+    written,
+)
+from protocols.openai_realtime.shapes import error_event, event
+from protocols.openai_realtime.state import Item, RealtimeState, Response, done
+
+
+class Teller:
+    """Writer of one conversation."""
+
+    def __init__(self, state: RealtimeState) -> None:
+        self._state = state
+
+    def tell(self, happening: Happening) -> Sequence[Message]:
+        """Return the events for an event of the call (``Dialect.tell``).
+
+        The protocol has none for a queue.
+        """
+        match happening:
+            case Began(session_id):
+                return [self._state.begin(session_id)]
+            case CallerStarted(voice_ms):
+                return self._caller_started(voice_ms)
+            case CallerStopped(voice_ms):
+                return self._caller_stopped(voice_ms)
+            case RecognisedWords(text, is_final):
+                return self._words(text) if is_final else []
+            case ReplyBegan(reply_id):
+                return self._begin(reply_id)
+            case ReplyAudio(data, duration_ms):
+                return self._audio(data, duration_ms)
+            case ReplyWords(text):
+                return self._said(text)
+            case ReplyOver(reply_id, was_cut):
+                return self._over(reply_id, was_cut=was_cut)
+            case ToolAsked(call_id, name, arguments):
+                return self._asks(call_id, name, arguments)
+            case Trimmed(reply_id, audio_ms):
+                return self._trimmed(reply_id, audio_ms)
+            case SessionEnded(reason, message):
+                return self._end_of_call(reason, message)
+            case _:
+                return []
+
+    # The caller.
+
+    def _caller_started(self, voice_ms: int | None) -> list[Message]:
+        state = self._state
+        if state.settings.detection is None or state.caller is not None:
+            return []
+        item_id = state.begin_turn().item_id
+        state.speaks_from(voice_ms)
+        return [event("input_audio_buffer.speech_started", audio_start_ms=state.began_ms, item_id=item_id)]
+
+    def _caller_stopped(self, voice_ms: int | None) -> list[Message]:
+        state = self._state
+        turn = state.end_turn()
+        if turn is None:
+            return []
+        item, transcript = turn
+        messages: list[Message] = []
+        is_in_conversation = state.items.get(item.item_id) is item
+        if not is_in_conversation:
+            state.spoke_until(voice_ms)
+            messages.append(
+                event(
+                    "input_audio_buffer.speech_stopped",
+                    audio_end_ms=state.ended_ms,
+                    item_id=item.item_id,
+                )
+            )
+            messages += state.committed(item)
+        messages.append(
+            event(
+                "conversation.item.input_audio_transcription.completed",
+                item_id=item.item_id,
+                content_index=len(item.body["content"]) - 1,
+                transcript=transcript,
+                usage={"type": "duration", "seconds": round((state.ended_ms - state.began_ms) / 1000, 3)},
+            )
+        )
+        if transcript:
+            state.answer_turn()
+        else:
+            # A turn without words is not answered. A client that has requested an answer receives an empty
+            # one.
+            messages += state.owe_nothing("completed")
+        return messages
+
+    def _words(self, text: str) -> list[Message]:
+        state = self._state
+        if state.caller is None or not text:
+            return []
+        joiner = " " if state.caller_words else ""
+        state.caller_words.append(text)
+        return [
+            event(
+                "conversation.item.input_audio_transcription.delta",
+                item_id=state.caller.item_id,
+                content_index=len(state.caller.body["content"]) - 1,
+                delta=joiner + text,
+            )
+        ]
+
+    # The bot.
+
+    def _open(self) -> tuple[Response, list[Message]]:
+        """Return the active response, or a new one with the event about it."""
+        state = self._state
+        if state.response is not None:
+            return state.response, []
+        response = state.open_response()
+        return response, [event("response.created", response=state.shown_response(response, "in_progress"))]
+
+    def _add(self, response: Response, item: Item) -> list[Message]:
+        response.add(item)
+        return [
+            self._of_item("response.output_item.added", response, item, item=dict(item.body)),
+            self._state.items.add(item),
+        ]
+
+    def _begin(self, reply_id: str) -> list[Message]:
+        state = self._state
+        speech = state.response.speech if state.response is not None else None
+        if speech is not None and speech.reply_id == reply_id:
+            return []
+        messages = self._close(was_cut=False) if speech is not None else []
+        response, opened = self._open()
+        item = state.items.new(
+            {"type": "message", "role": "assistant", "status": "in_progress", "content": []},
+            reply_id=reply_id,
+            modality=state.settings.modality,
+        )
+        return [
+            *messages,
+            *opened,
+            *self._add(response, item),
+            self._of_part("response.content_part.added", response, item, part=_as_part(self._part(item))),
+        ]
+
+    def _audio(self, data: bytes, duration_ms: float) -> list[Message]:
+        response = self._state.response
+        item = response.speech if response is not None else None
+        if response is None or item is None or item.modality != "audio":
+            return []
+        item.play(duration_ms)
+        return [self._of_part("response.output_audio.delta", response, item, delta=written(data))]
+
+    def _said(self, text: str) -> list[Message]:
+        response = self._state.response
+        item = response.speech if response is not None else None
+        if response is None or item is None or not text:
+            return []
+        return [self._of_part(f"{self._text_events(item)}.delta", response, item, delta=item.say(text))]
+
+    def _over(self, reply_id: str, *, was_cut: bool) -> list[Message]:
+        response = self._state.response
+        if response is None or response.speech is None or response.speech.reply_id != reply_id:
+            # The reply was followed by another one.
+            return []
+        return self._close(was_cut=was_cut)
+
+    def _close(self, *, was_cut: bool) -> list[Message]:
+        """End the active response; return the events about it."""
+        state = self._state
+        response = state.close_response()
+        if response is None:
+            return []
+        messages: list[Message] = []
+        item = response.speech
+        if item is not None:
+            item.body["status"] = "incomplete" if was_cut else "completed"
+            part = self._part(item)
+            item.body["content"] = [part]
+            if part["type"] == "output_audio":
+                messages.append(self._of_part("response.output_audio.done", response, item))
+                whole = {"transcript": item.text}
+            else:
+                whole = {"text": item.text}
+            messages += [
+                self._of_part(f"{self._text_events(item)}.done", response, item, **whole),
+                self._of_part("response.content_part.done", response, item, part=_as_part(part)),
+                self._of_item("response.output_item.done", response, item, item=dict(item.body)),
+                done(item),
+            ]
+        status, details = "completed", None
+        if was_cut:
+            reason = "client_cancelled" if response.is_cancelled else "turn_detected"
+            status, details = "cancelled", {"type": "cancelled", "reason": reason}
+        messages.append(event("response.done", response=state.shown_response(response, status, details)))
+        return messages
+
+    def _asks(self, call_id: str, name: str, arguments: str) -> list[Message]:
+        state = self._state
+        is_speaking = state.response is not None
+        response, messages = self._open()
+        state.asked.add(call_id)
+        item = state.items.new(
+            {
+                "type": "function_call",
+                "status": "in_progress",
+                "name": name,
+                "call_id": call_id,
+                "arguments": "",
+            }
+        )
+        messages += self._add(response, item)
+        of_call = {
+            "response_id": response.response_id,
+            "item_id": item.item_id,
+            "output_index": item.output_index,
+            "call_id": call_id,
+        }
+        item.body.update(arguments=arguments, status="completed")
+        messages += [
+            event("response.function_call_arguments.delta", delta=arguments, **of_call),
+            event("response.function_call_arguments.done", arguments=arguments, name=name, **of_call),
+            self._of_item("response.output_item.done", response, item, item=dict(item.body)),
+            done(item),
+        ]
+        return messages if is_speaking else [*messages, *self._close(was_cut=False)]
+
+    def _trimmed(self, reply_id: str, audio_ms: int) -> list[Message]:
+        item = self._state.items.of_reply(reply_id)
+        if item is None:
+            return []
+        return [
+            event("conversation.item.truncated", item_id=item.item_id, content_index=0, audio_end_ms=audio_ms)
+        ]
+
+    def _end_of_call(self, reason: str, message: str) -> list[Message]:
+        """End the active response and report an error, if any."""
+        messages = self._close(was_cut=True)
+        if reason == "stopped":
+            return messages
+        return [
+            *messages,
+            error_event(message or f"the conversation is over: {reason}", reason, kind="server_error"),
+        ]
+
+    # Shapes that depend on the conversation.
+
+    def _part(self, item: Item) -> Message:
+        """Return the bot's speech in the modality in which it began; updates apply to the next response."""
+        if item.modality == "audio":
+            return {"type": "output_audio", "transcript": item.text}
+        return {"type": "output_text", "text": item.text}
+
+    def _text_events(self, item: Item) -> str:
+        is_spoken = item.modality == "audio"
+        return "response.output_audio_transcript" if is_spoken else "response.output_text"
+
+    def _of_item(self, type_: str, response: Response, of: Item, **fields: Any) -> Message:
+        return event(type_, response_id=response.response_id, output_index=of.output_index, **fields)
+
+    def _of_part(self, type_: str, response: Response, of: Item, **fields: Any) -> Message:
+        return self._of_item(type_, response, of, item_id=of.item_id, content_index=0, **fields)
+
+
+def _as_part(content: Message) -> Message:
+    """Return content of an item as a part: events about parts use other names for the types."""
+    return {**content, "type": str(content["type"]).removeprefix("output_")}

@@ -1,0 +1,1 @@
+"""Views and controls of operators: apps, pool, queue, presets."""

@@ -1,0 +1,100 @@
+"""Operators' view and controls of one server: the parts, and their routes as one router.
+
+The parts are created outside the application (``bot``), because other surfaces use them too: they call
+``apps.check`` before they admit a client.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from core.strict_model import StrictModel
+from serving.gateway.admin.apps import AppId, Apps
+from serving.gateway.admin.apps_api import apps_api
+from serving.gateway.admin.pool_api import pool_api
+from serving.gateway.admin.presets import Presets
+from serving.gateway.admin.presets_api import FrontendDefaults, presets_api
+from serving.gateway.auth.admin_auth import AdminAuth
+from serving.gateway.calls import CallTasks
+from serving.gateway.http.read_pace import ReadPace
+from serving.gateway.reference_voices.settings import ReferenceVoiceSettings
+from serving.gateway.reference_voices.voices import Voices
+from serving.gateway.reference_voices.voices_api import PATH as VOICES_PATH
+from serving.gateway.reference_voices.voices_api import voices_api
+from serving.gateway.settings import ServerTuning
+from serving.pool.pool import Pool
+
+# Paths whose answers no browser or proxy stores.
+PRIVATE_PATHS = ("/api/admin", "/api/queue", "/workers", VOICES_PATH)
+# Paths whose bodies are larger than others, and read by their routes.
+STREAMED_PATHS = (VOICES_PATH,)
+
+
+class OperationsSettings(StrictModel):
+    """Initial state of the operators' controls, and their folders."""
+
+    data_dir: Path = Field(
+        Path("data"), description="folder for the changes that operators make; created when needed"
+    )
+    apps: dict[AppId, bool] = Field(
+        default_factory=dict,
+        description="false: the app is disabled at startup; an operator's switch takes precedence",
+    )
+    voices: ReferenceVoiceSettings = ReferenceVoiceSettings()
+    presets_dir: Path = Field(Path("presets"), description="folder of presets, one folder for each mode")
+    frontend: FrontendDefaults = FrontendDefaults()
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Parts of one process.
+
+    Attributes:
+        pool: of workers, if there is one.
+        apps: switches of the surfaces.
+        voices: reference voices of engines; None: there is no folder for them.
+        default_voice: file of the voice for clients without one.
+        presets: of conversations; None: there is no folder of them.
+        frontend: initial settings of pages.
+    """
+
+    pool: Pool | None = None
+    apps: Apps = field(default_factory=Apps)
+    voices: Voices | None = None
+    default_voice: Path | None = None
+    presets: Presets | None = None
+    frontend: FrontendDefaults = FrontendDefaults()
+
+    @classmethod
+    def open(
+        cls, settings: OperationsSettings, *, pool: Pool | None, voice: Path | None = None
+    ) -> "Operations":
+        """Return the parts of a deployment, with the changes that operators have stored. Reads files.
+
+        Args:
+            settings: of the deployment.
+            pool: of workers, if there is one.
+            voice: file of the default voice, where the settings name none.
+        """
+        return cls(
+            pool,
+            Apps(settings.apps, path=settings.data_dir / "apps.json"),
+            Voices(settings.data_dir / "ref_audio", settings.voices),
+            settings.voices.default or voice,
+            Presets(settings.presets_dir),
+            settings.frontend,
+        )
+
+    def router(self, operators: AdminAuth, settings: ServerTuning, calls: CallTasks) -> APIRouter:
+        """Return the routes of all parts."""
+        router = APIRouter()
+        pace = ReadPace(settings)
+        router.include_router(operators.router())
+        router.include_router(pool_api(self.pool, calls, operators, settings))
+        router.include_router(apps_api(self.apps, operators, settings))
+        if self.voices is not None:
+            router.include_router(voices_api(self.voices, self.default_voice, operators, settings, pace))
+        router.include_router(presets_api(self.presets, self.frontend, settings, pace))
+        return router

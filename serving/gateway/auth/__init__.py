@@ -1,0 +1,1 @@
+"""Identity of clients and of the operator: credentials, grants, usage, audit."""

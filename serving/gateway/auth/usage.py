@@ -1,0 +1,303 @@
+"""Usage of one client: sessions and turns per minute, model requests in all, and concurrent calls.
+
+A turn is counted when a model is requested to answer it. Further requests within it, after tool results, are
+not counted as turns; the total of a token (``Grants.max_requests``) counts every request. Totals are kept in
+the memory of this process: another process, or a restart, begins anew.
+
+Usage is counted by identity (``core.grants``): by owner for an application and its users, by address for an
+anonymous client. The operator is not counted, nor is an identity without owner and address (a call on this
+machine). One object of each kind serves the whole process and all surfaces: a client gets no new allowance
+with another protocol.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from core.grants import ClientIdentity, Grants
+from serving.gateway.limits import Rate, ShareError, Slot
+from serving.gateway.settings import COUNTED_CLIENTS, ServerSettings
+
+# Share of the lines for one address whose client presents no key.
+ADDRESS_LINES = 0.75
+# Share of a minute's turns that may be taken at once: 60 of 240 by default.
+REQUESTS_AT_ONCE = 0.25
+# Number of token totals that are kept, some 20 MB, and how long after its last request one is kept: longer
+# than any token is valid.
+MOST_BUDGETS, BUDGET_S = 100_000, 8 * 86_400.0
+
+
+class RequestRate:
+    """Rate of one kind of request, of an address or of an application with a key.
+
+    Args:
+        settings: of the server.
+        per_minute: of one address.
+        key_per_minute: of one application, whatever addresses its back ends have.
+        full: message of an empty bucket, as in ``Rate``.
+    """
+
+    def __init__(self, settings: ServerSettings, per_minute: int, *, key_per_minute: int, full: str) -> None:
+        self._key_per_minute = key_per_minute
+        self._rate = Rate(per_minute, full, clients=COUNTED_CLIENTS)
+
+    def take(self, identity: ClientIdentity) -> None:
+        """Count one request, except of the operator.
+
+        Raises:
+            ShareError: the client has used up its rate.
+        """
+        if identity.is_operator:
+            return
+        if identity.is_application:
+            self._rate.take(identity.owner, limit=self._key_per_minute)
+        else:
+            self._rate.take(identity.address)
+
+
+class RequestBudgets:
+    """Total model requests of tokens that carry a limit.
+
+    Args:
+        most: number of totals that are kept. A token with a further one gets no request until some are
+            removed, because one that is removed early could be spent again.
+        wall_s: Unix time.
+    """
+
+    def __init__(self, *, most: int = MOST_BUDGETS, wall_s: Callable[[], float] = time.time) -> None:
+        self._most = most
+        self._wall_s = wall_s
+        # Requests of each token and the time of the last one, the least recently used first.
+        self._spent: dict[str, tuple[int, float]] = {}
+
+    def check(self, grants: Grants) -> None:
+        """Check that a request is left.
+
+        Raises:
+            ShareError: none is left, or too many totals are kept.
+        """
+        total = grants.max_requests
+        if total is None:
+            return
+        spent, _ = self._spent.get(grants.budget, (0, 0.0))
+        if spent >= total:
+            raise ShareError(
+                f"this token has used its {total} model requests; get another token",
+                limit=total,
+                retry_s=None,
+            )
+        if grants.budget not in self._spent and len(self._spent) >= self._most:
+            self._forget()
+            if len(self._spent) >= self._most:
+                raise ShareError(
+                    "too many tokens with a request limit are in use, try again later", limit=self._most
+                )
+
+    def take(self, grants: Grants) -> None:
+        """Count a request.
+
+        Raises:
+            ShareError: as ``check`` does.
+        """
+        self.check(grants)
+        if grants.max_requests is not None:
+            spent, _ = self._spent.pop(grants.budget, (0, 0.0))
+            self._spent[grants.budget] = spent + 1, self._wall_s()
+
+    def put_back(self, grants: Grants) -> None:
+        """Take back the count of a request that was not made."""
+        if grants.max_requests is not None and grants.budget in self._spent:
+            spent, at_s = self._spent[grants.budget]
+            self._spent[grants.budget] = max(0, spent - 1), at_s
+
+    def _forget(self) -> None:
+        before_s = self._wall_s() - BUDGET_S
+        while self._spent and next(iter(self._spent.values()))[1] < before_s:
+            del self._spent[next(iter(self._spent))]
+
+
+class UsageLimits:
+    """Rates of every client, and totals of tokens.
+
+    Args:
+        settings: of the server.
+        wall_s: Unix time.
+    """
+
+    def __init__(self, settings: ServerSettings, *, wall_s: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._wall_s = wall_s
+        self._budgets = RequestBudgets(wall_s=wall_s)
+        self._requests = Rate(
+            1,
+            "over {limit} turns a minute of this client, try again later",
+            clients=COUNTED_CLIENTS,
+            burst=REQUESTS_AT_ONCE,
+        )
+        self._sessions = RequestRate(
+            settings,
+            settings.sessions_per_minute,
+            key_per_minute=settings.clients.key_sessions_per_minute,
+            full="over {limit} new sessions a minute from this address, try again later",
+        )
+
+    def take(self, identity: ClientIdentity) -> Slot:
+        """Count one turn in every count that it is part of or, where one of them refuses it, in none.
+
+        Returns:
+            The counted turn, to be released where no model request is made.
+
+        Raises:
+            ShareError: the client has used up its rate, or its grants have ended.
+        """
+        limits = self._limits(identity)
+        for client, limit in limits:
+            self._requests.check(client, limit=limit)
+        self._budgets.take(identity.grants)
+        for client, limit in limits:
+            self._requests.take(client, limit=limit)
+        return Slot(partial(self._put_back, identity, limits))
+
+    def _put_back(self, identity: ClientIdentity, limits: Sequence[tuple[str, int]]) -> None:
+        self._budgets.put_back(identity.grants)
+        for client, limit in limits:
+            self._requests.put_back(client, limit=limit)
+
+    def try_take_further(self, identity: ClientIdentity) -> bool:
+        """Count a model request after a tool result; return whether the client may have it."""
+        try:
+            self._budgets.take(identity.grants)
+        except ShareError:
+            return False
+        return True
+
+    def has_request(self, identity: ClientIdentity) -> bool:
+        """Return whether ``take`` would count another turn; counts none."""
+        try:
+            for client, limit in self._limits(identity):
+                self._requests.check(client, limit=limit)
+            self._budgets.check(identity.grants)
+        except ShareError:
+            return False
+        return True
+
+    def try_take(self, identity: ClientIdentity) -> bool:
+        """Count one turn if the client may have it; return whether it may."""
+        try:
+            self.take(identity)
+        except ShareError:
+            return False
+        return True
+
+    def _limits(self, identity: ClientIdentity) -> list[tuple[str, int]]:
+        """Return every count that a turn of this client is part of, with its limit."""
+        if identity.is_operator:
+            return []
+        expires_s = identity.grants.expires_s
+        if expires_s is not None and expires_s <= self._wall_s():
+            raise ShareError(
+                "the grants of this client have expired; get another token", limit=0, retry_s=None
+            )
+        clients = self._settings.clients
+        limit = identity.grants.turns_per_minute
+        if not identity.owner:
+            anonymous = limit or clients.anonymous.turns_per_minute
+            return [(identity.address, anonymous)] if identity.address else []
+        # Requests of its users count for the application too, because it pays for them.
+        own = [] if identity.is_application else [(identity.owner, limit or clients.user.turns_per_minute)]
+        return [*own, (identity.application, clients.key.turns_per_minute)]
+
+    def take_session(self, identity: ClientIdentity) -> None:
+        """Count one new session.
+
+        Raises:
+            ShareError: the client has used up its rate.
+        """
+        self._sessions.take(identity)
+
+
+def share_of(lines: int, share: float, *, least: int = 1) -> int:
+    """Return the number of lines in a share: not all of them, unless there are no more than ``least``.
+
+    Args:
+        lines: present number.
+        share: between 0 and 1.
+        least: minimum, even where the share is smaller.
+    """
+    return lines if lines <= least else min(max(least, int(lines * share)), lines - 1)
+
+
+class CallShares:
+    """Concurrent calls of every client.
+
+    Args:
+        settings: of the server.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._clients = settings.clients
+        self._max_calls = settings.max_calls
+        self._taken: dict[str, int] = {}
+
+    def check(
+        self, identity: ClientIdentity, *, lines: int | None = None, heard_lines: int | None = None
+    ) -> None:
+        """Check that the client may have one more call.
+
+        Args:
+            identity: of the client.
+            lines: present number of lines; None: ``max_calls``.
+            heard_lines: those for calls that use the recogniser, if this is one; None: it is not.
+
+        Raises:
+            ShareError: it has as many as it may have at a time.
+        """
+        lines = self._max_calls if lines is None else lines
+        for client, limit in self._limits(identity, lines, heard_lines).items():
+            if self._taken.get(client, 0) >= limit:
+                raise ShareError(
+                    f"this client has {limit} concurrent calls, the most that it may have", limit=limit
+                )
+
+    def take(
+        self, identity: ClientIdentity, *, lines: int | None = None, heard_lines: int | None = None
+    ) -> Slot:
+        """Take a share for one call.
+
+        Args:
+            identity, lines, heard_lines: as for ``check``.
+
+        Raises:
+            ShareError: as ``check`` does.
+        """
+        self.check(identity, lines=lines, heard_lines=heard_lines)
+        limits = self._limits(identity, self._max_calls, heard_lines)
+        for client in limits:
+            self._taken[client] = self._taken.get(client, 0) + 1
+        return Slot(lambda: self._free(limits))
+
+    def _free(self, clients: Mapping[str, int]) -> None:
+        for client in clients:
+            self._taken[client] -= 1
+            if not self._taken[client]:
+                del self._taken[client]
+
+    def _limits(self, identity: ClientIdentity, lines: int, heard_lines: int | None) -> dict[str, int]:
+        """Return every count that a call of this client is part of, with its limit."""
+        if identity.is_operator:
+            return {}
+        limits: dict[str, int] = {}
+        if identity.owner:
+            limits[identity.application] = self._clients.key.max_calls or self._max_calls
+        if not identity.is_application:
+            if identity.owner and identity.grants.max_calls is not None:
+                limits[identity.owner] = identity.grants.max_calls
+            if identity.address:
+                limits[f"address {identity.address}"] = self._of_address(lines)
+                if heard_lines is not None:
+                    limits[f"heard of {identity.address}"] = self._of_address(heard_lines)
+        return limits
+
+    def _of_address(self, lines: int) -> int:
+        # With two lines in all, a person with two pages may have both.
+        return self._clients.anonymous.max_calls or share_of(lines, ADDRESS_LINES, least=2)

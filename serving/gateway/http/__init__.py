@@ -1,0 +1,1 @@
+"""The HTTP server: its bounds, middleware, connections and long responses."""

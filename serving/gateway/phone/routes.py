@@ -1,0 +1,279 @@
+"""Routes of telephone calls: the webhook of each network, and the socket of the stream that it opens.
+
+Inputs: webhooks, signed by the network as it documents (``carriers``), and one WebSocket for each call.
+Outputs: an answer that connects the call to ``/{network}/media/{token}``, and one conversation for each
+stream. The token is unguessable, and valid for one stream of that network and for ``token_s``
+(``tokens``). A socket with a used token is refused before it is accepted, and so is an upgrade that
+Twilio did not sign. Without signatures (``signatures: false``, a local run) nothing is checked and no secret
+is needed; only this machine may then send requests.
+
+Full: a caller without a line waits for one in the queue of all callers (``queue``) and hears their
+position, where the network can repeat its request. A caller who cannot wait, or for whom there is no store,
+is refused in the answer. An answered call has its line from then on. One whose stream never comes, or that
+has ended according to Twilio, is removed. No instruction follows the stream in an answer, because it would be
+heard after every call that this side ends. A stream that is refused nevertheless ends the call in silence.
+"""
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from fastapi import APIRouter, HTTPException, Request, Response, WebSocket
+from loguru import logger
+from pipecat.runner.types import RunnerArguments
+
+from core.errors import AgentError, CapacityError, ConfigError
+from core.grants import ANONYMOUS
+from serving.gateway.auth.audit import AuditLog
+from serving.gateway.calls import CallTasks
+from serving.gateway.phone.call_manager import CallManager
+from serving.gateway.phone.carriers import CARRIERS
+from serving.gateway.phone.carriers.carrier import (
+    CallDocument,
+    CallRequest,
+    Carrier,
+    PhoneCall,
+    as_socket,
+    base_of,
+    secrets_of,
+)
+from serving.gateway.phone.carriers.twilio import AUTH_TOKEN_ENV, TwilioCarrier
+from serving.gateway.phone.queue import LOOK_S, PhoneQueue
+from serving.gateway.phone.settings import PhoneRoutesSettings
+from serving.gateway.phone.tokens import TOKEN_S, SpentError, StreamTokens
+from serving.gateway.phone.twilio_routes import TwilioRoutes
+from serving.gateway.settings import ServerSettings, ServerTuning
+from serving.gateway.sockets.eval_socket import close_socket
+from serving.gateway.sockets.realtime_sockets import CheckBody, deny
+from telemetry.log_throttle import LogThrottle
+
+THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
+FORBIDDEN = 403
+
+
+@dataclass(kw_only=True)
+class PhoneArguments(RunnerArguments):
+    """Arguments of a conversation over a media stream.
+
+    Attributes:
+        websocket: accepted; closed by the conversation.
+        phone: the call.
+        desk: controls the call.
+        mode: of the pipeline.
+    """
+
+    websocket: WebSocket
+    phone: PhoneCall
+    desk: CallManager
+    mode: str
+
+
+class PhoneRoutes:
+    """Routes of telephone calls.
+
+    Args:
+        phone: settings of telephone calls.
+        settings: bounds of the server.
+        calls: starts conversations.
+        check_body: raises when a call is not possible.
+        default_mode: used where the settings name none.
+        desk: controls calls of Twilio.
+        check: a dependency for the operator's routes.
+        audit: records outbound calls.
+        clock_s: monotonic.
+        token_s: a stream must come within this time after the answer that announced it.
+
+    Raises:
+        ConfigError: a network is unknown; signatures are to be checked, and the address or a secret is
+            missing; or they are not, and other machines could send requests.
+    """
+
+    def __init__(
+        self,
+        phone: PhoneRoutesSettings,
+        settings: ServerTuning,
+        *,
+        calls: CallTasks,
+        check_body: CheckBody,
+        default_mode: str,
+        desk: CallManager | None = None,
+        check: Callable[[Request], Awaitable[None]] | None = None,
+        audit: AuditLog | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+        token_s: float = TOKEN_S,
+    ) -> None:
+        self._phone, self._settings, self._calls = phone, settings, calls
+        self._check_body = check_body
+        self._mode = phone.mode or default_mode
+        self._clock_s = clock_s
+        _check_reach(phone, settings)
+        self._carriers = [_carrier(name, phone) for name in phone.carriers]
+        self._queue = None
+        if phone.queue is not None and calls.queue is not None:
+            self._queue = PhoneQueue(phone.queue, calls.queue, clock_s)
+        self._tokens = StreamTokens(calls, self._queue, clock_s=clock_s, token_s=token_s)
+        # Calls are controlled through Twilio's REST API: those of other networks cannot be.
+        self._desk, self._no_desk = desk or CallManager(None), CallManager(None)
+        twilio = [each for each in self._carriers if isinstance(each, TwilioCarrier)]
+        self._twilio = [
+            TwilioRoutes(
+                carrier,
+                phone,
+                tokens=self._tokens,
+                queue=self._queue,
+                check_body=check_body,
+                mode=self._mode,
+                hears=self._hears,
+                wake=calls.wake,
+                desk=self._desk,
+                check=check,
+                audit=audit or AuditLog(),
+            )
+            for carrier in twilio
+        ]
+        self._unsigned, self._refused = LogThrottle(), LogThrottle()
+
+    def router(self) -> APIRouter:
+        """Return the routes, to be included in an application."""
+        router = APIRouter()
+        for carrier in self._carriers:
+            router.add_api_route(
+                f"/{carrier.name}/voice",
+                partial(self.voice, carrier),
+                methods=list(carrier.methods),
+                name=f"{carrier.name}.voice",
+            )
+            router.add_api_websocket_route(
+                f"/{carrier.name}/media/{{token}}",
+                partial(self.media, carrier),
+                name=f"{carrier.name}.media",
+            )
+        for routes in self._twilio:
+            routes.add_to(router)
+        return router
+
+    async def voice(self, carrier: Carrier, request: Request) -> Response:
+        """Answer the webhook of a call: return the instructions to its network."""
+        asked = await self._asked(carrier, request)
+        call = asked.call
+        try:
+            await self._check_body({"mode": self._mode}, ANONYMOUS)
+            token = self._tokens.expect(call, within_s=self._tokens.token_s, hears=self._hears())
+        except SpentError as error:
+            self._note_refusal("call", error)
+            return _answer(carrier.end())
+        except AgentError as error:
+            # A caller who waits is not refused because the store is unavailable.
+            waits = self._queue is not None and call.call_sid in self._queue
+            is_full = waits or isinstance(error, CapacityError)
+            held = self._hold(carrier, request, call) if is_full else None
+            if held is not None:
+                return _answer(held)
+            self._note_refusal("call", error)
+            # The call of a caller who has waited was answered: it is too late to reject it.
+            return _answer((carrier.end if asked.is_answered else carrier.refuse)(self._phone.busy))
+        base = base_of(request, self._phone.public_url)
+        media = f"{as_socket(base)}/{carrier.name}/media/{token}"
+        return _answer(carrier.connect(base, media, call))
+
+    async def media(self, carrier: Carrier, websocket: WebSocket, token: str) -> None:
+        """Serve one stream, from its handshake to the end of its conversation."""
+        try:
+            self._check_socket(carrier, websocket)
+            # Used up in any case: no network opens a stream twice, and the line is free again.
+            call = self._tokens.claim(token, carrier.name)
+            hears = self._hears()
+            self._calls.check_room(promised=len(self._tokens), is_promised=True, hears=hears)
+            await self._check_body({"mode": self._mode}, ANONYMOUS)
+            await websocket.accept()
+            desk = self._desk if isinstance(carrier, TwilioCarrier) else self._no_desk
+            task = self._calls.start(
+                PhoneArguments(websocket=websocket, phone=call, desk=desk, mode=self._mode, body={}),
+                call_id=f"phone.{secrets.token_hex(4)}",
+                hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
+                says_goodbye=True,
+                promised=len(self._tokens),
+                is_promised=True,
+                hears=hears,
+            )
+        except (HTTPException, AgentError) as error:
+            self._note_refusal("stream", error)
+            await deny(websocket, error)
+        else:
+            await asyncio.wait({task})
+
+    def _hears(self) -> bool:
+        return self._calls.hears(self._mode)
+
+    async def _asked(self, carrier: Carrier, request: Request) -> CallRequest:
+        try:
+            return await carrier.request_of(request)
+        except HTTPException as error:
+            self._note_unsigned(carrier, request.url.path, error)
+            raise
+
+    def _check_socket(self, carrier: Carrier, websocket: WebSocket) -> None:
+        try:
+            carrier.check_socket(websocket)
+        except HTTPException as error:
+            self._note_unsigned(carrier, websocket.url.path.rsplit("/", 1)[0], error)
+            raise
+
+    def _hold(self, carrier: Carrier, request: Request, call: PhoneCall) -> CallDocument | None:
+        """Return the answer for a caller who waits for a line; None: they cannot wait."""
+        if self._queue is None or self._phone.queue is None or self._calls.is_stopping or not call.call_sid:
+            return None
+        again = f"{base_of(request, self._phone.public_url)}/{carrier.name}/voice"
+        every_s = LOOK_S
+        if carrier.hold("", every_s, again) is None:
+            return None
+        words = self._queue.wait(call.call_sid, hears=self._hears())
+        return None if words is None else carrier.hold(words, every_s, again)
+
+    def _note_unsigned(self, carrier: Carrier, path: str, error: HTTPException) -> None:
+        if error.status_code != FORBIDDEN:
+            return
+        what = f"a request to {path[:60]} is not signed by {carrier.name.capitalize()}"
+        if (line := self._unsigned.line(what, self._clock_s())) is not None:
+            logger.warning(line)
+
+    def _note_refusal(self, what: str, error: Exception) -> None:
+        reason = error.detail if isinstance(error, HTTPException) else error
+        line = self._refused.line(f"a telephone {what} is refused: {reason}", self._clock_s())
+        if line is not None:
+            logger.warning(line)
+
+
+def _check_reach(phone: PhoneRoutesSettings, settings: ServerSettings) -> None:
+    """Check that requests can be verified, or can come from this machine only.
+
+    Raises:
+        ConfigError: neither.
+    """
+    if not phone.signatures and (phone.public_url is not None or settings.host not in THIS_MACHINE):
+        raise ConfigError(
+            "phone: signatures: false is only for a local run, without phone.public_url and with a host of "
+            f"this machine ({', '.join(THIS_MACHINE)})"
+        )
+    if phone.signatures and phone.public_url is None:
+        raise ConfigError(
+            f"phone: set phone.public_url and {AUTH_TOKEN_ENV}, or phone.signatures: false for a local run"
+        )
+
+
+def _carrier(name: str, phone: PhoneRoutesSettings) -> Carrier:
+    """Return a network by its name.
+
+    Raises:
+        ConfigError: there is no such network, or a secret of it is not set.
+    """
+    known = secrets_of(name, CARRIERS.row(name), os.environ) if phone.signatures else ()
+    return CARRIERS.create(name, phone, known)
+
+
+def _answer(document: CallDocument) -> Response:
+    return Response(document.text, document.status, media_type=document.media_type)

@@ -1,0 +1,1 @@
+"""Reference voices: stored, decoded in a child process, served."""

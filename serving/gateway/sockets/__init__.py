@@ -1,0 +1,1 @@
+"""WebSocket surfaces: realtime protocols, chat sockets and the socket of evaluations."""

@@ -1,0 +1,315 @@
+"""Sockets of clients with a protocol of their own: admission, and selection of the protocol.
+
+Input: a handshake. Output: one conversation in the client's dialect (``protocols``), run like every other
+call. A client is refused before the socket is accepted, with an HTTP status and the reason:
+
+* 401: no token where one is needed;
+* 403: a page of another origin, or a surface that is switched off;
+* 404: an unknown session;
+* 429: a client that begins too much;
+* 503: a server that is full or has no store.
+
+A client whose protocol has messages for it (``ClientProtocol.queues``) waits for a line when the server is
+full; any other is refused.
+
+``/ws/half_duplex/{name}`` is a call by turns in the MiniCPM-o server's protocol, under its client's name.
+``/v1/realtime`` serves three dialects: OpenAI's for ``?model=``, the MiniCPM-o server's for ``?mode=``, and
+Unmute's for the subprotocol ``realtime`` alone.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fastapi import APIRouter, HTTPException, WebSocket
+from fastapi.responses import JSONResponse
+from pipecat.runner.types import RunnerArguments
+from starlette.websockets import WebSocketState
+
+from core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
+from core.grants import ANONYMOUS, ClientIdentity
+from models.tools.arguments import schema_faults
+from protocols.client_name import check_name
+from protocols.client_protocol import ClientProtocol
+from protocols.half_duplex import HalfDuplex
+from protocols.minicpm_duplex import MiniCpmDuplex
+from protocols.minicpm_realtime import MiniCpmRealtime
+from protocols.openai_realtime import OpenAIRealtime
+from protocols.unmute import Unmute
+from serving.gateway.admin.apps import AppDisabledError, AppId, Apps
+from serving.gateway.auth.client_auth import SUBPROTOCOLS as TOKENS
+from serving.gateway.auth.client_auth import Access, AdmittedClient
+from serving.gateway.auth.usage import UsageLimits
+from serving.gateway.calls import CallTasks
+from serving.gateway.http.requests import check_origin
+from serving.gateway.limits import ShareError
+from serving.gateway.line_request import Queueing
+from serving.gateway.settings import ServerTuning
+from serving.gateway.sockets.eval_socket import close_socket
+
+CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
+Mode = Literal["cascade", "duplex"]
+SUBPROTOCOL = "realtime"
+# Subprotocols that may be selected; one that carries a token is never sent back.
+SUBPROTOCOLS = (SUBPROTOCOL, "parley")
+# The prefix of an id shows which app of that server the client is.
+AUDIO_PREFIX = "adx_"
+MOST_MODEL_CHARS = 100
+DENY_S = 3.0
+
+
+# Longest call of a client that names a length (``timeout_s`` of /ws/half_duplex).
+LONGEST_NAMED_CALL_S = 1_800
+
+
+@dataclass(kw_only=True)
+class SocketArguments(Queueing, RunnerArguments):
+    """Arguments of a call over a socket.
+
+    Attributes:
+        websocket: accepted.
+        dialect: protocol of its client.
+        mode: of the pipeline.
+        identity: client that opened it, with its grants.
+        on_first_word: called when the first message of the client is accepted.
+    """
+
+    websocket: WebSocket
+    dialect: ClientProtocol
+    mode: str
+    identity: ClientIdentity = ANONYMOUS
+    on_first_word: Callable[[], None] | None = None
+
+
+class RealtimeSockets:
+    """Routes of the sockets.
+
+    Args:
+        settings: bounds.
+        calls: starts conversations.
+        check_body: raises when a call is not possible with the client's body.
+        usage: limits what each client may begin; a call that names no session begins one.
+        access: checks that a client may begin a call.
+        apps: switches of the surfaces.
+        default_mode: of clients that request none.
+    """
+
+    def __init__(
+        self,
+        settings: ServerTuning,
+        *,
+        calls: CallTasks,
+        check_body: CheckBody,
+        usage: UsageLimits,
+        access: Access,
+        apps: Apps,
+        default_mode: str,
+    ) -> None:
+        self._settings = settings
+        self._calls = calls
+        self._check_body = check_body
+        self._usage = usage
+        self._access = access
+        self._apps = apps
+        self._default_mode = default_mode
+
+    def router(self) -> APIRouter:
+        """Return the routes, to be included in an application."""
+        router = APIRouter()
+        router.add_api_websocket_route("/v1/realtime", self.realtime)
+        router.add_api_websocket_route("/ws/duplex/{client_id}", self.duplex)
+        router.add_api_websocket_route("/ws/half_duplex/{name}", self.half_duplex)
+        return router
+
+    async def half_duplex(self, websocket: WebSocket, name: str) -> None:
+        """Serve a socket of ``/ws/half_duplex/{name}``."""
+
+        def make() -> ClientProtocol:
+            check_name(name)
+            return HalfDuplex(longest_s=LONGEST_NAMED_CALL_S)
+
+        await self.serve(websocket, make, app="half_duplex_audio", mode="cascade")
+
+    async def duplex(self, websocket: WebSocket, client_id: str) -> None:
+        """Serve a socket of ``/ws/duplex/{id}``; the client chooses the id, which opens nothing."""
+        app: AppId = "audio_duplex" if client_id.startswith(AUDIO_PREFIX) else "omni"
+        await self.serve(websocket, lambda: MiniCpmDuplex(time.time), app=app, mode="duplex")
+
+    async def realtime(self, websocket: WebSocket) -> None:
+        """Serve a socket of ``/v1/realtime``, in one of its dialects."""
+        kind = websocket.query_params.get("mode")
+        if kind is not None and "model" not in websocket.query_params:
+            await self.serve(
+                websocket,
+                lambda: MiniCpmRealtime(sees=kind == "video"),
+                app="omni" if kind == "video" else "audio_duplex",
+                mode="duplex",
+                refuses="" if kind in ("audio", "video") else "mode: audio or video",
+            )
+            return
+        if subprotocols_of(websocket) == [SUBPROTOCOL] and "model" not in websocket.query_params:
+            await self.serve(websocket, Unmute, app="unmute")
+            return
+        model = websocket.query_params.get("model", "")[:MOST_MODEL_CHARS]
+        await self.serve(
+            websocket,
+            lambda: OpenAIRealtime(model or "parley", schema_faults=schema_faults),
+            app="openai_realtime",
+            mode=_mode_of(model),
+        )
+
+    async def serve(
+        self,
+        websocket: WebSocket,
+        make: Callable[[], ClientProtocol],
+        *,
+        app: AppId,
+        mode: str | None = None,
+        refuses: str = "",
+    ) -> None:
+        """Serve one socket from its handshake to the end of its conversation.
+
+        Args:
+            websocket: not accepted yet.
+            make: returns the dialect of its client.
+            app: switch of this surface.
+            mode: of the pipeline; None: the client's choice, or the deployment's.
+            refuses: reason for a refusal; empty: none.
+        """
+        wanted = mode or websocket.query_params.get("pipeline") or self._default_mode
+        body: dict[str, object] = {"mode": wanted}
+        session_id = websocket.query_params.get("session")
+        if session_id:
+            body["session"] = session_id
+        try:
+            if refuses:
+                raise PeerError(refuses)
+            # First, so that no token is used up by a socket that its path refuses.
+            dialect = make()
+            hears = self._calls.hears(wanted)
+            admitted = await self.admit(websocket, body, app=app, hears=hears, may_wait=dialect.queues)
+            if admitted.next_token is not None:
+                body["next_token"] = admitted.next_token
+            silent = None
+            if self._calls.has_room(hears=hears):
+                silent = self._calls.take_silent(admitted.identity, hears=hears)
+        except (HTTPException, AgentError) as error:
+            await deny(websocket, error)
+            return
+        try:
+            # A browser that offers subprotocols rejects a socket that selects none.
+            offered = [name for name in subprotocols_of(websocket) if name in SUBPROTOCOLS]
+            await websocket.accept(offered[0] if offered else None)
+            arguments = SocketArguments(
+                websocket=websocket,
+                dialect=dialect,
+                mode=wanted,
+                body=body,
+                identity=admitted.identity,
+                on_first_word=None if silent is None else silent.give_back,
+            )
+            task = self._calls.start(
+                arguments,
+                call_id=f"socket.{secrets.token_hex(4)}",
+                hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
+                says_goodbye=True,
+                identity=admitted.identity,
+                hears=hears,
+                may_wait=dialect.queues,
+                transport=dialect.name,
+                silent=silent,
+                counts_silence=silent is None,
+            )
+        except (HTTPException, AgentError) as error:
+            await deny(websocket, error)
+        else:
+            await asyncio.wait({task})
+        finally:
+            if silent is not None:
+                silent.give_back()
+
+    async def admit(
+        self,
+        websocket: WebSocket,
+        body: Mapping[str, object],
+        *,
+        app: AppId,
+        hears: bool,
+        may_wait: bool = False,
+    ) -> AdmittedClient:
+        """Admit a handshake of any surface; the single place of that decision.
+
+        Args:
+            websocket: not accepted yet.
+            body: request of the client: ``mode``, ``session``.
+            app: switch of the surface.
+            hears: true when the call would use the recogniser.
+            may_wait: a place in the queue for a line is enough.
+
+        Returns:
+            Identity of the client, and a token for another beginning, as ``Access.admit``.
+
+        Raises:
+            HTTPException, AgentError: it is refused; see ``deny``.
+        """
+        check_origin(websocket, allowed=self._settings.allowed_origins)
+        self._apps.check(app)
+        self._calls.check_room(hears=hears, may_wait=may_wait)
+        identity = await self._access.check(websocket, app)
+        self._calls.check_room(identity=identity, hears=hears, may_wait=may_wait)
+        await self._check_body(body, identity)
+        if "session" not in body:
+            self._usage.take_session(identity)
+        # Last, so that a token is used up only by a conversation that begins.
+        return await self._access.admit(websocket, app)
+
+
+def subprotocols_of(websocket: WebSocket) -> list[str]:
+    """Return the subprotocols that a client offers, without the one that carries its token."""
+    offered = websocket.scope.get("subprotocols") or []
+    return [name for name in offered if not name.startswith(TOKENS)]
+
+
+def _mode_of(model: str) -> str | None:
+    """Return the mode that a model's name selects; None for any other name: the deployment decides."""
+    return {"parley-cascade": "cascade", "parley-duplex": "duplex"}.get(model)
+
+
+async def deny(websocket: WebSocket, error: Exception) -> None:
+    """Refuse a handshake, with the reason where the server can send one."""
+    status, message, retry_s = _status_of(error)
+    if websocket.application_state is not WebSocketState.CONNECTING:
+        # It was accepted, and another client has taken the last line meanwhile.
+        await close_socket(websocket, 1013 if status in (429, 503) else 1008, message, within_s=DENY_S)
+        return
+    headers = {"Retry-After": str(max(1, round(retry_s)))} if retry_s else None
+    try:
+        await websocket.send_denial_response(
+            JSONResponse({"error": message}, status_code=status, headers=headers)
+        )
+    except RuntimeError:
+        # The client has left.
+        return
+
+
+def _status_of(error: Exception) -> tuple[int, str, float]:
+    match error:
+        case HTTPException():
+            return error.status_code, str(error.detail), 0
+        case AppDisabledError():
+            return 403, str(error), 0
+        case ShareError():
+            return error.status, str(error), error.retry_s or 0
+        case CapacityError():
+            return 503, str(error), 5
+        case UnknownSessionError():
+            return 404, str(error), 0
+        case StoreError():
+            return 503, str(error), 5
+        case PeerError():
+            return 400, str(error), 0
+        case _:
+            return 500, "the call could not be started", 0

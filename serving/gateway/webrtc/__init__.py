@@ -1,0 +1,1 @@
+"""Routes of WebRTC calls, from ``/start`` to the first media."""

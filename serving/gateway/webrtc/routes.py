@@ -1,0 +1,231 @@
+"""Routes of WebRTC calls: ``/start``, and offers and candidates with or without a started session.
+
+Input: requests of browsers and Pipecat clients. Output: answers of the signalling
+(``transports.webrtc.signaling``). Decides what a started session may do: its offer gets the body with which
+it was started, and it holds one call at a time, which it may renegotiate. With client keys a second call
+needs a credential of its own.
+
+Decides the order in which an offer is checked, the cheapest check first: the rate of its address or key, a
+free line or a place in the queue for one, the credential, the size and fields of the SDP, the session that it
+names. A peer connection is created after all of them, also for a call in the queue, because its data channel
+reports the position to the caller.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Protocol
+
+from fastapi import APIRouter, HTTPException, Request
+from pipecat.runner.types import SmallWebRTCRunnerArguments
+from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
+
+from core.errors import PeerError
+from core.grants import ANONYMOUS, ClientIdentity
+from serving.gateway.auth.client_auth import Access
+from serving.gateway.auth.usage import RequestRate, UsageLimits
+from serving.gateway.calls import CallTasks
+from serving.gateway.http.requests import read_json
+from serving.gateway.line_request import Queueing
+from serving.gateway.settings import ServerTuning
+from serving.gateway.webrtc.started_sessions import StartedSession, StartedSessions
+
+OnConnection = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
+CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
+APP = "browser"
+# Name of the transport in the body of ``/start``, by the protocol of Pipecat's clients, and in the queue.
+TRANSPORT = "webrtc"
+# Client of the offer that this task answers. The signalling between the route and the call carries the
+# client's own data, and an identity must not be part of that.
+OFFERING: ContextVar[ClientIdentity] = ContextVar("parley.offering")
+# Started sessions that wait for their offer; with the default start_body_bytes they hold some 4 MB.
+MAX_STARTED_SESSIONS = 1_000
+
+
+# Bytes that POST /start may keep for its offer; more gets 413.
+START_BODY_BYTES = 4_096
+
+
+@dataclass
+class BrowserArguments(Queueing, SmallWebRTCRunnerArguments):
+    """Arguments of a browser call.
+
+    Attributes:
+        identity: client that opened it, with its grants.
+        on_first_word: called when the first media or message of the client has come.
+    """
+
+    identity: ClientIdentity = ANONYMOUS
+    on_first_word: Callable[[], None] | None = None
+
+
+class Door(Protocol):
+    """Interface of the WebRTC signalling (``transports.webrtc.signaling.Signaling``) for the routes."""
+
+    def is_open(self, pc_id: str) -> bool: ...
+    def check_json(self, body: dict[str, object]) -> dict[str, object]: ...
+    async def offer_json(self, body: dict[str, object]) -> dict[str, str]: ...
+    async def candidates_json(self, body: dict[str, object]) -> None: ...
+    async def hang_up(self, connection: SmallWebRTCConnection) -> None: ...
+    async def close(self) -> None: ...
+
+
+class WebRtcRoutes:
+    """Routes of WebRTC calls, and the sessions that they have started.
+
+    Args:
+        settings: bounds.
+        door: answers offers.
+        calls: conversations that the door starts.
+        check_body: raises when a call is not possible with the client's body.
+        usage: limits what each client may begin; a call that names no session begins one.
+        access: checks that a client may start a session, or send an offer without one.
+    """
+
+    def __init__(
+        self,
+        settings: ServerTuning,
+        *,
+        door: Door,
+        calls: CallTasks,
+        check_body: CheckBody,
+        usage: UsageLimits,
+        access: Access,
+    ) -> None:
+        self._settings = settings
+        self._door = door
+        self._calls = calls
+        self._check_body = check_body
+        self._usage = usage
+        self._access = access
+        # A page needs two requests: POST /start, and the offer. They count whatever their result.
+        self._requests = RequestRate(
+            settings,
+            2 * settings.sessions_per_minute,
+            key_per_minute=2 * settings.clients.key_sessions_per_minute,
+            full="over {limit} offers a minute from this address, try again later",
+        )
+        self._sessions = StartedSessions(max_sessions=MAX_STARTED_SESSIONS, expire_s=settings.start_expire_s)
+
+    def router(self) -> APIRouter:
+        """Return the routes, to be included in an application."""
+        router = APIRouter()
+        router.post("/start")(self.start)
+        router.post("/api/offer")(self.offer)
+        router.patch("/api/offer")(self.candidates)
+        router.post("/sessions/{session_id}/api/offer")(self.session_offer)
+        router.patch("/sessions/{session_id}/api/offer")(self.session_candidates)
+        return router
+
+    async def start(self, request: Request) -> dict[str, object]:
+        """Keep a client's body for its offer; return the session and how to connect."""
+        body = await self._read(request)
+        transport = body.get("transport", TRANSPORT)
+        if transport != TRANSPORT:
+            raise PeerError(f"transport {str(transport)[:40]!r} is not supported here (known: {TRANSPORT})")
+        self._requests.take(self._access.compare(request))
+        given = body.get("body")
+        hears = self._calls.hears(given.get("mode") if isinstance(given, dict) else None)
+        self._calls.check_room(hears=hears, may_wait=True)
+        identity = await self._access.check(request, APP)
+        self._calls.check_room(identity=identity, hears=hears, may_wait=True)
+        await self._check_body(given if isinstance(given, dict) else {}, identity)
+        # As text: parsed, a body of empty objects would take twenty times as much memory.
+        text = json.dumps(given if isinstance(given, dict) else {}, ensure_ascii=False)
+        kept = text.encode("utf-8", "surrogatepass")
+        if len(kept) > START_BODY_BYTES:
+            raise HTTPException(413, f"body: over {START_BODY_BYTES} bytes as JSON")
+        # Last, so that a token is used up only by a call that may begin.
+        admitted = await self._access.admit(request, APP)
+        session_id = self._sessions.open(kept, client=identity.address, identity=identity)
+        answer: dict[str, object] = {"sessionId": session_id}
+        if admitted.next_token is not None:
+            answer["next_token"] = admitted.next_token
+        if self._settings.ice_servers:
+            answer["iceConfig"] = {"iceServers": [{"urls": [url]} for url in self._settings.ice_servers]}
+        return answer
+
+    async def offer(self, request: Request) -> dict[str, str]:
+        """Answer an offer of a client that started no session."""
+        return await self._answer(request, await self._read(request), None)
+
+    async def candidates(self, request: Request) -> dict[str, str]:
+        """Accept candidates of any call."""
+        await self._door.candidates_json(await self._read(request))
+        return {"status": "success"}
+
+    async def session_offer(self, session_id: str, request: Request) -> dict[str, str]:
+        """Answer an offer of a started session: its call, or a renegotiation of it."""
+        session = self._session(session_id)
+        body = await self._read(request)
+        renegotiates = body.get("pc_id") == session.pc_id
+        if session.opening or (self._door.is_open(session.pc_id) and not renegotiates):
+            raise HTTPException(
+                409, "this session is in a call: end the call, or POST /start for another session"
+            )
+        # Its credential was used up by one call: with keys a second call needs another one.
+        admitted = session.identity if self._access.is_open or not session.pc_id else None
+        body.setdefault("requestData", session.body())
+        with session.being_opened():
+            answer = await self._answer(request, body, admitted)
+        self._sessions.called(session, answer["pc_id"], self._calls.get(answer["pc_id"]))
+        return answer
+
+    async def session_candidates(self, session_id: str, request: Request) -> dict[str, str]:
+        """Accept candidates of a call of a started session."""
+        self._session(session_id)
+        await self._door.candidates_json(await self._read(request))
+        return {"status": "success"}
+
+    async def _read(self, request: Request) -> dict[str, object]:
+        return await read_json(request, allowed_origins=self._settings.allowed_origins)
+
+    async def _answer(
+        self, request: Request, body: dict[str, object], admitted: ClientIdentity | None
+    ) -> dict[str, str]:
+        """Answer an offer after all checks; nothing is created for one that is refused.
+
+        Args:
+            request: with the offer.
+            body: of the request.
+            admitted: client whose credential was checked when its session was started; None: none was.
+
+        Raises:
+            ShareError: too many offers or calls of this address or client.
+            CapacityError: every line is taken, and the queue is full.
+            HTTPException, AgentError, ValidationError: the credential, the offer or the client's body is
+                wrong.
+        """
+        pc_id = body.get("pc_id")
+        if isinstance(pc_id, str) and self._door.is_open(pc_id):
+            # A renegotiation: the signalling counts those of each call.
+            return await self._door.offer_json(body)
+        self._requests.take(self._access.compare(request) if admitted is None else admitted)
+        # The mode is one of its fields, which are not parsed yet.
+        self._calls.check_room(hears=False, may_wait=True)
+        identity = await self._access.check(request, APP) if admitted is None else admitted
+        self._access.check_current(identity)
+        given = self._door.check_json(body)
+        hears = self._calls.hears(given.get("mode"))
+        self._calls.check_room(identity=identity, hears=hears, may_wait=True)
+        await self._check_body(given, identity)
+        if given.get("session") is None:
+            self._usage.take_session(identity)
+        # Last, so that a token is used up only by a call that may begin.
+        more: dict[str, str] = {}
+        if admitted is None:
+            begun = await self._access.admit(request, APP)
+            if begun.next_token is not None:
+                more["next_token"] = begun.next_token
+        offering = OFFERING.set(identity)
+        try:
+            return {**await self._door.offer_json(body), **more}
+        finally:
+            OFFERING.reset(offering)
+
+    def _session(self, session_id: str) -> StartedSession:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise HTTPException(404, "there is no such session: POST /start first")
+        return session

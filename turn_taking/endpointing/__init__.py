@@ -1,0 +1,1 @@
+"""End of the caller's turn: predictors, evidence, policies and the wait."""
